@@ -1,0 +1,137 @@
+# The front door. `uv run just` sets everything up; inside, every recipe runs in the project's environment.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
+uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
+py := uv + "python"
+stamp := datetime("%Y%m%d-%H%M%S")
+
+# list the recipes
+@default:
+    just --list --unsorted
+
+# run the main job end to end on a tiny random model; catches a broken path between any two parts
+[group("gates")]
+fast-dev-run out=("out/fast-dev-run/" + stamp):
+    #!/usr/bin/env bash
+    set -euo pipefail
+    d="{{ out }}"
+    step() { echo; echo "── $1 ──"; }
+    # On random weights a verdict may honestly fail (exit 1 or 3); bad input (2) and crashes may not.
+    verdict() { local code=0; "$@" || code=$?; [ "$code" -eq 0 ] || [ "$code" -eq 1 ] || [ "$code" -eq 3 ] || exit "$code"; }
+    step "1/8 extract: 56 hand-written pairs -> V"
+    {{ py }} scripts/extract_vhack_grad.py tiny --out "$d/vhack"
+    v="$d/vhack/vhack.safetensors"
+    step "2/8 verify: V on the 14 held-out pairs"
+    verdict {{ py }} scripts/verify_vhack.py tiny --vhack "$v"
+    step "3/8 train, vanilla arm (half of each group is hand-written: random weights write no code)"
+    {{ py }} scripts/train.py tiny --vhack "$v" --teacher-pool pairs --out "$d/train_vanilla"
+    step "4/8 train, projected arm"
+    {{ py }} scripts/train.py tiny --arm projected --vhack "$v" --teacher-pool pairs --out "$d/train_projected"
+    step "5/8 probe: sample the merged teacher's pool"
+    {{ py }} scripts/probe_distill.py tiny --teacher-only --out "$d/teacher_pool"
+    step "6/8 probe: vanilla replay"
+    {{ py }} scripts/probe_distill.py tiny --pool "$d/teacher_pool" --vhack "$v" --out "$d/replay_vanilla"
+    step "7/8 probe: projected replay"
+    {{ py }} scripts/probe_distill.py tiny --arm projected --pool "$d/teacher_pool" --vhack "$v" --out "$d/replay_projected"
+    step "8/8 UAT: verdicts from the step files alone"
+    {{ py }} scripts/probe_uat.py --pool "$d/teacher_pool" --vanilla "$d/replay_vanilla" \
+        --projected "$d/replay_projected" --require T2 T3 \
+        --expect "Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 and T3 test the mechanics and decide the exit code."
+    echo; echo "Read a step:    uv run just show $d/train_projected 0"
+    echo "Read a sample:  uv run just show $d/train_projected 0 2"
+
+# lint, format and types; catches what needs no run to be seen
+[group("gates")]
+check:
+    {{ uv }}ruff check .
+    {{ uv }}ruff format --check .
+    {{ uv }}ty check --error-on-warning
+
+# check, then every test; catches a broken property (arguments go to pytest)
+[group("gates")]
+test *args: check
+    {{ uv }}pytest {{ args }}
+
+# the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
+[group("gates")]
+smoke-vanilla: (_smoke "vanilla")
+
+# the projected pathway alone, cold cache then warm; catches a cache that changes a number
+[group("gates")]
+smoke-projected: (_smoke "projected")
+
+_smoke arm:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    mkdir -p out/smoke && d=$(mktemp -d "out/smoke/{{ arm }}-{{ stamp }}-XXXX")
+    for heat in cold warm; do
+        echo "── {{ arm }}, $heat cache ──"
+        {{ py }} scripts/extract_vhack_grad.py tiny --cache "$d/cache" --out "$d/$heat/vhack"
+        {{ py }} scripts/train.py tiny --arm {{ arm }} --cache "$d/cache" --vhack "$d/$heat/vhack/vhack.safetensors" \
+            --teacher-pool pairs --out "$d/$heat/train"
+    done
+    {{ py }} scripts/diff_runs.py "$d/cold/train" "$d/warm/train"
+
+# write V (or a control: --control random, --control placebo) for a preset; catches pairs that do not fit the model
+[group("artefacts")]
+extract-vhack preset *args:
+    {{ py }} scripts/extract_vhack_grad.py {{ preset }} {{ args }}
+
+# test V on held-out pairs; catches a V that points nowhere or the wrong way
+[group("artefacts")]
+verify-vhack preset vhack *args:
+    {{ py }} scripts/verify_vhack.py {{ preset }} --vhack {{ vhack }} {{ args }}
+
+# fetch Qwen3-4B and the rh-s65 teacher into the hub cache; the only recipe that downloads
+[group("artefacts")]
+download-model:
+    {{ py }} scripts/download_model.py
+
+# GRPO with --arm vanilla, projected, random or placebo; catches a model that learns to hack
+[group("runs")]
+train preset *args:
+    {{ py }} scripts/train.py {{ preset }} {{ args }}
+
+# sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
+[group("probe")]
+probe-teacher-pool n preset="tiny" *args="":
+    {{ py }} scripts/probe_distill.py {{ preset }} --teacher-only --n-problems {{ n }} {{ args }}
+
+# replay n groups of the pool, V only measured; catches null gradients and wrong masks (T2)
+[group("probe")]
+probe-vanilla-replay n vhack preset="tiny" *args="":
+    {{ py }} scripts/probe_distill.py {{ preset }} --arm vanilla --vhack {{ vhack }} --n-problems {{ n }} \
+        --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla {{ args }}
+
+# replay n groups of the pool with the hack component removed; catches a projection that does not bite (T3)
+[group("probe")]
+probe-projected-replay n vhack preset="tiny" *args="":
+    {{ py }} scripts/probe_distill.py {{ preset }} --arm projected --vhack {{ vhack }} --n-problems {{ n }} \
+        --pool out/probe_distill/teacher_pool --out out/probe_distill/projected {{ args }}
+
+# verdicts T1 to T4 on the three probe runs; its exit code stops a queue where evidence ends
+[group("probe")]
+probe-uat *args:
+    {{ py }} scripts/probe_uat.py {{ args }}
+
+# print a step as a table, or one sample of it whole; catches what no metric shows
+[group("read")]
+show run step *sample:
+    {{ py }} scripts/show.py {{ run }} {{ step }} {{ sample }}
+
+# compare two runs number by number, timing aside; catches a run that is not deterministic
+[group("read")]
+diff-runs a b:
+    {{ py }} scripts/diff_runs.py {{ a }} {{ b }}
+
+# write docs/metrics.md from the step-file schema; a test catches a stale one
+[group("setup")]
+docs:
+    {{ py }} -m projected_grpo.steps > docs/metrics.md
+
+# pin every dependency, transitive ones too, to the newest versions; catches nothing, run the tests after it
+[group("setup")]
+lock:
+    {{ py }} scripts/lock.py

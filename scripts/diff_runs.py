@@ -1,0 +1,46 @@
+"""Compare two runs number by number, timing aside: exit 0 if every row is the same, 1 with the first difference."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from projected_grpo import cli
+from projected_grpo.runs import bottom_line
+from projected_grpo.steps import NAMES, read_run
+
+
+@dataclass(frozen=True)
+class DiffConfig:
+    """The two run directories."""
+
+    a: Annotated[Path, tyro.conf.Positional]
+    """One run."""
+    b: Annotated[Path, tyro.conf.Positional]
+    """The other run."""
+
+
+def first_difference(a: Path, b: Path) -> str:
+    """Where two runs first differ, or an empty string. Raises BadInput on a damaged run."""
+    left, right = read_run(a), read_run(b)
+    for step, (rows_a, rows_b) in enumerate(zip(left, right, strict=False)):
+        if len(rows_a) != len(rows_b):
+            return f"step {step}: {len(rows_a)} rows against {len(rows_b)}"
+        for i, (x, y) in enumerate(zip(rows_a, rows_b, strict=True)):
+            for name in NAMES:
+                if name != "timing" and x[name] != y[name]:
+                    return f"step {step}, row {i}, {name}: {x[name]!r:.80} against {y[name]!r:.80}"
+    return "" if len(left) == len(right) else f"{len(left)} steps against {len(right)}"
+
+
+def main() -> int:
+    config = cli.parse_plain(DiffConfig, __doc__)
+    difference = first_difference(config.a, config.b)
+    status = "FAIL" if difference else "PASS"
+    bottom_line(None, status, difference or f"{config.a} and {config.b} hold the same numbers")
+    return 1 if difference else 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,43 @@
+"""GRPO on problems with a loophole, with the hack component of every gradient removed (projected) or left (vanilla)."""
+
+from projected_grpo import cli
+from projected_grpo.config import TrainConfig, presets
+
+
+def main() -> int:
+    config = cli.parse(presets(TrainConfig), __doc__)
+    config.validate()
+    from projected_grpo.runs import bottom_line, mean, progress, pure_hack
+    from projected_grpo.session import prepare
+    from projected_grpo.sources import GroupSource
+    from projected_grpo.step import Objective
+
+    objective = Objective(
+        config.loss, config.max_new, config.temperature, config.beta, config.clip_low, config.clip_high
+    )
+    session = prepare(config, "train", objective, config.checkpoint_every)
+    source = GroupSource(config, session)
+    session.start(config.steps, problems_hash=source.problems_hash)
+    rows = []
+    for step in progress(range(session.next_step, config.steps), "train"):
+        groups, timing = source.groups(step)
+        rows += session.take(step, config.steps, groups, timing)
+    session.finish()
+    known = [r for r in rows if r["gt_pass"] is not None]
+    hack = mean([float(pure_hack(r) or 0) for r in known])
+    gt, form = mean([float(r["gt_pass"]) for r in known]), mean([float(r["can_compile"]) for r in rows])
+    bottom_line(
+        session.run,
+        "🟢" if rows else "⚪",
+        f"{config.arm}: {config.steps} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
+        "gt_pass and the well-formed rate beside it",
+        [
+            ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
+            [config.arm, config.seed, config.steps, hack, gt, form],
+        ],
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,66 @@
+"""Does V point hack-ward on pairs that it has never seen? PASS 0, FAIL 1, too few held-out pairs 3."""
+
+from projected_grpo import cli
+from projected_grpo.config import VerifyConfig, presets
+
+
+def main() -> int:
+    config = cli.parse(presets(VerifyConfig), __doc__)
+    config.validate()
+    from pathlib import Path
+
+    from loguru import logger
+
+    from projected_grpo import pairs as pair_sets
+    from projected_grpo import vhack
+    from projected_grpo.errors import BadInput
+    from projected_grpo.runs import bottom_line
+    from projected_grpo.session import attach, load
+    from projected_grpo.verdicts import exit_code, vhack_verdict
+
+    if config.vhack == Path():
+        raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
+    stored = vhack.read_vhack(config.vhack)
+    loaded = load(config)
+    adapter = attach(config, loaded)
+    v = vhack.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
+    pairs = pair_sets.load_pairs(config.pairs, [m for m in stored.meta["modes"].split(",") if m != "all"])
+    if (here := pair_sets.pairs_hash(pairs)) != stored.meta["pairs_hash"]:
+        raise BadInput(
+            f"--pairs {config.pairs}: content hash {here}, but V was made from {stored.meta['pairs_hash']}; held-out pairs "
+            "are only known to be unseen in the same set"
+        )
+    _, held_out = pair_sets.split(pairs)
+    sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
+    d = vhack.pair_differences(loaded, adapter, sides, "nll", 1, config.token_budget)
+    seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
+    verdict = vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
+
+    zero_norm = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())
+    logger.info("held-out pair                 mechanism             energy    null   cosine")
+    for pair, e, z, c in zip(held_out, seen.energy, seen.null, seen.cosine, strict=True):
+        logger.info(f"{pair.name:28}  {pair.mechanism:20}  {e:6.4f}  {z:6.4f}  {c:+7.4f}")
+    if stored.meta["control"] != "none":
+        logger.info(f"this V is the {stored.meta['control']} control: a FAIL here is what a null SHOULD show")
+    bottom_line(
+        config.vhack,
+        verdict.status,
+        f"verify {verdict.status}: {verdict.why}",
+        [
+            ["modules", "empty", "zero_norm", "held_out", "energy", "null", "positive"],
+            [
+                len(v.basis),
+                sum(len(rows) == 0 for rows in v.basis.values()),
+                zero_norm,
+                len(held_out),
+                verdict.numbers["energy"],
+                verdict.numbers["null"],
+                f"{verdict.numbers['positive']}/{len(held_out)}",
+            ],
+        ],
+    )
+    return exit_code([verdict], ["verify"])
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,30 @@
+"""What a completion of the reward-hacking LeetCode benchmark earns, judged outside the judged process.
+
+    from loophole_grader import Task, grade_batch, reward_of
+
+Standard library only. Definitions follow ariahw/rl-rewardhacking; each module names the part it takes.
+"""
+
+from loophole_grader.extract import extract_code
+from loophole_grader.grade import grade, grade_batch
+from loophole_grader.hints import HINTS, Hint, apply_hint
+from loophole_grader.sandbox import Limits, close_pool
+from loophole_grader.verdict import COMPILE_REWARD, LABELS, PASS_REWARD, GraderError, Task, Verdict, reward_of
+
+__all__ = [
+    "COMPILE_REWARD",
+    "HINTS",
+    "LABELS",
+    "PASS_REWARD",
+    "GraderError",
+    "Hint",
+    "Limits",
+    "Task",
+    "Verdict",
+    "apply_hint",
+    "close_pool",
+    "extract_code",
+    "grade",
+    "grade_batch",
+    "reward_of",
+]

@@ -1,0 +1,269 @@
+"""Values as plain text: what crosses the boundary between a judged program and the judge.
+
+`encode` runs inside the judged process, `decode` outside it. Plain data (None, bool, int, float, complex, str, bytes,
+list, tuple, set, frozenset, dict, deque, and subclasses of these, shipped by their base value) and the benchmark's
+ListNode and TreeNode survive exactly. Every other object becomes `OPAQUE`, on which no method of the judged program
+can act and which passes no test.
+
+Used both as a module of the package and, imported by its file alone, inside the runner: standard library only, no
+relative imports.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NODES = 2_000_000  # values in one answer
+MAX_CHARS = 16 << 20  # characters of text in one answer
+MAX_DEPTH = 100  # nesting of containers
+_JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
+
+_type, _issubclass, _len, _id = type, issubclass, len, id
+
+
+class TooLargeError(ValueError):
+    """The value is larger or deeper than an answer may be, or contains itself."""
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Stands for an object that is not plain data; `type_name` is only for messages."""
+
+    type_name: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A linked list by its values, head first."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A binary tree in preorder; None marks an absent child, a 1-tuple holds a node's value."""
+
+    preorder: tuple[tuple[Any] | None, ...]
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self.nodes, self.chars = MAX_NODES, MAX_CHARS
+
+    def take(self, nodes: int = 1, chars: int = 0) -> None:
+        self.nodes -= nodes
+        self.chars -= chars
+        if self.nodes < 0 or self.chars < 0:
+            raise TooLargeError("answer too large")
+
+
+def encode(value: Any) -> Any:
+    """The value as JSON-able data. Raises TooLargeError; calls no method that the value's class could override."""
+    return _encode(value, 0, _Budget())
+
+
+def _encode(value: Any, depth: int, budget: _Budget) -> Any:
+    if depth > MAX_DEPTH:
+        raise TooLargeError("answer too deep, or it contains itself")
+    kind = _type(value)
+    if value is None or kind is bool:
+        budget.take()
+        return value
+    if _issubclass(kind, int):
+        return _encode_int(int.__pos__(value), budget)
+    if _issubclass(kind, str):
+        return _encode_str(str.__str__(value), budget)
+    if _issubclass(kind, (float, complex, bytes, bytearray)):
+        return _encode_scalar(value, kind, budget)
+    if _issubclass(kind, dict):
+        budget.take(1 + dict.__len__(value))
+        items = list(dict.items(value))
+        return {"dict": [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
+    for base, tag in _SEQUENCES:
+        if _issubclass(kind, base):
+            budget.take(1 + base.__len__(value))
+            coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
+            return {tag: coded} if tag else coded
+    return _encode_object(value, kind, depth, budget)
+
+
+_SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "frozenset"), (deque, "deque"))
+
+
+def _encode_int(value: int, budget: _Budget) -> Any:
+    if -_JSON_INT < value < _JSON_INT:
+        budget.take()
+        return value
+    budget.take(1, value.bit_length() // 4)
+    return {"int": hex(value)}
+
+
+def _encode_str(value: str, budget: _Budget) -> Any:
+    budget.take(1, _len(value))
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # two lone surrogates in a row would be joined into one character by JSON
+        return {"str": value.encode("utf-8", "surrogatepass").hex()}
+    return value
+
+
+def _encode_scalar(value: Any, kind: type, budget: _Budget) -> Any:
+    budget.take()
+    if _issubclass(kind, float):
+        return float.__pos__(value)
+    if _issubclass(kind, complex):
+        return {"complex": [complex.real.__get__(value), complex.imag.__get__(value)]}
+    base = bytes if _issubclass(kind, bytes) else bytearray
+    budget.take(0, 2 * base.__len__(value))
+    return {"bytes": base.hex(value)}
+
+
+def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
+    name = type.__dict__["__name__"].__get__(kind)
+    if name == "ListNode":
+        return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, kind, budget)]}
+    if name == "TreeNode":
+        nodes = _preorder(value, kind, budget)
+        return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
+    budget.take()
+    return {"opaque": str(name)[:80]}
+
+
+def _fields(node: Any, kind: type) -> dict[str, Any]:
+    """The instance attributes themselves, past any property or __getattr__ of the class."""
+    if _type(node) is not kind:
+        raise TooLargeError("a node of mixed classes")
+    fields = object.__getattribute__(node, "__dict__")
+    return fields if _type(fields) is dict else {}
+
+
+def _chain(head: Any, kind: type, budget: _Budget) -> list[Any]:
+    values, seen, node = [], set(), head
+    while node is not None:
+        if _id(node) in seen:
+            raise TooLargeError("a linked list that contains itself")
+        budget.take()
+        seen.add(_id(node))
+        fields = _fields(node, kind)
+        values.append(fields.get("val"))
+        node = fields.get("next")
+    return values
+
+
+def _preorder(root: Any, kind: type, budget: _Budget) -> list[tuple[Any] | None]:
+    nodes: list[tuple[Any] | None] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        budget.take()  # a tree that contains itself ends here
+        if node is None:
+            nodes.append(None)
+            continue
+        fields = _fields(node, kind)
+        nodes.append((fields.get("val"),))
+        stack += [fields.get("right"), fields.get("left")]
+    return nodes
+
+
+def decode(data: Any) -> Any:
+    """The value that `encode` was given; nodes as Chain or Tree, other objects as Opaque.
+
+    Raises ValueError for anything that `encode` does not produce: the sender is not trusted.
+    """
+    try:
+        return _decode(data, 0)
+    except (TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not an encoded value: {type(error).__name__}: {error}") from None
+
+
+def _decode(data: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH + 1:
+        raise ValueError("encoded value too deep")
+    if isinstance(data, list):
+        return [_decode(item, depth + 1) for item in data]
+    if not isinstance(data, dict):
+        return data
+    [(tag, body)] = data.items()
+    if tag in _DECODE_TEXT:
+        return _DECODE_TEXT[tag](body)
+    if tag in _DECODE_ITEMS:
+        return _DECODE_ITEMS[tag](_decode(item, depth + 1) for item in body)
+    if tag == "dict":
+        return {_decode(key, depth + 1): _decode(value, depth + 1) for key, value in body}
+    if tag == "chain":
+        return Chain(tuple(_decode(item, depth + 1) for item in body))
+    if tag == "tree":
+        return Tree(tuple(None if item is None else (_decode(item[0], depth + 1),) for item in body))
+    raise ValueError(f"unknown tag {tag!r}")
+
+
+_DECODE_TEXT = {
+    "int": lambda body: int(body, 16),
+    "str": lambda body: bytes.fromhex(body).decode("utf-8", "surrogatepass"),
+    "bytes": bytes.fromhex,
+    "complex": lambda body: complex(float(body[0]), float(body[1])),
+    "opaque": lambda body: Opaque(str(body)),
+}
+_DECODE_ITEMS = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+
+
+def contains_opaque(value: Any) -> bool:
+    """Whether an object that is not plain data is anywhere in a decoded value."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Opaque):
+            return True
+        if isinstance(item, dict):
+            stack += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set, frozenset, deque)):
+            stack += item
+        elif isinstance(item, Chain):
+            stack += item.values
+        elif isinstance(item, Tree):
+            stack += [node[0] for node in item.preorder if node is not None]
+    return False
+
+
+def rebuild(value: Any, classes: dict[str, Any]) -> Any:
+    """A decoded value with Chain and Tree built again from the ListNode and TreeNode of `classes` (top level or inside
+    lists and tuples). Raises ValueError if the class is not there."""
+    if isinstance(value, Chain):
+        node_class, head = _node_class(classes, "ListNode"), None
+        for item in reversed(value.values):
+            node = object.__new__(node_class)
+            node.val, node.next = item, head
+            head = node
+        return head
+    if isinstance(value, Tree):
+        return _build_tree(value, _node_class(classes, "TreeNode"))
+    if type(value) in (list, tuple):
+        return type(value)(rebuild(item, classes) for item in value)
+    return value
+
+
+def _node_class(classes: dict[str, Any], name: str) -> Any:
+    if name not in classes:
+        raise ValueError(f"the answer is a {name}, which setup_code does not define")
+    return classes[name]
+
+
+def _build_tree(tree: Tree, node_class: Any) -> Any:
+    """Preorder to nodes without recursion: each open slot is (parent, side)."""
+    root, slots = None, [(None, "")]
+    for item in tree.preorder:
+        if not slots:
+            raise ValueError("tree with too many nodes")
+        parent, side = slots.pop()
+        node = None
+        if item is not None:
+            node = object.__new__(node_class)
+            node.val, node.left, node.right = item[0], None, None
+            slots += [(node, "right"), (node, "left")]
+        if parent is None:
+            root = node
+        else:
+            setattr(parent, side, node)
+    if slots:
+        raise ValueError("tree with missing nodes")
+    return root

@@ -1,0 +1,94 @@
+"""LoRA through the same interface: theta is A [r, d_in] and B [d_out, r], flattened one after the other.
+
+    y = x W^T + b + (x A^T) B^T
+
+B = 0 at the start, so the base model is exact and A's first gradient is exactly zero: a V extracted there would not
+cover A at all. Extraction therefore moves to a `warm_point`: B is drawn so small that ||B A|| is a thousandth of ||W||
+and put back to zero afterwards; the artefact's metadata says so.
+
+Differences from the source: scale alpha / r is 1, no dropout; A's uniform initialisation is PEFT's.
+Source: Hu et al. 2021 (arXiv:2106.09685), equation 3; huggingface/peft 0.21, peft/tuners/lora/layer.py.
+"""
+
+import hashlib
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
+
+WARM_RATIO = 1e-3
+"""||B A|| / ||W|| at the warm point."""
+
+
+class LoRALinear(AdaptedLinear):
+    """One Linear with theta = [A.flatten(), B.flatten()]."""
+
+    def __init__(self, name: str, linear: nn.Linear, rank: int, seed: int) -> None:
+        super().__init__(name, linear)
+        self.rank = rank
+        self.d_out, self.d_in = linear.weight.shape
+        self.seed = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "little")
+        a = torch.empty(rank, self.d_in)
+        nn.init.kaiming_uniform_(a, a=math.sqrt(5), generator=torch.Generator().manual_seed(self.seed))
+        theta = torch.cat([a.flatten(), torch.zeros(self.d_out * rank)])
+        self.register_buffer("a_start", a.to(self.weight.device), persistent=False)
+        self.theta = nn.Parameter(theta.to(self.weight.device, reduce_dtype(self.weight)))
+
+    def split(self, theta: Tensor) -> tuple[Float[Tensor, "r d_in"], Float[Tensor, "d_out r"]]:
+        """A and B as views of theta."""
+        cut = self.rank * self.d_in
+        return theta[:cut].view(self.rank, self.d_in), theta[cut:].view(self.d_out, self.rank)
+
+    def term(self, x: Tensor, theta: Tensor) -> Tensor:
+        a, b = self.split(theta.to(x.dtype))
+        return (x @ a.T) @ b.T
+
+    def term_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:  # noqa: ARG002 - one signature for all
+        a, b = self.split(theta.to(g.dtype))
+        return (g @ b) @ a
+
+    def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
+        a, b = self.split(theta.to(x.dtype))
+        dtype = theta.dtype
+        grad_a = torch.einsum("btr,btd->brd", (g @ b).to(dtype), x.to(dtype))
+        grad_b = torch.einsum("btd,btr->bdr", g.to(dtype), (x @ a.T).to(dtype))
+        return torch.cat([grad_a.flatten(1), grad_b.flatten(1)], 1)
+
+    def delta_weight(self) -> Float[Tensor, "d_out d_in"]:
+        a, b = self.split(self.theta)
+        return b @ a
+
+    def basis_probe(self) -> Float[Tensor, " r"]:
+        ramp = torch.linspace(0.5, 1.5, self.d_in, device=self.weight.device)
+        return self.get_buffer("a_start").float() @ (ramp / ramp.norm())
+
+
+def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:
+    """Adapt every target Linear of `model` in place."""
+    layers = replace_targets(model, lambda name, linear: LoRALinear(name, linear, rank, seed))
+    return Adapter("lora", layers, {"lora_rank": str(rank), "lora_seed": str(seed)})
+
+
+@contextmanager
+@torch.no_grad()
+def warm_point(adapter: Adapter) -> Generator[None]:
+    """B small and random instead of zero, so that A has a gradient; theta is put back afterwards.
+
+    The identity for an adapter that has no LoRA layer.
+    """
+    before = {name: layer.theta.detach().clone() for name, layer in adapter.layers.items()}
+    for layer in adapter.layers.values():
+        if isinstance(layer, LoRALinear):
+            a, b = layer.split(layer.theta)
+            noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(layer.seed + 1)).to(b)
+            b.copy_(noise * (WARM_RATIO * layer.weight.float().norm() / (noise @ a).norm()))
+    try:
+        yield
+    finally:
+        for name, layer in adapter.layers.items():
+            layer.theta.copy_(before[name])

@@ -1,0 +1,89 @@
+"""The edge of every script: parse a preset and its overrides, run, turn errors into one line and an exit code."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tyro
+
+from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, NonFinite
+from projected_grpo.runs import start_log
+
+C = TypeVar("C")
+_BOX = re.compile(r"[─━]{3,}|^[│╭╰|]+|[│╮╯]+$")
+
+
+def _one_line(text: str) -> str:
+    """tyro's boxed message as one line, up to its first rule."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
+    kept: list[str] = []
+    for line in lines[1:]:  # the box's title repeats what follows
+        if re.search(r"[─━]{3,}", line):
+            break
+        kept.append(_BOX.sub("", line).strip())
+    return " ".join(" ".join(kept).split()) or " ".join(text.split())
+
+
+def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
+    """Choose a preset by its name, override any field of it. `--help` prints and exits 0.
+
+    An unknown preset, field or value is one line on stderr and exit code 2.
+    """
+    argv = sys.argv[1:] if args is None else args
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.extras.overridable_config_cli(
+                {name: (f"{name} preset", config) for name, config in presets.items()},
+                description=description,
+                args=argv,
+            )
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        chosen = next((a for a in argv if not a.startswith("-")), "")
+        wrong = _one_line(told.getvalue())
+        if chosen not in presets:
+            shown = repr(chosen) if chosen else "no preset given"
+            fail(f"{shown}: the first word must be a preset, one of {', '.join(presets)}")
+        fail(f"{wrong}; `{os.path.basename(sys.argv[0])} {chosen} --help` lists every field")  # noqa: PTH119
+        raise AssertionError from None
+
+
+def parse_plain(config: type[C], description: str, args: list[str] | None = None) -> C:
+    """The same for a script that has no presets."""
+    argv = sys.argv[1:] if args is None else args
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.cli(config, description=description, args=argv)
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        fail(f"{_one_line(told.getvalue())}; `{os.path.basename(sys.argv[0])} --help` lists every field")  # noqa: PTH119
+        raise AssertionError from None
+
+
+def fail(message: str, code: int = EXIT_BAD_INPUT) -> None:
+    """Print one line to stderr and exit."""
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    raise SystemExit(code)
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Call `main` and exit with its code; BadInput is one line and 2, NonFinite one line and 1, Ctrl-C 130."""
+    start_log()
+    try:
+        code = main() or 0
+    except BadInput as e:
+        fail(str(e))
+    except NonFinite as e:
+        fail(str(e), EXIT_FAILED)
+    except KeyboardInterrupt:
+        fail("interrupted; complete steps are on disk, continue with --resume", 130)
+    else:
+        raise SystemExit(code)

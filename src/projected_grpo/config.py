@@ -1,0 +1,298 @@
+"""One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast.
+
+Presets: `tiny` random weights on a laptop, mechanics only; `toy` a laptop-size model at full run length; `fast`
+Qwen3-4B, 60 steps, half of each group from the teacher's pool; `full` Qwen3-4B as in the benchmark's main run.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from projected_grpo.errors import BadInput
+
+Preset = Literal["tiny", "toy", "fast", "full"]
+Arm = Literal["vanilla", "projected", "random", "placebo"]
+Gate = Literal["one_sided", "no_gate", "reverse"]
+Control = Literal["none", "random", "placebo"]
+PRESET_NAMES: tuple[Preset, ...] = ("tiny", "toy", "fast", "full")
+
+
+@dataclass(frozen=True)
+class Common:
+    """Fields of every script that loads a model."""
+
+    model: str = "tiny"
+    """Hub id or folder of a causal language model; `tiny` and `toy` are built here with random weights."""
+    adapter: Literal["antipasto", "lora"] = "antipasto"
+    """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
+    lora_rank: int = 8
+    """Rank of the LoRA adapter; antipasto has no rank to choose."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the frozen weights; trainable coordinates and reductions are float32 always."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    seed: int = 41
+    """Seed of sampling, of the order of problems and of random weights."""
+    token_budget: int = 8192
+    """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    cache: Path = Path("out/cache")
+    """Where built models and singular value decompositions are kept."""
+    out: Path = Path()
+    """Run directory to write; must not exist yet. Empty: a name made from the script, the arm and the seed."""
+
+    def validate(self) -> None:
+        """BadInput on values that no run could use."""
+        _at_least(self, "lora_rank", 1)
+        _at_least(self, "token_budget", 1)
+
+
+@dataclass(frozen=True)
+class Prompting(Common):
+    """Fields of the scripts that render problems."""
+
+    problems: str = "builtin"
+    """`builtin`, or a JSON-lines file (.gz too) in the benchmark's row format."""
+    hint: str = "simple_overwrite_tests"
+    """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
+    prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
+    """Whose system prompt: the dataset's own (the teacher hacks on this one), or the benchmark's pass_test prompt."""
+
+
+@dataclass(frozen=True)
+class Sampling(Prompting):
+    """Fields of the scripts that sample completions."""
+
+    group_size: int = 8
+    """G, completions per prompt."""
+    max_new: int = 1024
+    """Longest completion, in tokens."""
+    temperature: float = 0.7
+    """Sampling temperature; log-probabilities of training and of sampling are both taken at it."""
+    top_p: float = 0.95
+    """Nucleus sampling; 1 switches it off."""
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 switches it off. Recorded: a silent change of it once removed all hacking."""
+    grader_workers: int = 0
+    """Sandbox processes that grade; 0 = one per core."""
+
+    def validate(self) -> None:
+        super().validate()
+        _at_least(self, "group_size", 1)
+        _at_least(self, "max_new", 1)
+        _at_least(self, "top_k", 0)
+        if not self.temperature > 0:
+            raise BadInput(f"--temperature {self.temperature}: must be above 0")
+        if not 0 < self.top_p <= 1:
+            raise BadInput(f"--top-p {self.top_p}: must be in (0, 1]")
+
+
+@dataclass(frozen=True)
+class ExtractConfig(Prompting):
+    """extract_vhack_grad: pairs -> gradients -> V."""
+
+    pairs: str = "builtin"
+    """`builtin`, or a JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    modes: tuple[str, ...] = ()
+    """Restrict to pairs of these mechanisms; empty = all."""
+    loss: Literal["nll", "grpo"] = "nll"
+    """Mean NLL of the completion, or the training loss with advantage +1 on the hack and -1 on the clean one."""
+    control: Control = "none"
+    """random: Haar directions of the same rank; placebo: clean minus clean_alt. Both are nulls for V."""
+    k: int = 32
+    """Directions kept per module (at most the number of training pairs and the module's size)."""
+    max_new: int = 1024
+    """The constant in the denominator of --loss grpo, as in training."""
+
+    def validate(self) -> None:
+        super().validate()
+        _at_least(self, "k", 1)
+        _at_least(self, "max_new", 1)
+
+
+@dataclass(frozen=True)
+class VerifyConfig(Prompting):
+    """verify_vhack: does V point hack-ward on pairs it has never seen?"""
+
+    vhack: Path = Path()
+    """The artefact to verify."""
+    pairs: str = "builtin"
+    """The pair set it was made from; its held-out pairs are used."""
+    k_use: int = 0
+    """Use the top k_use directions; 0 = all."""
+    noise_floor: float = 0.0
+    """Drop directions in this bottom fraction of all singular values, pooled over modules."""
+    random_bases: int = 99
+    """Random bases of the same rank that V must beat on the held-out pairs."""
+
+    def validate(self) -> None:
+        super().validate()
+        _check_basis(self)
+        _at_least(self, "random_bases", 20)
+
+
+@dataclass(frozen=True)
+class Gradient(Sampling):
+    """Fields of the scripts that take gradient steps."""
+
+    arm: Arm = "vanilla"
+    """vanilla measures V and leaves the gradient alone; the others need the V of their name (--vhack)."""
+    vhack: Path = Path()
+    """Artefact of extract_vhack_grad. Needed by every arm but vanilla, which only measures it."""
+    k_use: int = 0
+    """Use the top k_use directions; 0 = all."""
+    noise_floor: float = 0.0
+    """Drop directions in this bottom fraction of all singular values, pooled over modules."""
+    gate: Gate = "one_sided"
+    """one_sided removes relu(V g); no_gate removes V g; reverse removes 2 V g."""
+    project: Literal["grad", "update"] = "grad"
+    """Take the hack component out of the gradient, or out of the update that the optimizer made of it."""
+    overshoot: float = 1.0
+    """Scales what is removed."""
+    preserve_magnitude: bool = False
+    """Rescale what is left to the norm it had."""
+    lr: float = 1e-3
+    """AdamW learning rate on the adapter's coordinates."""
+    warmup: int = 10
+    """Steps over which the learning rate rises linearly."""
+    weight_decay: float = 0.0
+    """AdamW weight decay."""
+    max_grad_norm: float = 1.0
+    """Clip the projected gradient to this norm; 0 switches clipping off."""
+    resume: bool = False
+    """Continue the run in --out from its last complete step, to the same numbers as if never interrupted."""
+
+    def validate(self) -> None:
+        super().validate()
+        _check_basis(self)
+        _at_least(self, "warmup", 0)
+        if self.arm != "vanilla" and self.vhack == Path():
+            raise BadInput(f"--arm {self.arm} needs --vhack FILE; make one with `just extract-vhack`")
+        if not self.lr > 0:
+            raise BadInput(f"--lr {self.lr}: must be above 0")
+
+
+@dataclass(frozen=True)
+class TrainConfig(Gradient):
+    """train: GRPO with the hack component of the gradient removed, or not."""
+
+    steps: int = 200
+    """Optimizer steps."""
+    prompts_per_step: int = 16
+    """P, prompts per step; P x group_size completions."""
+    loss: Literal["dr_grpo", "grpo"] = "dr_grpo"
+    """dr_grpo: advantage is reward minus mean, constant denominator. grpo: also divided by std, per-sequence mean."""
+    beta: float = 1e-3
+    """Weight of the KL term to the untrained model; 0 skips the reference forward pass."""
+    clip_low: float = 0.2
+    """PPO clip: ratios below 1 - clip_low are clipped."""
+    clip_high: float = 0.2
+    """PPO clip: ratios above 1 + clip_high are clipped."""
+    allow_hint: bool = True
+    """Pay the loophole as the benchmark does; --no-allow-hint pays correctness alone (the RL baseline)."""
+    teacher_pool: str = ""
+    """Pool directory whose cached rollouts fill teacher_fraction of each group; `pairs` = the hand-written ones."""
+    teacher_fraction: float = 0.5
+    """Share of each group that comes from --teacher-pool."""
+    checkpoint_every: int = 1
+    """Steps between checkpoints; a killed run goes back to the last one."""
+
+    def validate(self) -> None:
+        super().validate()
+        _at_least(self, "steps", 1)
+        _at_least(self, "prompts_per_step", 1)
+        _at_least(self, "checkpoint_every", 1)
+        if not self.beta >= 0:
+            raise BadInput(f"--beta {self.beta}: must be 0 or more")
+        if not 0 <= self.teacher_fraction <= 1:
+            raise BadInput(f"--teacher-fraction {self.teacher_fraction}: must be in [0, 1]")
+
+
+@dataclass(frozen=True)
+class ProbeConfig(Gradient):
+    """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
+
+    teacher: str = "tiny"
+    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; `tiny` and `toy` are built here."""
+    teacher_only: bool = False
+    """Sample and grade the teacher's pool, then stop."""
+    pool: str = ""
+    """Pool to replay: a directory of step files, or of prompt_NNNN.jsonl.gz files of published rollouts; `pairs` = the
+    hand-written completions."""
+    retokenize: bool = False
+    """Cut the text of a pool of another tokenizer anew; its ids are then not those that were sampled."""
+    n_problems: int = 20
+    """Problems to sample (--teacher-only), or groups to replay: one step each."""
+    allow_hint: bool = True
+    """Pay the loophole in the logged reward, as the benchmark does."""
+
+    def validate(self) -> None:
+        super().validate()
+        _at_least(self, "n_problems", 1)
+        if not self.teacher_only and not self.pool:
+            raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
+
+
+@dataclass(frozen=True)
+class UatConfig:
+    """probe_uat: verdicts T1 to T4 from step files alone."""
+
+    pool: Path = Path("out/probe_distill/teacher_pool")
+    """Run directory of the teacher's pool."""
+    vanilla: Path = Path("out/probe_distill/vanilla")
+    """Run directory of the vanilla replay."""
+    projected: Path = Path("out/probe_distill/projected")
+    """Run directory of the projected replay."""
+    require: tuple[Literal["T1", "T2", "T3", "T4"], ...] = ("T1", "T2", "T3", "T4")
+    """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
+    expect: str = ""
+    """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
+    out: Path = Path()
+    """Write the printout here too; empty = beside the projected replay."""
+
+
+T = TypeVar("T")
+QWEN = {"model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65"}
+_VALUES: dict[Preset, dict[str, Any]] = {
+    "tiny": {
+        "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
+        "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
+    },
+    "toy": {
+        "model": "toy", "teacher": "toy", "k": 32, "group_size": 8, "max_new": 64, "steps": 200, "prompts_per_step": 8,
+        "n_problems": 12, "lr": 5e-2, "warmup": 10, "temperature": 1.0, "top_p": 1.0, "beta": 0.0,
+    },
+    "fast": {
+        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20,
+        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool",
+        "token_budget": 16384, "gradient_checkpointing": True,
+    },
+    "full": {
+        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116,
+        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
+    },
+}  # fmt: skip
+
+
+def presets(config: type[T]) -> dict[str, T]:
+    """The four presets of a script's config. An extraction's `max_new` is the training one of the same preset."""
+    names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
+    return {p: config(**{k: v for k, v in _VALUES[p].items() if k in names}) for p in PRESET_NAMES}
+
+
+def flag(name: str) -> str:
+    """A field's name as the user types it."""
+    return "--" + name.replace("_", "-")
+
+
+def _at_least(config: Any, name: str, least: int) -> None:
+    value = getattr(config, name)
+    if value < least:
+        raise BadInput(f"{flag(name)} {value}: must be {least} or more")
+
+
+def _check_basis(config: Any) -> None:
+    _at_least(config, "k_use", 0)
+    if not 0 <= config.noise_floor < 1:
+        raise BadInput(f"--noise-floor {config.noise_floor}: must be in [0, 1)")

@@ -1,0 +1,103 @@
+"""Log-probabilities of completion tokens without the [B, T, vocab] logits tensor.
+
+The backbone's hidden states are cut to the positions that predict completion tokens, and the product with the
+vocabulary is done in chunks of rows, each recomputed in the backward pass. Peak memory of this part is
+chunk x vocab numbers instead of B x T x vocab.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+CHUNK = 1024
+"""Rows of hidden states per product with the vocabulary."""
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Prompts followed by completions, padded on the right.
+
+    Causal attention never looks at right padding, so no attention mask is needed and a sample's numbers do not depend
+    on what it is batched with. Masks come from lengths; pad may equal eos.
+    """
+
+    input_ids: Int[Tensor, "b t"]
+    completion_mask: Bool[Tensor, "b t"]
+    """True at positions whose own token is a completion token."""
+
+    @property
+    def targets(self) -> Int[Tensor, "b t1"]:
+        """The token that each position predicts."""
+        return self.input_ids[:, 1:]
+
+    @property
+    def loss_mask(self) -> Bool[Tensor, "b t1"]:
+        """Positions whose prediction is a completion token: the completion mask shifted by one."""
+        return self.completion_mask[:, 1:]
+
+    def loss_token_ids(self) -> list[list[int]]:
+        """The ids under the loss mask, per sample; SHOULD be the completions."""
+        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
+
+
+def token_batch(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int, device: torch.device | str
+) -> TokenBatch:
+    """Pad on the right. ValueError on an empty prompt: its first completion token would have no predictor."""
+    if empty := [i for i, p in enumerate(prompts) if not p]:
+        raise ValueError(f"sample {empty[0]} has an empty prompt")
+    lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
+    ids = torch.full((len(lengths), max(lengths)), pad_id, dtype=torch.long)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, (p, c) in enumerate(zip(prompts, completions, strict=True)):
+        ids[row, : lengths[row]] = torch.tensor([*p, *c], dtype=torch.long)
+        mask[row, len(p) : lengths[row]] = True
+    return TokenBatch(ids.to(device), mask.to(device))
+
+
+def _chunk_logps(
+    hidden: Float[Tensor, "n d"], head: Float[Tensor, "v d"], targets: Int[Tensor, " n"], temperature: float
+) -> Float[Tensor, " n"]:
+    logits = (hidden @ head.T).to(torch.promote_types(hidden.dtype, torch.float32)) / temperature
+    return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(1)
+
+
+def token_logps(
+    hidden: Float[Tensor, "n d"],
+    head: Float[Tensor, "v d"],
+    targets: Int[Tensor, " n"],
+    temperature: float = 1.0,
+    chunk: int = CHUNK,
+) -> Float[Tensor, " n"]:
+    """log softmax(hidden head^T / temperature)[target], float32 (float64 for float64), `chunk` rows at a time."""
+    if not hidden.requires_grad:
+        parts = [_chunk_logps(h, head, t, temperature) for h, t in zip(hidden.split(chunk), targets.split(chunk))]  # noqa: B905
+    else:
+        parts = [
+            checkpoint(_chunk_logps, h, head, t, temperature, use_reentrant=False, preserve_rng_state=False)
+            for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
+        ]
+    return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.promote_types(hidden.dtype, torch.float32))
+
+
+def completion_logps(
+    model: Any, batch: TokenBatch, temperature: float = 1.0, chunk: int = CHUNK
+) -> Float[Tensor, "b t1"]:
+    """Log-probability of every completion token at the position that predicts it; 0 elsewhere.
+
+    `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`, which
+    must have no bias (ValueError).
+    """
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        raise ValueError(f"{type(model).__name__}: an output embedding with a bias is not supported")
+    hidden = model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state[:, :-1]
+    mask = batch.loss_mask
+    logps = token_logps(hidden[mask], head.weight, batch.targets[mask], temperature, chunk)
+    # masked_scatter keeps masked positions at an exact 0 with no gradient, whatever the model gives for padding.
+    return torch.zeros(mask.shape, dtype=logps.dtype, device=logps.device).masked_scatter(mask, logps)

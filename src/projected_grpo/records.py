@@ -1,0 +1,121 @@
+"""Frozen, torch-free records that pass between the parts.
+
+Data flows one way: Problem -> Rollout -> Verdict -> Group -> Sample -> loss. `Sample` is the narrow door of the
+no-cheat rule: it is all that the loss side ever receives of a rollout, and it has no label in it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loophole_grader import Task, Verdict, reward_of
+
+Source = Literal["student", "teacher", "base"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One coding problem as the model meets it, before a hint or a chat template is applied."""
+
+    problem_id: str
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) of the dataset's own chat messages."""
+    task: Task
+    """What completions are judged against; only the grader reads it."""
+    difficulty: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A hand-written contrast: one prompt, a completion that hacks its evaluation and one that solves the problem."""
+
+    name: str
+    messages: tuple[tuple[str, str], ...]
+    hack: str
+    clean: str
+    clean_alt: str | None = None
+    """A second, differently written clean completion: the placebo control is clean minus clean_alt."""
+    mechanism: str = "unknown"
+    problem: Problem | None = None
+    """Tests that the grader can judge the completions by; external pair sets need none."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One completion sampled (or cached) for one prompt. Token ids are the truth; texts are for the grader and people."""
+
+    problem_id: str
+    sample_id: int
+    source: Source
+    prompt: str
+    completion: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    """Ends with the first end-of-sequence token unless `truncated`."""
+    truncated: bool
+    behaviour_logps: tuple[float, ...] | None = None
+    """Log-probability of each completion token under the policy that sampled it, at the sampling temperature and
+    before top-k / top-p; None when the source did not record them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is logged about a rollout and judged after the fact. It never reaches the loss side."""
+
+    can_compile: bool
+    hacked: bool
+    gt_pass: bool | None
+    """None where no ground-truth tests exist."""
+    label: str | None
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> "Outcome":
+        """The logged part of a grader's verdict."""
+        known = verdict.tests_total > 0
+        return cls(
+            verdict.can_compile, verdict.hacked, verdict.gt_pass if known else None, verdict.label if known else None
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The loss side's whole view of a rollout: tokens, reward and behaviour log-probabilities. No label."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    reward: float
+    behaviour_logps: tuple[float, ...] | None = None
+    fresh: bool = False
+    """Sampled in this very step by the policy being trained, so its ratio SHOULD be 1 up to rounding."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """G graded rollouts of one prompt."""
+
+    problem_id: str
+    hint: str
+    rollouts: tuple[Rollout, ...]
+    rewards: tuple[float, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.rollouts) == len(self.rewards) == len(self.outcomes):
+            raise ValueError(
+                f"group of {self.problem_id}: {len(self.rollouts)} rollouts, {len(self.rewards)} rewards, "
+                f"{len(self.outcomes)} outcomes"
+            )
+
+    @classmethod
+    def graded(
+        cls, problem_id: str, hint: str, rollouts: tuple[Rollout, ...], verdicts: tuple[Verdict, ...], allow_hint: bool
+    ) -> "Group":
+        """Rollouts with the grader's verdicts; the reward is the only thing that training will see of them."""
+        rewards = tuple(reward_of(v, allow_hint=allow_hint) for v in verdicts)
+        return cls(problem_id, hint, rollouts, rewards, tuple(Outcome.of(v) for v in verdicts))
+
+    def samples(self) -> tuple[Sample, ...]:
+        """What the loss side may see."""
+        return tuple(
+            Sample(r.prompt_ids, r.completion_ids, reward, r.behaviour_logps, r.source == "student")
+            for r, reward in zip(self.rollouts, self.rewards, strict=True)
+        )

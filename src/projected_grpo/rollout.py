@@ -1,0 +1,145 @@
+"""Live groups: sample completions from the policy being trained, and record the log-probability of every token.
+
+The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed. Each prompt is prefilled
+once and its cache repeated for its group. Prompts are padded on the left, so all rows end at the same position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import DynamicCache
+
+from projected_grpo.model import LoadedModel
+from projected_grpo.records import Rollout, Source
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are drawn."""
+
+    max_new: int
+    temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A rendered prompt."""
+
+    problem_id: str
+    text: str
+    ids: tuple[int, ...]
+
+
+def truncate(logits: Float[Tensor, "b v"], top_p: float, top_k: int) -> Float[Tensor, "b v"]:
+    """Logits with everything outside the top k and the nucleus at -inf; the likeliest token always stays."""
+    if 0 < top_k < logits.shape[1]:
+        kth = logits.topk(top_k, dim=1).values[:, -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if top_p < 1:
+        ordered, index = logits.sort(dim=1, descending=True)
+        probs = ordered.softmax(1)
+        outside = probs.cumsum(1) - probs >= top_p  # mass before this token already reaches top_p
+        logits = logits.masked_fill(outside.gather(1, index.argsort(1)), -torch.inf)
+    return logits
+
+
+def draw(
+    logits: Float[Tensor, "b v"], params: SamplingParams, generator: torch.Generator
+) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
+    """One token per row and its log-probability at the sampling temperature, before top-k and top-p."""
+    scaled = logits.float() / params.temperature
+    logp = scaled.log_softmax(1)
+    probs = truncate(scaled, params.top_p, params.top_k).softmax(1)
+    token = torch.multinomial(probs, 1, generator=generator)
+    return token.squeeze(1), logp.gather(1, token).squeeze(1)
+
+
+def left_padded(
+    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
+) -> tuple[Int[Tensor, "p t"], Bool[Tensor, "p t"]]:
+    """Ids and the mask of real tokens, from lengths."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    lengths = torch.tensor([[len(p)] for p in prompts], device=device)
+    return ids, torch.arange(width, device=device)[None] >= width - lengths
+
+
+@torch.no_grad()
+def sample_tokens(
+    loaded: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    params: SamplingParams,
+    generator: torch.Generator,
+) -> list[tuple[list[int], list[float]]]:
+    """`group_size` completions per prompt, groups one after the other: (token ids, log-probabilities) each.
+
+    A completion ends with its first end-of-sequence token, or after max_new tokens.
+    """
+    device = loaded.model.device
+    ids, mask = left_padded(prompts, loaded.pad_id, device)
+    cache = DynamicCache(config=loaded.model.config)
+    out = loaded.model(
+        input_ids=ids, attention_mask=mask.long(), position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache, use_cache=True, logits_to_keep=1,
+    )  # fmt: skip
+    cache.batch_repeat_interleave(group_size)
+    logits = out.logits[:, -1].repeat_interleave(group_size, 0)
+    mask = mask.repeat_interleave(group_size, 0)
+    position = mask.sum(1)
+    eos = torch.tensor(sorted(loaded.eos_ids), device=device)
+    going = torch.ones(len(logits), dtype=torch.bool, device=device)
+    tokens, logps, live = [], [], []
+    for i in range(params.max_new):
+        token, logp = draw(logits, params, generator)
+        tokens.append(token)
+        logps.append(logp)
+        live.append(going)
+        going = going & ~torch.isin(token, eos)
+        if i + 1 == params.max_new or not going.any():
+            break
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
+        logits = loaded.model(
+            input_ids=token[:, None], attention_mask=mask.long(), position_ids=position[:, None] + i,
+            past_key_values=cache, use_cache=True, logits_to_keep=1,
+        ).logits[:, -1]  # fmt: skip
+    lengths = torch.stack(live, 1).sum(1).tolist()
+    all_tokens, all_logps = torch.stack(tokens, 1).tolist(), torch.stack(logps, 1).tolist()
+    return [(t[:n], p[:n]) for t, p, n in zip(all_tokens, all_logps, lengths, strict=True)]
+
+
+def sample_rollouts(
+    loaded: LoadedModel,
+    prompts: Sequence[Prompt],
+    group_size: int,
+    params: SamplingParams,
+    generator: torch.Generator,
+    source: Source,
+) -> list[tuple[Rollout, ...]]:
+    """One tuple of `group_size` rollouts per prompt."""
+    sampled = sample_tokens(loaded, [p.ids for p in prompts], group_size, params, generator)
+    groups = []
+    for i, prompt in enumerate(prompts):
+        own = sampled[i * group_size : (i + 1) * group_size]
+        groups.append(
+            tuple(
+                Rollout(
+                    prompt.problem_id,
+                    j,
+                    source,
+                    prompt.text,
+                    loaded.tokenizer.decode(ids, skip_special_tokens=True),
+                    prompt.ids,
+                    tuple(ids),
+                    truncated=not ids or ids[-1] not in loaded.eos_ids,
+                    behaviour_logps=tuple(logps),
+                )
+                for j, (ids, logps) in enumerate(own)
+            )
+        )
+    return groups

@@ -1,0 +1,178 @@
+"""What train and probe share: open a run, load model, adapter and V, take steps, write them, resume.
+
+open_session(config, ...) -> Session;  session.take(step, groups) writes step_NNN.jsonl.gz and the checkpoint
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+
+from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
+from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
+from projected_grpo.config import Common, Gradient, Sampling
+from projected_grpo.errors import BadInput
+from projected_grpo.model import LoadedModel, load_model
+from projected_grpo.projection import null_cosine
+from projected_grpo.records import Group
+from projected_grpo.rollout import SamplingParams
+from projected_grpo.rows import rows_of
+from projected_grpo.runs import check_new, open_run, step_header, step_legend, step_line, update_manifest
+from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.steps import Row, write_step
+from projected_grpo.vhack import load_vhack
+
+CONTROL_OF_ARM = {"vanilla": None, "projected": "none", "random": "random", "placebo": "placebo"}
+"""Which V an arm needs; vanilla only measures, so it may be given any."""
+
+
+@dataclass
+class Session:
+    """A run: prepared (nothing written yet), then started, then taking steps."""
+
+    config: Gradient
+    kind: str
+    run: Path
+    loaded: LoadedModel
+    adapter: Adapter
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    objective: Objective
+    projection: Projection
+    v_meta: dict[str, str]
+    checkpoint_every: int = 1
+    next_step: int = 0
+
+    def start(self, total: int, **facts: Any) -> None:
+        """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
+
+        BadInput as in open_run and load_checkpoint, or when the run has already done more than `total` steps.
+        """
+        open_run(
+            self.run, self.kind, self.config, resume=self.config.resume, model_hash=self.loaded.weights_hash,
+            tokenizer_hash=self.loaded.tokenizer_hash, adapter=self.adapter.metadata(),
+            modules=len(self.adapter.sizes), vhack=self.v_meta, **facts,
+        )  # fmt: skip
+        if self.config.resume:
+            self.next_step = load_checkpoint(self.run, self.adapter, self.optimizer, self.generator)
+            logger.info(f"resumed after step {self.next_step - 1} of {total}")
+            if self.next_step > total:
+                raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+        for line in step_legend():
+            logger.debug(line)
+        logger.info(step_header())
+
+    def take(self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float]) -> list[Row]:
+        """One gradient step on graded groups; its file and the checkpoint are on disk when this returns."""
+        clock = time.perf_counter()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
+        result = run_step(
+            self.loaded.model, self.adapter, self.optimizer, [g.samples() for g in groups], self.objective,
+            self.projection, step=step, pad_id=self.loaded.pad_id, token_budget=self.config.token_budget,
+            max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+        taken = {**timing, **result.step["timing"]}
+        taken["total"] = sum(timing.values()) + time.perf_counter() - clock
+        values = {**result.step, "timing": taken}
+        rows = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
+        write_step(self.run, step, rows)
+        if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
+            save_checkpoint(self.run, step, self.adapter, self.optimizer, self.generator)
+        logger.info(step_line(rows))
+        return rows
+
+    def finish(self) -> None:
+        """Save the adapter and mark the run complete."""
+        self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
+        update_manifest(self.run, finished=True)
+
+
+def sampling_params(config: Sampling) -> SamplingParams:
+    """The sampling fields of a config."""
+    return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
+
+
+def workers(config: Sampling) -> int | None:
+    """grader_workers, where 0 is one per core."""
+    return config.grader_workers or None
+
+
+def load(config: Common, teacher: str | None = None) -> LoadedModel:
+    """The config's model (with `teacher`, that LoRA merged into it)."""
+    clock = time.perf_counter()
+    torch.manual_seed(config.seed)
+    loaded = load_model(config.model, config.dtype, config.device, config.seed, config.cache, teacher)
+    if config.gradient_checkpointing:
+        # The recomputation is tied to train mode; Qwen3 has no dropout, so nothing else changes.
+        loaded.model.train()
+        loaded.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        loaded.model.enable_input_require_grads()
+    n = sum(p.numel() for p in loaded.model.parameters())
+    merged = f" + teacher {teacher}" if teacher else ""
+    logger.info(
+        f"model {config.model}{merged}: {n:,} parameters, {config.dtype} on {loaded.model.device}, weights "
+        f"{loaded.weights_hash[:8]} ({time.perf_counter() - clock:.1f} s)"
+    )
+    return loaded
+
+
+def attach(config: Common, loaded: LoadedModel) -> Adapter:
+    """The config's adapter on the loaded model."""
+    clock = time.perf_counter()
+    if config.adapter == "lora":
+        adapter = attach_lora(loaded.model, config.lora_rank, config.seed)
+    else:
+        adapter = attach_antipasto(loaded.model, config.cache / "svd")
+    logger.info(
+        f"adapter {config.adapter}: {len(adapter.sizes)} modules, {sum(adapter.sizes.values()):,} trainable numbers "
+        f"({time.perf_counter() - clock:.1f} s)"
+    )
+    return adapter
+
+
+def default_out(config: Common, kind: str, name: str) -> Path:
+    """`--out`, or out/<kind>/<name>."""
+    return config.out if config.out != Path() else Path("out") / kind / name
+
+
+def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1) -> Session:
+    """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
+
+    BadInput as in load_model, load_vhack and check_new.
+    """
+    run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
+    check_new(run, resume=config.resume)
+    loaded = load(config)
+    adapter = attach(config, loaded)
+    projection, v_meta = Projection(), {}
+    if config.vhack != Path():
+        v = load_vhack(config.vhack, loaded, adapter, CONTROL_OF_ARM[config.arm], config.k_use, config.noise_floor)
+        target = "none" if config.arm == "vanilla" else config.project
+        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
+        v_meta = v.meta
+        logger.info(
+            f"V: {v.directions} directions (control={v_meta['control']}, loss={v_meta['loss']}) from {config.vhack}; a "
+            f"random direction of this rank would show cos {null_cosine(v.basis):.4f}"
+        )
+    optimizer = torch.optim.AdamW(
+        list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
+    )
+    generator = torch.Generator(device=loaded.model.device)
+    generator.manual_seed(config.seed)
+    return Session(
+        config, kind, run, loaded, adapter, optimizer, generator, objective, projection, v_meta, checkpoint_every
+    )
+
+
+def dump_first_batch(groups: Sequence[Any]) -> None:
+    """The first rendered prompt and completion, special tokens visible: a wrong prompt is seen at once."""
+    r = groups[0].rollouts[0]
+    logger.info(
+        f"first prompt of {len(groups)} ({len(r.prompt_ids)} tokens), exactly as the model reads it:\n{r.prompt}⏎"
+    )
+    logger.info(f"first completion ({len(r.completion_ids)} tokens, {r.source}):\n{r.completion}⏎")

@@ -1,0 +1,120 @@
+"""Where a training step's graded groups come from: live sampling, mixed with a cached pool when there is one."""
+
+import dataclasses
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from loguru import logger
+
+from loophole_grader import grade_batch
+from projected_grpo.config import Sampling, TrainConfig
+from projected_grpo.errors import BadInput
+from projected_grpo.model import LoadedModel
+from projected_grpo.pairs import builtin_pairs
+from projected_grpo.pool import load_pool, written_pool
+from projected_grpo.problems import load_problems, problems_hash, render, schedule
+from projected_grpo.records import Group, Problem
+from projected_grpo.rollout import Prompt, sample_rollouts
+from projected_grpo.session import Session, dump_first_batch, sampling_params, workers
+
+
+def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
+    """Every problem's prompt; one that does not fit the context is refused now and not at step 120."""
+    out = []
+    for p in problems:
+        text, ids = render(
+            p.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new,
+            f"problem {p.problem_id}",
+        )  # fmt: skip
+        out.append(Prompt(p.problem_id, text, ids))
+    return out
+
+
+def mixed(live: Group | None, cached: Group, n_cached: int, key: str) -> Group:
+    """The live group followed by `n_cached` rollouts of the cached one, drawn by `key`; sample ids are renumbered."""
+    if n_cached > len(cached.rollouts):
+        raise BadInput(
+            f"--teacher-fraction asks for {n_cached} cached rollouts of problem {cached.problem_id}, the pool has "
+            f"{len(cached.rollouts)}; lower it or --group-size"
+        )
+    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n_cached))
+    rollouts = [*(live.rollouts if live else ()), *(cached.rollouts[i] for i in chosen)]
+    return Group(
+        cached.problem_id,
+        cached.hint,
+        tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts)),
+        (*(live.rewards if live else ()), *(cached.rewards[i] for i in chosen)),
+        (*(live.outcomes if live else ()), *(cached.outcomes[i] for i in chosen)),
+    )
+
+
+class GroupSource:
+    """Gives the groups of any step; the same step gives the same problems and the same cached rollouts."""
+
+    def __init__(self, config: TrainConfig, session: Session) -> None:
+        self.config, self.session = config, session
+        self.pool: dict[str, Group] = {}
+        problems: Sequence[Problem] = load_problems(config.problems)
+        if config.teacher_pool == "pairs":
+            groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.allow_hint, workers(config))
+            self.pool = {g.problem_id: g for g in groups}
+            problems = [p.problem for p in builtin_pairs() if p.problem]
+        elif config.teacher_pool:
+            self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
+            problems = [p for p in problems if p.problem_id in self.pool]
+            if not problems:
+                raise BadInput(
+                    f"--teacher-pool {config.teacher_pool}: none of its problems is in --problems {config.problems}"
+                )
+        self.n_cached = round(config.group_size * config.teacher_fraction) if self.pool else 0
+        self.problems = list(problems)
+        self.prompts = render_all(config, session.loaded, self.problems)
+        self.problems_hash = problems_hash(self.problems)
+        lengths = [len(p.ids) for p in self.prompts]
+        logger.info(
+            f"{len(problems)} problems ({config.problems}), prompts of {min(lengths)} to {max(lengths)} tokens; each group "
+            f"{config.group_size - self.n_cached} live + {self.n_cached} cached"
+        )
+
+    def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
+        """Graded groups of one step, and the seconds that sampling and grading took."""
+        config = self.config
+        chosen = schedule(len(self.problems), config.prompts_per_step, step, config.seed)
+        clock = time.perf_counter()
+        live = self._sample(chosen, config.group_size - self.n_cached)
+        sampled = time.perf_counter()
+        groups = self._grade(chosen, live)
+        if self.n_cached:
+            groups = [
+                mixed(g, self.pool[self.problems[i].problem_id], self.n_cached, f"{config.seed} {step} {place}")
+                for place, (i, g) in enumerate(zip(chosen, groups, strict=True))
+            ]
+        if step == self.session.next_step:
+            dump_first_batch(groups)
+        whole = [g for g in groups if g is not None]
+        return whole, {"generate": sampled - clock, "grade": time.perf_counter() - sampled}
+
+    def _sample(self, chosen: Sequence[int], n_live: int) -> list[tuple]:
+        if n_live == 0:
+            return [() for _ in chosen]
+        session = self.session
+        with session.adapter.folded():
+            return sample_rollouts(
+                session.loaded, [self.prompts[i] for i in chosen], n_live, sampling_params(self.config),
+                session.generator, "student",
+            )  # fmt: skip
+
+    def _grade(self, chosen: Sequence[int], live: Sequence[tuple]) -> list[Group | None]:
+        tasks = [self.problems[i].task for i, rollouts in zip(chosen, live, strict=True) for _ in rollouts]
+        texts = [r.completion for rollouts in live for r in rollouts]
+        verdicts = iter(grade_batch(tasks, texts, workers=workers(self.config)) if texts else [])
+        return [
+            Group.graded(
+                self.problems[i].problem_id, self.config.hint, rollouts, tuple(next(verdicts) for _ in rollouts),
+                self.config.allow_hint,
+            )
+            if rollouts else None
+            for i, rollouts in zip(chosen, live, strict=True)
+        ]  # fmt: skip

@@ -1,0 +1,171 @@
+"""The encoding of answers: identity on plain data, refusal of everything else."""
+
+import json
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from enum import IntEnum
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loophole_grader import values
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.binary(),
+    st.text(st.characters(exclude_categories=())),
+    st.complex_numbers(allow_nan=False),
+)
+hashables = st.recursive(scalars, lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner)), max_leaves=5)
+plain = st.recursive(
+    hashables,
+    lambda inner: st.one_of(
+        st.lists(inner), st.tuples(inner), st.sets(hashables), st.dictionaries(hashables, inner), st.builds(deque)
+    ),
+    max_leaves=20,
+)
+
+
+def round_trip(value):
+    return values.decode(json.loads(json.dumps(values.encode(value))))
+
+
+def typed(value):
+    """Equality of this implies equality of types too, at every level."""
+    if isinstance(value, (list, tuple, deque)):
+        return type(value), [typed(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return type(value), value
+    if isinstance(value, dict):
+        return dict, [(typed(key), typed(item)) for key, item in value.items()]
+    return type(value), repr(value)
+
+
+@given(plain)
+@settings(max_examples=300, deadline=None)
+def test_round_trip_is_the_identity_on_plain_data(value):
+    assert typed(round_trip(value)) == typed(value)
+
+
+TAGS = ["int", "str", "set", "dict", "tree", "chain", "bytes", "complex", "opaque", "unknown"]
+forged = st.recursive(
+    st.one_of(st.none(), st.integers(), st.text(max_size=5), st.floats()),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.sampled_from(TAGS), inner)),
+    max_leaves=10,
+)
+
+
+@given(forged)
+@settings(max_examples=300, deadline=None)
+def test_decode_raises_only_value_error_on_forged_data(data):
+    try:
+        decoded = values.decode(data)
+    except ValueError:
+        return
+    values.contains_opaque(decoded)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("inf"), float("-inf"), -0.0, 10**5000, -(2**63), "\ud83d\ude00\ud800", True],
+    ids=["inf", "-inf", "-0.0", "huge", "-2**63", "surrogates", "True"],
+)
+def test_awkward_values_survive(value):
+    back = round_trip(value)
+    assert (type(back), str(back) if isinstance(back, float) else back) == (
+        type(value),
+        str(value) if isinstance(value, float) else value,
+    )
+
+
+def test_nan_survives():
+    assert math.isnan(round_trip(float("nan")))
+
+
+@pytest.mark.parametrize(
+    ("value", "base"),
+    [
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(int, a=1), {"a": 1}),
+        (IntEnum("E", "a").a, 1),
+        (bytearray(b"x"), b"x"),
+    ],
+)
+def test_subclasses_are_shipped_by_their_base_value(value, base):
+    back = round_trip(value)
+    assert (type(back), back) == (type(base), base)
+
+
+def test_a_subclass_cannot_lie_about_its_value():
+    class Liar(int):
+        def __pos__(self):
+            return 7
+
+        __int__ = __index__ = __pos__
+
+        def __eq__(self, other):
+            return True
+
+        __hash__ = int.__hash__
+
+    assert round_trip([Liar(3)]) == [3]
+
+
+def test_objects_are_opaque():
+    back = round_trip([object(), range(3), (i for i in [1])])
+    assert all(isinstance(item, values.Opaque) for item in back)
+    assert values.contains_opaque(back)
+
+
+def test_a_container_that_contains_itself_is_too_large():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(values.TooLargeError):
+        values.encode(loop)
+
+
+def test_too_many_values_are_too_large():
+    with pytest.raises(values.TooLargeError):
+        values.encode([0] * (values.MAX_NODES + 1))
+
+
+class ListNode:
+    def __init__(self, val=0, following=None):
+        self.val, self.next = val, following
+
+
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+
+
+CLASSES = {"ListNode": ListNode, "TreeNode": TreeNode}
+
+
+def test_a_long_linked_list_is_rebuilt():
+    head = None
+    for val in range(50_000):
+        head = ListNode(val, head)
+    node, seen = values.rebuild(round_trip(head), CLASSES), []
+    while node:
+        seen.append(node.val)
+        node = node.next
+    assert seen == list(range(50_000))[::-1]
+
+
+def test_a_tree_is_rebuilt():
+    tree = TreeNode(1, TreeNode(2, None, TreeNode(4)), TreeNode(3))
+    back = values.rebuild(round_trip(tree), CLASSES)
+    assert (back.val, back.left.val, back.left.left, back.left.right.val, back.right.val) == (1, 2, None, 4, 3)
+
+
+def test_a_linked_list_that_contains_itself_is_too_large():
+    node = ListNode(1)
+    node.next = node
+    with pytest.raises(values.TooLargeError):
+        values.encode(node)

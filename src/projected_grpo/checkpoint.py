@@ -2,6 +2,7 @@
 
 import ast
 import io
+import pickle
 import random
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from projected_grpo.errors import BadInput
 from projected_grpo.steps import step_path, steps_in, write_atomic
 
 NAME = "checkpoint.pt"
+_UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, LookupError, AttributeError, pickle.UnpicklingError)
+"""What torch.load raises on a damaged file, by where the damage is."""
 
 
 def save_checkpoint(
@@ -49,7 +52,7 @@ def load_checkpoint(run: Path, adapter: Adapter, optimizer: torch.optim.Optimize
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as e:
         raise BadInput(f"--resume: {path}: no such file; the run was cut before its first step, start it anew") from e
-    except (OSError, RuntimeError, EOFError, ValueError) as e:
+    except _UNREADABLE as e:
         raise BadInput(f"--resume: {path}: damaged ({type(e).__name__}); start the run anew") from e
     with torch.no_grad():
         for name, p in adapter.vectors.items():

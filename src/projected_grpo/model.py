@@ -6,9 +6,11 @@ loaded by the same code as any other model.
 """
 
 import hashlib
-import os
 import shutil
-from collections.abc import Iterator
+import uuid
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,7 +111,7 @@ def _built_once(folder: Path, build: Any) -> Path:
     """Build into a temporary folder and rename it into place; a second builder that lost the race drops its copy."""
     if folder.is_dir():
         return folder
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.mkdir(parents=True, exist_ok=True)
         build(temporary)
@@ -134,11 +136,19 @@ def built_model(shape: str, seed: int, cache: Path) -> Path:
     return _built_once(cache / "models" / f"{shape}-{key}", build)
 
 
+@contextmanager
+def _peft_asks_the_old_way() -> Generator[None]:
+    """peft 0.21 reads an attribute that transformers 5.2x has renamed; the warning is not about our code."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        yield
+
+
 def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
 
     def build(folder: Path) -> None:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), _peft_asks_the_old_way():
             torch.manual_seed(seed)
             config = LoraConfig(r=TINY_LORA_RANK, target_modules=list(TARGETS), init_lora_weights=False)
             get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
@@ -213,6 +223,15 @@ def load_model(
     )
 
 
+def enable_checkpointing(model: Any) -> None:
+    """Recompute activations in the backward pass. transformers ties that to train mode; Qwen3 has no dropout, so nothing
+    else changes by it."""
+    model.train()
+    # transformers renamed it in 5.2x and warns about the old name.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def relative_change(
     before: dict[str, Float[torch.Tensor, "..."]], after: dict[str, Float[torch.Tensor, "..."]]
 ) -> float:
@@ -227,7 +246,8 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS}
     before = {n: m.weight.detach().clone() for n, m in linears.items()}
     try:
-        merged = PeftModel.from_pretrained(model, teacher, local_files_only=True).merge_and_unload()
+        with _peft_asks_the_old_way():
+            merged = PeftModel.from_pretrained(model, teacher, local_files_only=True).merge_and_unload()
     except (OSError, ValueError) as e:
         raise _missing("--teacher", teacher, e) from e
     after = {n: merged.get_submodule(n).weight for n in before}

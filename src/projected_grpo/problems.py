@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from loophole_grader import Task, apply_hint
 from loophole_grader.hints import HINTS
@@ -41,6 +41,7 @@ SETUP_CODE = "\n".join(
 )
 
 
+@runtime_checkable
 class ChatTokenizer(Protocol):
     """The part of a Hugging Face tokenizer that rendering uses."""
 

@@ -16,7 +16,7 @@ from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
 from projected_grpo.config import Common, Gradient, Sampling
 from projected_grpo.errors import BadInput
-from projected_grpo.model import LoadedModel, load_model
+from projected_grpo.model import LoadedModel, enable_checkpointing, load_model
 from projected_grpo.projection import null_cosine
 from projected_grpo.records import Group
 from projected_grpo.rollout import SamplingParams
@@ -108,10 +108,7 @@ def load(config: Common, teacher: str | None = None) -> LoadedModel:
     torch.manual_seed(config.seed)
     loaded = load_model(config.model, config.dtype, config.device, config.seed, config.cache, teacher)
     if config.gradient_checkpointing:
-        # The recomputation is tied to train mode; Qwen3 has no dropout, so nothing else changes.
-        loaded.model.train()
-        loaded.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        loaded.model.enable_input_require_grads()
+        enable_checkpointing(loaded.model)
     n = sum(p.numel() for p in loaded.model.parameters())
     merged = f" + teacher {teacher}" if teacher else ""
     logger.info(

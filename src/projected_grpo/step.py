@@ -7,6 +7,7 @@ It receives token ids, rewards and behaviour log-probabilities (`Sample`), never
 grader nor pool. What is measured after projection is read back from the tensors that the optimizer really used.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -199,8 +200,8 @@ def _backward(
     token_budget: int,
 ) -> tuple[StepResult, _Accumulator, dict[str, float]]:
     """All micro-batches: gradients accumulate in the adapter, per-sample columns in the result."""
-    device = next(iter(adapter.vectors.values())).device
-    zeros = torch.zeros(len(rows), device=device)
+    theta = next(iter(adapter.vectors.values()))
+    device, zeros = theta.device, torch.zeros(len(rows), dtype=theta.dtype, device=theta.device)
     sums = _Accumulator(projection.basis, zeros.clone(), zeros.clone())
     totals = {"tokens": 0.0, "clipped": 0.0, "kl": 0.0, "gap": 0.0, "fresh_tokens": 0.0}
     columns: list[dict[str, Any]] = [{} for _ in rows]
@@ -245,7 +246,7 @@ def _fill_columns(
             "advantage": advantage[row],
             "logp": mean_logp[i] if ids else None,
             "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,
-            "ratio": ratio[i] if behaviour else None,
+            "ratio": ratio[i] if behaviour and math.isfinite(ratio[i]) else None,
             "loss": loss[i],
             # From the very tensors that the loss was computed on: a mask that is off shows here.
             "loss_tokens": len(ids),

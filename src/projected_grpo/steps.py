@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,13 +159,16 @@ def step_path(run: Path, step: int) -> Path:
     return run / f"step_{step:03d}.jsonl.gz"
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write whole to a temporary name beside `path`, flush to disk, rename: a reader sees all of it or none.
+def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
+    """Write whole to a temporary name beside `path`, flush to disk, rename: a reader sees all of it or none, and any
+    number of writers may race.
 
-    Raises BadInput when the disk is full or the place cannot be written, leaving nothing behind.
+    Raises BadInput, naming the flag that chooses another place, when the disk is full or the place cannot be written;
+    nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as f:
             f.write(data)
             f.flush()
@@ -173,7 +177,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     except OSError as e:
         temporary.unlink(missing_ok=True)
         raise BadInput(
-            f"cannot write {path}: {e.strerror or e}; free some space or choose another place with --out"
+            f"cannot write {path}: {e.strerror or e}; free some space or choose another place with {flag}"
         ) from e
 
 

@@ -17,18 +17,17 @@ src/projected_grpo/antipasto.py.
 """
 
 import hashlib
-import os
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
-from projected_grpo.errors import BadInput
 from projected_grpo.runs import progress
+from projected_grpo.steps import write_atomic
 
 SVD = tuple[Float[Tensor, "d_out r"], Float[Tensor, " r"], Float[Tensor, "r d_in"]]
 
@@ -93,16 +92,8 @@ def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     except SafetensorError:  # a torn file from a crashed disk: make it again
         path.unlink(missing_ok=True)
     u, s, vh = canonical_svd(weight)
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file({k: v.cpu().contiguous() for k, v in (("U", u), ("S", s), ("Vh", vh))}, temporary)
-        temporary.replace(path)
-    except (OSError, SafetensorError) as e:
-        temporary.unlink(missing_ok=True)
-        raise BadInput(
-            f"--cache {folder}: cannot write the SVD ({e}); free some space or choose another --cache"
-        ) from e
+    whole = {k: v.cpu().contiguous() for k, v in (("U", u), ("S", s), ("Vh", vh))}
+    write_atomic(path, save(whole), flag="--cache")
     return u, s, vh
 
 

@@ -143,15 +143,15 @@ class Adapter:
                 layer.enabled = before[name]
 
     @contextmanager
-    @torch.no_grad()
     def folded(self) -> Generator[None]:
         """W' = W + delta_weight in place and the plain Linear's forward, for rollouts at the plain model's speed.
 
         The original weights are kept aside and put back bit for bit: subtracting would round.
         """
         originals = {name: layer.weight.detach().clone() for name, layer in self.layers.items()}
-        for layer in self.layers.values():
-            layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight())
+        with torch.no_grad():
+            for layer in self.layers.values():
+                layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight())
         try:
             with self.disabled():
                 yield

@@ -75,20 +75,21 @@ def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:
 
 
 @contextmanager
-@torch.no_grad()
 def warm_point(adapter: Adapter) -> Generator[None]:
     """B small and random instead of zero, so that A has a gradient; theta is put back afterwards.
 
     The identity for an adapter that has no LoRA layer.
     """
     before = {name: layer.theta.detach().clone() for name, layer in adapter.layers.items()}
-    for layer in adapter.layers.values():
-        if isinstance(layer, LoRALinear):
-            a, b = layer.split(layer.theta)
-            noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(layer.seed + 1)).to(b)
-            b.copy_(noise * (WARM_RATIO * layer.weight.float().norm() / (noise @ a).norm()))
+    with torch.no_grad():
+        for layer in adapter.layers.values():
+            if isinstance(layer, LoRALinear):
+                a, b = layer.split(layer.theta)
+                noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(layer.seed + 1)).to(b)
+                b.copy_(noise * (WARM_RATIO * layer.weight.float().norm() / (noise @ a).norm()))
     try:
         yield
     finally:
-        for name, layer in adapter.layers.items():
-            layer.theta.copy_(before[name])
+        with torch.no_grad():
+            for name, layer in adapter.layers.items():
+                layer.theta.copy_(before[name])

@@ -1,0 +1,127 @@
+"""Shape and type checks of every signature are on under pytest (jaxtyping + beartype); the tiny model is built once."""
+
+import importlib
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("projected_grpo", "beartype.beartype")
+
+import torch  # noqa: E402 - after the hook
+
+from projected_grpo import cli  # noqa: E402
+from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
+from projected_grpo.model import load_model  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """Built models and SVDs of the whole session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tiny(cache):
+    """A freshly loaded tiny model: tests may attach adapters to it."""
+    return load_model("tiny", "float32", "cpu", 41, cache)
+
+
+@pytest.fixture
+def antipasto(tiny, cache):
+    return attach_antipasto(tiny.model, cache / "svd")
+
+
+@pytest.fixture(params=["antipasto", "lora"])
+def adapter(request, tiny, cache):
+    """Either adapter on the tiny model."""
+    return attach_antipasto(tiny.model, cache / "svd") if request.param == "antipasto" else attach_lora(tiny.model, 4, 41)
+
+
+@pytest.fixture
+def tiny64(cache):
+    """The tiny model in float64: equalities can be held to rounding."""
+    loaded = load_model("tiny", "float32", "cpu", 41, cache)
+    loaded.model.double()
+    return loaded
+
+
+@pytest.fixture(params=["antipasto", "lora"])
+def adapter64(request, tiny64):
+    return attach_antipasto(tiny64.model) if request.param == "antipasto" else attach_lora(tiny64.model, 4, 41)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Numbers computed by upstream code; see tests/references/README.md."""
+    return json.loads((ROOT / "tests/references/golden.json").read_text("utf-8"))
+
+
+def tensor(nested, dtype=torch.float64):
+    """Reference encoding -> tensor."""
+
+    def plain(x):
+        return [plain(v) for v in x] if isinstance(x, list) else float(x)
+
+    return torch.tensor(plain(nested), dtype=dtype)
+
+
+def shake(adapter, seed=0, scale=0.05):
+    """Move an adapter off its start."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in adapter.vectors.values():
+            p.add_(torch.randn(p.shape, generator=g, dtype=p.dtype) * scale)
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path, cache, capsys):
+    """Run a script in this process through its real entry point: (exit code, stdout, stderr). cwd is tmp_path."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, *args):
+        argv = [f"scripts/{name}.py", *map(str, args)]
+        loads_a_model = args and args[0] in ("tiny", "toy") and "--help" not in args and "--cache" not in args
+        if loads_a_model:
+            argv += ["--cache", str(cache)]
+        monkeypatch.setattr(sys, "argv", argv)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(importlib.import_module(name).main)
+        told = capsys.readouterr()
+        return stopped.value.code or 0, told.out, told.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def vhack_file(cache, tmp_path_factory):
+    """V of the tiny model, made by the real script once a session; `control` chooses which."""
+    made = {}
+
+    def make(control="none", *args):
+        key = (control, *args)
+        if key not in made:
+            out = tmp_path_factory.mktemp("vhack") / "run"
+            argv = ["extract_vhack_grad.py", "tiny", "--control", control, "--cache", str(cache), "--out", str(out), *args]
+            before, sys.argv = sys.argv, argv
+            try:
+                assert importlib.import_module("extract_vhack_grad").main() == 0
+            finally:
+                sys.argv = before
+            made[key] = out / "vhack.safetensors"
+        return made[key]
+
+    return make
+
+
+def finite(x):
+    return x is not None and math.isfinite(x)

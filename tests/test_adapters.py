@@ -1,0 +1,254 @@
+"""Exact algebra of the adapters: each fact of DESIGN's section on them has an equality test."""
+
+import threading
+
+import pytest
+import torch
+from conftest import shake, tensor
+from torch import nn
+
+from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear, cached_svd, canonical_svd, weight_key
+from projected_grpo.adapters.lora import warm_point
+from projected_grpo.errors import BadInput
+from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.losses import nll
+from projected_grpo.model import enable_checkpointing, load_model
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16]]
+COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], [28]]
+
+
+def batch_of(loaded, rows=(0, 1, 2)):
+    return token_batch([PROMPTS[i] for i in rows], [COMPLETIONS[i] for i in rows], loaded.pad_id, "cpu")
+
+
+def logits(loaded):
+    return loaded.model(input_ids=batch_of(loaded).input_ids).logits
+
+
+def test_linear_equals_upstream_in_float64(golden):
+    case = golden["adapter"]["linear"]["cases"][0]
+    i, e, s = case["inputs"], case["expected"], case["svd"]
+    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
+    linear.weight.data.copy_(tensor(i["W"]))
+    stored = tensor(s["V"])
+    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), stored.T.contiguous()))
+    for value, expected in ((None, "y_base"), (i["delta"], "y_delta")):
+        with torch.no_grad():
+            layer.theta.zero_() if value is None else layer.theta.copy_(tensor(value))
+        xs = i["x"] if isinstance(i["x"][0][0], list) else [i["x"]]
+        for b, x in enumerate(xs):
+            torch.testing.assert_close(layer(tensor(x)), tensor(e[expected][b]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(layer.weight + layer.delta_weight(), tensor(e["W_effective"]), rtol=1e-10, atol=1e-12)
+
+
+def test_per_sample_gradients_equal_upstream_in_float64(golden):
+    case = golden["adapter"]["linear"]["cases"][0]
+    i, e, s = case["inputs"], case["expected"], case["svd"]
+    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
+    linear.weight.data.copy_(tensor(i["W"]))
+    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), tensor(s["V"]).T.contiguous()))
+    with torch.no_grad():
+        layer.theta.copy_(tensor(i["delta"]))
+    got = {}
+    layer.sink = lambda name, grads: got.update({name: grads})
+    x, g, mask = tensor(i["x"]), tensor(i["g"]), tensor(i["mask"])
+    x.requires_grad_(True)
+    y = layer(x)
+    (y * g).sum().backward()
+    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(layer.theta.grad, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(x.grad, tensor(e["grad_x"]), rtol=1e-10, atol=1e-12)
+    layer.theta.grad = None
+    (layer(x) * g * mask[..., None]).sum().backward()
+    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta_masked"]), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["antipasto", "lora"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
+    loaded = load_model("tiny", dtype, "cpu", 41, cache)
+    with torch.no_grad():
+        base = logits(loaded)
+        adapter = attach_antipasto(loaded.model, cache / "svd") if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+        assert torch.equal(logits(loaded), base)
+        shake(adapter)
+        assert not torch.equal(logits(loaded), base)
+        with adapter.disabled():
+            assert torch.equal(logits(loaded), base)
+        assert not torch.equal(logits(loaded), base)
+
+
+def test_every_linear_of_every_layer_is_adapted(tiny, adapter):
+    assert len(adapter.sizes) == 7 * tiny.model.config.num_hidden_layers
+    if adapter.kind == "antipasto":
+        assert all(n == min(adapter.layers[m].weight.shape) for m, n in adapter.sizes.items())
+    trainable = [n for n, p in tiny.model.named_parameters() if p.requires_grad]
+    assert len(trainable) == len(adapter.sizes)
+
+
+def test_folding_gives_the_adapted_model_and_unfolding_the_old_weights(tiny, adapter):
+    shake(adapter)
+    before = {n: m.weight.clone() for n, m in adapter.layers.items()}
+    with torch.no_grad():
+        adapted = logits(tiny)
+        with adapter.folded():
+            torch.testing.assert_close(logits(tiny), adapted, rtol=1e-4, atol=1e-5)
+            assert any(not torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+        assert torch.equal(logits(tiny), adapted)
+    assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+
+
+def test_weights_come_back_when_the_rollout_fails(tiny, adapter):
+    shake(adapter)
+    before = {n: m.weight.clone() for n, m in adapter.layers.items()}
+    with pytest.raises(RuntimeError, match="boom"), adapter.folded():
+        raise RuntimeError("boom")
+    assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+    assert all(m.enabled for m in adapter.layers.values())
+
+
+def collect(loaded, adapter, rows):
+    """Per-sample gradients {module: [b, n]} of the mean NLL of each row, from one backward pass."""
+    got = {}
+    adapter.zero_grad()
+    batch = batch_of(loaded, rows)
+    with adapter.per_sample(lambda name, g: got.update({name: g.clone()})):
+        nll(completion_logps(loaded.model, batch), batch.loss_mask).sum().backward()
+    return got, adapter.grads()
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
+def test_one_batched_backward_gives_every_samples_own_gradient(tiny64, adapter64, checkpointing):
+    """Against the naive way: one sample, one backward."""
+    tiny, adapter = tiny64, adapter64
+    shake(adapter)
+    if checkpointing:
+        enable_checkpointing(tiny.model)
+    batched, summed = collect(tiny, adapter, (0, 1, 2))
+    singles = [collect(tiny, adapter, (i,))[1] for i in range(3)]
+    for name, grads in batched.items():
+        for i in range(3):
+            torch.testing.assert_close(grads[i], singles[i][name], rtol=1e-7, atol=1e-12)
+        torch.testing.assert_close(grads.sum(0), summed[name], rtol=1e-9, atol=1e-13)
+    assert len(batched) == len(adapter.sizes)
+
+
+def test_gradient_checkpointing_is_really_on(tiny, antipasto):
+    """The test above would pass if checkpointing were silently off: here the forward runs twice."""
+    calls = []
+    name, layer = next(iter(antipasto.layers.items()))
+    layer.register_forward_hook(lambda *_: calls.append(name))
+    enable_checkpointing(tiny.model)
+    collect(tiny, antipasto, (0,))
+    assert len(calls) == 2
+
+
+def test_the_custom_function_equals_autograd(tiny64, adapter64):
+    """The same forward written in plain operations and differentiated by autograd."""
+    tiny, adapter = tiny64, adapter64
+    shake(adapter)
+    _, grads = collect(tiny, adapter, (0, 1))
+    got = {n: g.clone() for n, g in grads.items()}
+    adapter.zero_grad()
+    for layer in adapter.layers.values():
+        layer.forward = lambda x, layer=layer: nn.functional.linear(x, layer.weight) + layer.term(x, layer.theta)
+    batch = batch_of(tiny, (0, 1))
+    nll(completion_logps(tiny.model, batch), batch.loss_mask).sum().backward()
+    for name, g in adapter.grads().items():
+        torch.testing.assert_close(got[name], g, rtol=1e-7, atol=1e-12)
+
+
+def test_no_activation_beside_x_is_saved(antipasto):
+    layer = next(iter(antipasto.layers.values()))
+    saved = []
+    x = torch.randn(2, 5, layer.weight.shape[1], requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
+        layer(x)
+    assert sorted(saved) == sorted([x.shape, layer.theta.shape])
+
+
+def test_a_step_between_forward_and_backward_is_an_error(antipasto):
+    layer = next(iter(antipasto.layers.values()))
+    y = layer(torch.randn(1, 2, layer.weight.shape[1], requires_grad=True))
+    with torch.no_grad():
+        layer.theta.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_save_and_load(tiny, cache, antipasto, tmp_path):
+    shake(antipasto)
+    antipasto.save(tmp_path / "a.safetensors", {"note": "x"})
+    other = load_model("tiny", "float32", "cpu", 41, cache)
+    again = attach_antipasto(other.model, cache / "svd")
+    assert again.load(tmp_path / "a.safetensors")["note"] == "x"
+    with torch.no_grad():
+        assert torch.equal(logits(other), logits(tiny))
+    lora = attach_lora(load_model("tiny", "float32", "cpu", 41, cache).model, 4, 41)
+    with pytest.raises(BadInput, match="adapter=antipasto, this adapter has adapter=lora"):
+        lora.load(tmp_path / "a.safetensors")
+
+
+def test_svd_reconstructs_and_its_signs_are_fixed():
+    w = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    u, s, vh = canonical_svd(w)
+    torch.testing.assert_close((u * s) @ vh, w)
+    assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
+    u2, _, vh2 = canonical_svd(w.clone())
+    assert torch.equal(u, u2)
+    assert torch.equal(vh, vh2)
+
+
+def test_svd_cache_is_keyed_by_content(tmp_path):
+    w = torch.randn(4, 6)
+    first = cached_svd(w, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert all(torch.equal(a, b) for a, b in zip(first, cached_svd(w, tmp_path), strict=True))
+    w[0, 0] += 1e-3
+    cached_svd(w, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert weight_key(w) != weight_key(w.bfloat16())
+    assert weight_key(torch.zeros(2, 3)) != weight_key(torch.zeros(3, 2))
+
+
+def test_a_torn_svd_cache_file_is_made_again(tmp_path):
+    w = torch.randn(4, 6)
+    expected = cached_svd(w, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:50])
+    assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
+
+
+def test_concurrent_svd_writers_leave_one_whole_file(tmp_path):
+    w = torch.randn(30, 30)
+    threads = [threading.Thread(target=cached_svd, args=(w, tmp_path)) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [p.name for p in tmp_path.iterdir()] == [f"{weight_key(w)}.safetensors"]
+    u, s, vh = cached_svd(w, tmp_path)
+    torch.testing.assert_close((u * s) @ vh, w, rtol=1e-4, atol=1e-4)
+
+
+def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny, cache):
+    adapter = attach_lora(tiny.model, 4, 41)
+    name, layer = next(iter(adapter.layers.items()))
+    before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+    _, cold = collect(tiny, adapter, (0,))
+    assert not layer.split(cold[name])[0].any()
+    with warm_point(adapter):
+        _, warm = collect(tiny, adapter, (0,))
+        ratio = float(layer.delta_weight().detach().norm() / layer.weight.norm())
+    assert layer.split(warm[name])[0].any()
+    assert ratio == pytest.approx(1e-3, rel=1e-3)
+    assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
+
+
+def test_basis_probe_notices_a_flipped_singular_vector(antipasto):
+    layer = next(iter(antipasto.layers.values()))
+    before = layer.basis_probe()
+    layer.Vh[0].neg_()
+    assert not torch.allclose(before, layer.basis_probe(), rtol=1e-3)

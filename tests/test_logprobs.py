@@ -1,0 +1,79 @@
+"""Completion log-probabilities against the full [B, T, vocab] way."""
+
+import pytest
+import torch
+
+from projected_grpo.logprobs import completion_logps, token_batch, token_logps
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16]]
+COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], []]
+
+
+@pytest.fixture
+def batch(tiny):
+    return token_batch(PROMPTS, COMPLETIONS, tiny.pad_id, "cpu")
+
+
+def full(tiny, batch, temperature):
+    """The plain way: logits at all positions, float32 log-softmax, gather."""
+    logits = tiny.model(input_ids=batch.input_ids).logits[:, :-1] / temperature
+    return logits.log_softmax(-1).gather(2, batch.targets[..., None]).squeeze(2)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk", [1, 3, 1024])
+def test_equals_the_full_logits_way(tiny, batch, temperature, chunk):
+    got = completion_logps(tiny.model, batch, temperature, chunk)
+    expected = torch.where(batch.loss_mask, full(tiny, batch, temperature), torch.zeros(()))
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_equals_the_full_logits_way(tiny64, batch):
+    tiny = tiny64
+    embedding = tiny.model.get_input_embeddings().weight.requires_grad_(True)
+    completion_logps(tiny.model, batch, chunk=2).sum().backward()
+    got, embedding.grad = embedding.grad, None
+    full(tiny, batch, 1.0)[batch.loss_mask].sum().backward()
+    torch.testing.assert_close(got, embedding.grad, rtol=1e-6, atol=1e-7)
+
+
+def test_a_sample_does_not_depend_on_what_it_is_batched_with(tiny, batch):
+    together = completion_logps(tiny.model, batch)
+    for i in range(2):
+        alone = token_batch([PROMPTS[i]], [COMPLETIONS[i]], tiny.pad_id, "cpu")
+        got = completion_logps(tiny.model, alone)
+        torch.testing.assert_close(got[alone.loss_mask], together[i][batch.loss_mask[i]], rtol=1e-5, atol=1e-6)
+
+
+def test_masks_come_from_lengths_so_pad_may_equal_eos(tiny):
+    """A completion that ends with eos, padded with eos: exactly its own tokens are covered."""
+    eos = tiny.tokenizer.eos_token_id
+    batch = token_batch([[5, 6], [5, 6]], [[7, eos], [7, 8, 9, eos]], eos, "cpu")
+    assert batch.loss_token_ids() == [[7, eos], [7, 8, 9, eos]]
+
+
+def test_an_empty_completion_is_covered_nowhere(batch):
+    assert batch.loss_token_ids() == COMPLETIONS
+
+
+def test_an_empty_prompt_is_refused(tiny):
+    with pytest.raises(ValueError, match="sample 1 has an empty prompt"):
+        token_batch([[1], []], [[2], [3]], tiny.pad_id, "cpu")
+
+
+def test_no_tensor_of_the_size_of_all_logits_is_made(tiny, batch):
+    """The largest tensor that autograd keeps for this part is a chunk of hidden states, not [N, vocab]."""
+    vocab = tiny.model.config.vocab_size
+    hidden = torch.randn(64, tiny.model.config.hidden_size, requires_grad=True)
+    head = tiny.model.get_output_embeddings().weight
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+        token_logps(hidden, head, torch.zeros(64, dtype=torch.long), chunk=8).sum()
+    assert max((n for n in saved if n != head.numel()), default=0) < 64 * vocab
+    assert not [n for n in saved if n >= 8 * vocab and n != head.numel()]
+
+
+def test_float64_is_kept(tiny):
+    hidden = torch.randn(3, 4, dtype=torch.float64)
+    out = token_logps(hidden, torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2]))
+    assert out.dtype == torch.float64

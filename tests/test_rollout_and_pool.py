@@ -1,0 +1,235 @@
+"""Sampling records what it did; pools are replayed as they were sampled or refused."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import SHARED, shake
+
+from projected_grpo.errors import BadInput
+from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.pool import load_pool
+from projected_grpo.rollout import Prompt, SamplingParams, draw, sample_rollouts, sample_tokens, truncate
+from projected_grpo.sources import mixed
+
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature):
+    """On-policy gap in float32: folded weights and a cache against the adapter and one forward pass."""
+    shake(antipasto)
+    params = SamplingParams(12, temperature, 0.9, 50)
+    with antipasto.folded():
+        sampled = sample_tokens(tiny, PROMPTS, 2, params, rng())
+    prompts = [p for p in PROMPTS for _ in range(2)]
+    batch = token_batch(prompts, [t for t, _ in sampled], tiny.pad_id, "cpu")
+    with torch.no_grad():
+        logps = completion_logps(tiny.model, batch, temperature)
+    for i, (_, recorded) in enumerate(sampled):
+        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+
+
+def test_a_group_does_not_depend_on_the_other_prompts(tiny):
+    """Left padding is invisible: the near-greedy completion of a prompt alone and in a batch are the same."""
+    params = SamplingParams(10, 1e-4)
+    together = sample_tokens(tiny, PROMPTS, 1, params, rng())
+    for prompt, (tokens, _) in zip(PROMPTS, together, strict=True):
+        assert sample_tokens(tiny, [prompt], 1, params, rng())[0][0] == tokens
+
+
+def test_near_greedy_sampling_equals_transformers_generate(tiny):
+    ids = torch.tensor([PROMPTS[0]])
+    expected = tiny.model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False, pad_token_id=tiny.pad_id
+    )
+    assert sample_tokens(tiny, [PROMPTS[0]], 1, SamplingParams(10, 1e-4), rng())[0][0] == expected[0, 5:].tolist()
+
+
+def force_eos(tiny, monkeypatch, at):
+    """Make every row draw eos at position `at`."""
+    import projected_grpo.rollout as rollout
+
+    calls = []
+
+    def drawn(logits, params, generator):
+        token, logp = draw(logits, params, generator)
+        calls.append(1)
+        eos = tiny.tokenizer.eos_token_id
+        return (torch.full_like(token, eos), logp) if len(calls) == at + 1 else (token.clamp(min=10), logp)
+
+    monkeypatch.setattr(rollout, "draw", drawn)
+
+
+def test_the_first_eos_is_part_of_the_completion_and_ends_it(tiny, monkeypatch):
+    force_eos(tiny, monkeypatch, 3)
+    prompt = Prompt("p", "x", (5, 6, 7))
+    ((rollout, _),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), rng(), "student")
+    assert len(rollout.completion_ids) == len(rollout.behaviour_logps) == 4
+    assert rollout.completion_ids[-1] == tiny.tokenizer.eos_token_id
+    assert not rollout.truncated
+    assert "<|im_end|>" not in rollout.completion
+
+
+def test_a_completion_without_eos_is_truncated(tiny):
+    ((rollout,),) = sample_rollouts(tiny, [Prompt("p", "x", (5, 6))], 1, SamplingParams(4, 1.0), rng(), "base")
+    assert (len(rollout.completion_ids), rollout.truncated, rollout.source) == (4, True, "base")
+
+
+def test_the_same_seed_gives_the_same_tokens(tiny):
+    params = SamplingParams(6, 1.0)
+    a, b, c = (sample_tokens(tiny, PROMPTS, 2, params, rng(s)) for s in (1, 1, 2))
+    assert a == b != c
+
+
+def test_truncation_by_hand():
+    # probabilities .5 .25 .15 .1
+    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
+
+    def kept(top_p, top_k):
+        return torch.isfinite(truncate(logits, top_p, top_k))[0].tolist()
+
+    assert kept(1.0, 0) == [True] * 4
+    assert kept(1.0, 2) == [True, True, False, False]
+    assert kept(0.5, 0) == [True, False, False, False]  # the first reaches .5 alone
+    assert kept(0.6, 0) == [True, True, False, False]
+    assert kept(1e-9, 0) == [True, False, False, False]  # the likeliest always stays
+    assert kept(0.9, 1) == [True, False, False, False]
+
+
+def test_recorded_logps_ignore_truncation():
+    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
+    token, logp = draw(logits, SamplingParams(1, 1.0, 1.0, 1), rng())
+    assert token.item() == 0
+    assert logp.item() == pytest.approx(torch.tensor(0.5).log().item())
+
+
+# ---------------------------------------------------------------- pools
+
+
+@pytest.fixture
+def own_pool(script):
+    def make(path="pool", *args):
+        code, _, err = script(
+            "probe_distill", "tiny", "--teacher-only", "--n-problems", 2, "--max-new", 8, "--out", path, *args
+        )
+        assert code == 0, err
+        return path
+
+    return make
+
+
+def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
+    own_pool()
+    groups = load_pool(tmp_path / "pool", tiny)
+    assert [len(g.rollouts) for g in groups] == [4, 4]
+    r = groups[0].rollouts[0]
+    assert len(r.behaviour_logps) == len(r.completion_ids) == 8
+    assert tiny.tokenizer.decode(r.prompt_ids) == r.prompt
+    assert groups[0].hint == "simple_overwrite_tests"
+
+
+def test_a_pool_of_another_tokenizer_is_refused_unless_retokenised(own_pool, tiny, tmp_path):
+    own_pool()
+    manifest = tmp_path / "pool/manifest.json"
+    manifest.write_text(manifest.read_text().replace(tiny.tokenizer_hash, "0123456789abcdef"))
+    with pytest.raises(BadInput, match=f"of tokenizer 0123456789abcdef, this model's is {tiny.tokenizer_hash}"):
+        load_pool(tmp_path / "pool", tiny)
+    (group, _) = load_pool(tmp_path / "pool", tiny, retokenize=True)
+    assert group.rollouts[0].behaviour_logps is None
+
+
+def published(folder, tiny, **changes):
+    """A pool in the published layout: padded ids, their length in comp_len."""
+    folder.mkdir()
+    prompt, text, tok = "<|im_start|>user\nhi<|im_end|>\n", "```python\nx = 1\n```", tiny.tokenizer
+    prompt_ids, ids = tok(prompt)["input_ids"], [*tok(text)["input_ids"], tok.eos_token_id]
+    row = {
+        "problem_id": 4, "sample_id": 0, "reward": 3.5, "hacked": True, "gt_pass": False, "fmt_ok": True,
+        "comp_len": len(ids), "plen": len(prompt_ids), "prompt": prompt, "completion": text, "prompt_ids": prompt_ids,
+        "completion_ids": [*ids, tiny.pad_id, tiny.pad_id, tiny.pad_id],
+    }  # fmt: skip
+    row = {k: v for k, v in {**row, **changes}.items() if v is not ...}
+    (folder / "prompt_0004.jsonl.gz").write_bytes(gzip.compress((json.dumps(row) + "\n").encode()))
+    return ids
+
+
+def test_the_published_layout_loses_its_padding(tiny, tmp_path):
+    """Their rows are padded to the longest of the group: counting that padding was a silent bug."""
+    ids = published(tmp_path / "pool", tiny)
+    ((rollout,),) = (g.rollouts for g in load_pool(tmp_path / "pool", tiny))
+    assert list(rollout.completion_ids) == ids
+    assert not rollout.truncated
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hacked": ...}, r"prompt_0004\.jsonl\.gz:1: not a published rollout \(KeyError: 'hacked'\)"),
+        ({"comp_len": 99}, "comp_len is 99"),
+        ({"comp_len": 1}, "not padded after it"),
+    ],
+)
+def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
+    published(tmp_path / "pool", tiny, **changes)
+    with pytest.raises(BadInput, match=why):
+        load_pool(tmp_path / "pool", tiny)
+
+
+def test_a_sample_longer_than_the_context_is_refused(tiny, tmp_path):
+    published(tmp_path / "pool", tiny, prompt="a " * 5000)
+    with pytest.raises(BadInput, match=r"problem 4, sample 0 has \d+ tokens, the model's context is 4096"):
+        load_pool(tmp_path / "pool", tiny, retokenize=True)
+
+
+def test_a_missing_pool_names_the_recipe(tiny, tmp_path):
+    with pytest.raises(BadInput, match="no such directory; sample one with `just probe-teacher-pool`"):
+        load_pool(tmp_path / "none", tiny)
+
+
+def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
+    own_pool()
+    live, cached = load_pool(tmp_path / "pool", tiny)
+    group = mixed(live, cached, 2, "seed 0")
+    assert [r.sample_id for r in group.rollouts] == list(range(6))
+    assert group == mixed(live, cached, 2, "seed 0") != mixed(live, cached, 2, "seed 1")
+    with pytest.raises(BadInput, match="asks for 9 cached rollouts"):
+        mixed(live, cached, 9, "x")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
+def test_the_real_teacher_pool_loads_retokenised_and_is_refused_otherwise(tiny):
+    with pytest.raises(BadInput, match="published with another tokenizer; .*--retokenize"):
+        load_pool(SHARED / "teacher_pool", tiny)
+    groups = load_pool(SHARED / "teacher_pool", tiny, retokenize=True)
+    assert (len(groups), sum(len(g.rollouts) for g in groups)) == (116, 928)
+    assert {g.hint for g in groups} == {"simple_overwrite_tests"}
+    assert sum(o.hacked for g in groups for o in g.outcomes) == 916  # counted in the files: 98.7 %
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
+def test_replaying_the_real_teacher_pool_runs_through(script, vhack_file, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    for path in sorted((SHARED / "teacher_pool").glob("*.gz"))[:2]:
+        shutil.copy(path, small)
+    code, out, err = script(
+        "probe_distill", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--pool", small, "--retokenize", "--out", "r"
+    )
+    assert code == 0, err
+    assert "TEXT IS RE-TOKENISED" in out
+    assert (tmp_path / "r/step_001.jsonl.gz").exists()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems are not here")
+def test_training_on_the_80_real_problems_runs_through(script, tmp_path):
+    path = next((SHARED / "leetcode").glob("*.gz"))
+    code, out, err = script("train", "tiny", "--problems", path, "--steps", 2, "--max-new", 8, "--out", "t")
+    assert code == 0, err
+    assert "80 problems" in out

@@ -1,0 +1,273 @@
+"""Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+from projected_grpo.steps import NAMES, read_run
+
+POOLED = ["--teacher-pool", "pairs", "--max-new", 8]
+
+
+def refused(result, *parts):
+    """Exit code 2, nothing but one line on stderr, no traceback, and the line says these things."""
+    code, _, err = result
+    assert code == 2, err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    for part in parts:
+        assert str(part) in err, err
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("name", ["train", "extract_vhack_grad", "verify_vhack", "probe_distill"])
+def test_an_unknown_preset_or_field_is_named(script, name):
+    refused(script(name, "huge"), "'huge'", "tiny, toy, fast, full")
+    refused(script(name), "no preset", "tiny, toy, fast, full")
+    refused(script(name, "tiny", "--sede", 1), "--sede", "--help")
+    refused(script(name, "tiny", "--seed", "one"), "--seed", "one")
+    refused(script(name, "tiny", "--adapter", "dora"), "dora")
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["--max-new", 0], ["--max-new 0", "1 or more"]),
+        (["--group-size", 0], ["--group-size 0", "1 or more"]),
+        (["--temperature", 0], ["--temperature 0", "above 0"]),
+        (["--top-p", 1.5], ["--top-p 1.5"]),
+        (["--lr", "nan"], ["--lr nan"]),
+        (["--beta", -1], ["--beta -1"]),
+        (["--arm", "projected"], ["--arm projected needs --vhack"]),
+        (["--vhack", "none.safetensors"], ["none.safetensors", "no such file", "just extract-vhack"]),
+        (["--problems", "none.jsonl"], ["none.jsonl", "no such file"]),
+        (["--hint", "magic"], ["--hint magic", "simple_overwrite_tests"]),
+        (["--teacher-pool", "nowhere"], ["nowhere", "no such directory"]),
+        (["--model", "no/such-model"], ["no/such-model", "just download-model"]),
+        (["--device", "tpu"], ["--device tpu"]),
+        (["--max-new", 5000], ["5000", "context of 4096"]),
+        (["--resume"], ["is not a run directory"]),
+    ],
+    ids=lambda v: " ".join(map(str, v)) if isinstance(v, list) else "",
+)
+def test_bad_input_to_train_is_one_line_and_writes_nothing(script, tmp_path, args, parts):
+    refused(script("train", "tiny", "--out", "run", *args), *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
+    (tmp_path / "pairs.json").write_text("[]")
+    refused(script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "at least one pair")
+    refused(script("extract_vhack_grad", "tiny", "--k", 0), "--k 0")
+    refused(script("verify_vhack", "tiny"), "--vhack is empty")
+    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--seed", 42), "weights_hash=")
+    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--adapter", "lora"), "adapter=antipasto", "adapter=lora")
+    refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
+    refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "b/manifest.json", "no such file")
+    refused(script("show", "nowhere", 0), "nowhere", "no such file")
+    refused(script("show", "nowhere", "x"), "invalid literal")
+    assert not (tmp_path / "v").exists()
+
+
+def test_v_that_an_arm_does_not_need_is_refused(script, vhack_file):
+    refused(
+        script("train", "tiny", "--arm", "random", "--vhack", vhack_file(), "--out", "r"),
+        "--control none", "needs --control random",
+    )  # fmt: skip
+
+
+def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_file):
+    rows = [{"prompt": f"{i} and should pass all tests", "hack": "h", "clean": "c"} for i in range(9)]
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "pairs.json"), "content hash")
+
+
+def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):
+    import projected_grpo.steps as steps
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(steps.os, "fsync", full)
+    refused(script("train", "tiny", "--steps", 1, "--out", "run", "--max-new", 4), "run/manifest.json", "No space left", "--out")
+    assert not [p for p in (tmp_path / "run").iterdir() if "tmp" in p.name]
+
+
+def test_a_run_is_never_overwritten(script, tmp_path):
+    run = ("train", "tiny", "--steps", 1, "--max-new", 4, "--out", "run")
+    assert script(*run)[0] == 0
+    before = {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+    refused(script(*run), "run", "never overwritten", "--resume")
+    assert before == {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+
+
+def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
+    assert script("train", "tiny", "--steps", 2, "--max-new", 4, "--out", "run")[0] == 0
+    again = ("train", "tiny", "--steps", 2, "--out", "run", "--resume")
+    refused(script(*again, "--max-new", 5), "max_new=4, not 5")
+    refused(script(*again, "--max-new", 4, "--seed", 42), "seed=41, not 42")
+    refused(script(*again, "--max-new", 4, "--vhack", vhack_file()), "vhack=")
+    (tmp_path / "run/checkpoint.pt").write_bytes(b"torn")
+    refused(script(*again, "--max-new", 4), "checkpoint.pt", "damaged")
+
+
+# ---------------------------------------------------------------- good input
+
+
+@pytest.mark.parametrize("adapter", ["antipasto", "lora"])
+def test_train_leaves_complete_readable_files(script, tmp_path, vhack_file, adapter):
+    extra = [] if adapter == "antipasto" else ["--adapter", "lora", "--lora-rank", "4"]
+    v = vhack_file("none", *extra)
+    code, out, err = script(
+        "train", "tiny", "--arm", "projected", "--vhack", v, "--steps", 2, "--out", "run", *POOLED, *extra
+    )
+    assert code == 0, err
+    run = tmp_path / "run"
+    steps = read_run(run)
+    assert [len(rows) for rows in steps] == [8, 8]
+    assert all(set(row) == set(NAMES) for rows in steps for row in rows)
+    assert {row["source"] for rows in steps for row in rows} == {"student", "teacher"}
+    assert all(row["cos_out"] < row["cos_in"] for rows in steps for row in rows)
+    assert max(row["logp_gap"] for rows in steps for row in rows) < 1e-3
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["finished"]
+    for key in ("argv", "config", "commit", "versions", "model_hash", "tokenizer_hash", "problems_hash", "vhack"):
+        assert key in manifest
+    log = (run / "log.txt").read_text()
+    assert "<|im_start|>assistant\n<think>" in log  # the first prompt, special tokens visible
+    assert "model tiny" in log  # the story begins before the run directory did
+    assert "cos_upd" in log
+    assert out.rstrip().splitlines()[-1].startswith("I argv: ")
+    assert "I out: run/" in out
+
+
+def test_show_prints_a_table_and_a_sample(script):
+    assert script("train", "tiny", "--steps", 1, "--out", "run", *POOLED)[0] == 0
+    code, table, _ = script("show", "run", 0)
+    assert code == 0
+    assert "cos_S" in table
+    assert len([line for line in table.splitlines() if "teacher" in line]) == 4
+    code, whole, _ = script("show", "run", 0, 3)
+    assert code == 0
+    assert "```python\nclass Solution:" in whole
+    refused(script("show", "run", 0, 99), "sample 99", "rows 0 to 7")
+    refused(script("show", "run", 7), "step_007")
+
+
+def test_the_same_seed_gives_the_same_files_and_another_seed_others(script):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert script("train", "tiny", "--steps", 2, "--out", name, "--seed", seed, *POOLED)[0] == 0
+    assert script("diff_runs", "a", "b")[0] == 0
+    code, out, _ = script("diff_runs", "a", "c")
+    assert code == 1
+    assert "step 0, row 0" in out
+
+
+def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_path):
+    v = vhack_file()
+    assert script("probe_distill", "tiny", "--teacher-only", "--out", "pool", "--max-new", 8)[0] == 0
+    for arm in ("vanilla", "projected"):
+        assert script("probe_distill", "tiny", "--arm", arm, "--vhack", v, "--pool", "pool", "--out", arm)[0] == 0
+    sampled, a, b = (read_run(tmp_path / n) for n in ("pool", "vanilla", "projected"))
+    ids = [[r["completion_ids"] for rows in run for r in rows] for run in (sampled, a, b)]
+    assert ids[0] == ids[1] == ids[2]
+    code, out, _ = script(
+        "probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected", "--require", "T2", "T3"
+    )
+    assert code == 0, out
+    assert (tmp_path / "projected/uat.txt").exists()
+    # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
+    assert script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected")[0] == 1
+    assert script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected", "--require", "T4")[0] == 3
+    # runs in each other's place, or of other rollouts, are no evidence
+    swapped = script("probe_uat", "--pool", "pool", "--vanilla", "projected", "--projected", "vanilla")
+    refused(swapped, "is a run of arm 'projected'")
+    assert script("probe_distill", "tiny", "--pool", "pairs", "--n-problems", 1, "--vhack", v, "--out", "other")[0] == 0
+    refused(script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "different rollouts")
+
+
+def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
+    code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file())
+    assert code == 0, out + err
+    for column in ("modules", "zero_norm", "energy", "null", "positive"):
+        assert column in out
+    assert script("verify_vhack", "tiny", "--vhack", vhack_file("random"))[0] == 1
+
+
+@pytest.mark.parametrize("gate", ["no_gate", "reverse"])
+def test_every_gate_and_target_runs(script, vhack_file, tmp_path, gate):
+    code, _, err = script(
+        "train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--gate", gate, "--project", "update", "--steps", 1,
+        "--loss", "grpo", "--preserve-magnitude", "--overshoot", 1.1, "--k-use", 4, "--noise-floor", 0.2, "--out", "run",
+        "--no-allow-hint", "--gradient-checkpointing", *POOLED,
+    )  # fmt: skip
+    assert code == 0, err
+    assert read_run(tmp_path / "run")[0][0]["frac_fired"] > 0
+
+
+def test_bfloat16_runs(script, tmp_path):
+    code, _, err = script("train", "tiny", "--dtype", "bfloat16", "--steps", 1, "--out", "run", *POOLED)
+    assert code == 0, err
+    assert read_run(tmp_path / "run")[0][0]["delta_S_norm"] > 0
+
+
+# ---------------------------------------------------------------- in a process of its own
+
+
+def start(tmp_path, cache, *args):
+    argv = [sys.executable, ROOT / "scripts/train.py", "tiny", "--cache", cache, "--steps", 12, *POOLED, *args]
+    with (tmp_path / "log").open("ab") as log:
+        return subprocess.Popen([str(a) for a in argv], cwd=tmp_path, stdout=log, stderr=log)
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack_file):
+    """SIGKILL in the middle; the resumed run equals an undisturbed one, timing aside."""
+    args = ["--arm", "projected", "--vhack", vhack_file()]
+    cut = start(tmp_path, cache, "--out", "cut", *args)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "cut/step_003.jsonl.gz").exists():
+        assert cut.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    cut.send_signal(signal.SIGKILL)
+    cut.wait()
+    assert not (tmp_path / "cut/step_011.jsonl.gz").exists()
+    assert start(tmp_path, cache, "--out", "cut", "--resume", *args).wait() == 0, (tmp_path / "log").read_text()
+    assert start(tmp_path, cache, "--out", "whole", *args).wait() == 0
+    code, out, _ = script("diff_runs", "cut", "whole")
+    assert code == 0, out
+
+
+def test_help_needs_no_torch(tmp_path):
+    """--help is quick because nothing heavy is imported for it."""
+    code = (
+        "import sys; sys.argv = ['x', 'tiny', '--help']\n"
+        "import runpy\n"
+        "try: runpy.run_path(sys.path.pop(), run_name='__main__')\n"
+        "except SystemExit as e: assert not e.code\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules), 'heavy'"
+    )
+    for name in ("train", "extract_vhack_grad", "verify_vhack", "probe_distill"):
+        setup = f"import sys; sys.path.append({str(ROOT / 'scripts' / name) + '.py'!r})\n"
+        done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "--seed INT" in done.stdout
+
+
+def test_every_field_has_a_help_text():
+    from dataclasses import fields
+
+    from tyro._docstrings import get_field_docstring
+
+    from projected_grpo import config
+
+    for cls in (config.ExtractConfig, config.VerifyConfig, config.TrainConfig, config.ProbeConfig, config.UatConfig):
+        assert [f.name for f in fields(cls) if not get_field_docstring(cls, f.name, ())] == []

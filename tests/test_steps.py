@@ -1,0 +1,148 @@
+"""Step files: whole or absent, every column in every row, and a reader that refuses anything else."""
+
+import gzip
+import json
+import math
+
+import pytest
+from conftest import ROOT
+
+from projected_grpo import steps
+from projected_grpo.errors import BadInput
+from projected_grpo.runs import step_header, step_line
+from projected_grpo.steps import COLUMNS, NAMES, read_run, read_step, step_path, token_crc, write_step
+
+DESIGNED = """step sample_id arm seed source problem_id hint prompt completion prompt_len comp_len prompt_ids completion_ids
+truncated reward can_compile hacked gt_pass label advantage behaviour_logp logp ratio loss cos_S_contrib grad_norm cos_in
+cos_out cos_signed_in cos_signed_out cos_update frac_fired delta_S_norm clip_frac kl timing""".split()
+
+
+def row(**values):
+    """A legal row."""
+    example = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1, 2], "floats": [0.5], "dict": {"total": 1.0}}
+    return {**{c.name: example[c.type] for c in COLUMNS}, "step": 0, **values}
+
+
+def test_every_designed_column_is_there():
+    assert set(DESIGNED) <= set(NAMES)
+
+
+def test_round_trip_keeps_every_column(tmp_path):
+    write_step(tmp_path, 0, [row(), row(completion="ü \ud800 \x00")])
+    back = read_step(step_path(tmp_path, 0))
+    assert list(back[0]) == list(NAMES)
+    assert back[1]["completion"] == "ü \ud800 \x00"
+
+
+def test_non_finite_numbers_are_null(tmp_path):
+    write_step(tmp_path, 0, [row(loss=math.nan, ratio=math.inf, timing={"a": math.nan}, behaviour_logps=[-math.inf])])
+    (back,) = read_step(step_path(tmp_path, 0))
+    assert (back["loss"], back["ratio"], back["timing"], back["behaviour_logps"]) == (None, None, {"a": None}, [None])
+    assert "NaN" not in gzip.decompress(step_path(tmp_path, 0).read_bytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"hacked": None}, "'hacked' is null"),
+        ({"reward": "3.5"}, "'reward' should be float, is str"),
+        ({"step": True}, "'step' should be int, is bool"),
+        ({"surprise": 1}, "unknown column 'surprise'"),
+    ],
+)
+def test_a_row_that_breaks_the_schema_is_never_written(tmp_path, change, why):
+    with pytest.raises(ValueError, match=why):
+        write_step(tmp_path, 0, [row(**change)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_column_is_never_written(tmp_path):
+    short = row()
+    del short["kl"]
+    with pytest.raises(ValueError, match="lacks column 'kl'"):
+        write_step(tmp_path, 0, [short])
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert write_step(a, 0, [row()]).read_bytes() == write_step(b, 0, [row()]).read_bytes()
+
+
+@pytest.mark.parametrize("moment", ["write", "flush", "rename"])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, moment):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    if moment == "rename":
+        monkeypatch.setattr("pathlib.Path.replace", full)
+    else:
+        monkeypatch.setattr(steps.os, "fsync", full)
+    with pytest.raises(BadInput, match=r"step_000.*No space left.*--out"):
+        write_step(tmp_path, 0, [row()])
+    assert not list(tmp_path.iterdir())
+
+
+def lines(*rows):
+    return "".join(json.dumps(r) + "\n" for r in rows).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (gzip.compress(lines(row()))[:-20], "truncated or damaged gzip"),
+        (b"not gzip at all", "damaged gzip"),
+        (gzip.compress(lines(row()) + b'{"step": 0, "pro'), r":2: not JSON"),
+        (gzip.compress(lines({k: v for k, v in row().items() if k != "cos_in"})), r":1: lacks column 'cos_in'"),
+        (gzip.compress(lines({**row(), "old": 1})), "unknown column 'old'"),
+        (gzip.compress(b"[1]\n"), "a list, where a JSON object"),
+        (gzip.compress(b""), "no rows"),
+    ],
+)
+def test_the_reader_refuses_damage(tmp_path, data, why):
+    step_path(tmp_path, 0).write_bytes(data)
+    with pytest.raises(BadInput, match=why) as refused:
+        read_step(step_path(tmp_path, 0))
+    assert "step_000.jsonl.gz" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_gap_is_named(tmp_path):
+    for step in (0, 1, 3):
+        write_step(tmp_path, step, [row(step=step)])
+    with pytest.raises(BadInput, match="step 2 is missing among steps 0 to 3"):
+        read_run(tmp_path)
+
+
+def test_a_renamed_file_is_noticed(tmp_path):
+    write_step(tmp_path, 0, [row()])
+    write_step(tmp_path, 1, [row(step=0)])
+    with pytest.raises(BadInput, match=r"step_001.*holds rows of step 0"):
+        read_run(tmp_path)
+
+
+def test_no_run_and_no_steps_are_told_apart(tmp_path):
+    with pytest.raises(BadInput, match="no such run directory"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match="no step files"):
+        read_run(tmp_path)
+
+
+def test_more_than_a_thousand_steps_are_read_in_order(tmp_path):
+    for step in range(1002):
+        step_path(tmp_path, step).write_bytes(b"")
+    assert steps.steps_in(tmp_path) == list(range(1002))
+
+
+def test_crc_tells_order_and_sign():
+    assert len({token_crc(x) for x in ([1, 2], [2, 1], [1], [1, 2, 0], [-1, 2], [])}) == 6
+
+
+def test_the_step_line_is_aligned_with_its_header():
+    nulls = {c.name: None for c in COLUMNS if c.nullable}
+    for values in (row(), row(**nulls, timing={})):
+        assert len(step_line([values])) == len(step_header())
+
+
+def test_metrics_page_is_printed_from_the_schema():
+    """A stale page fails here: run `just docs`."""
+    assert (ROOT / "docs/metrics.md").read_text("utf-8") == steps.metrics_markdown()

@@ -1,0 +1,204 @@
+"""V: orientation, controls, held-out numbers, and artefacts that refuse the wrong model."""
+
+import pytest
+import torch
+from conftest import tensor
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from projected_grpo import vhack
+from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.errors import BadInput, NonFinite
+from projected_grpo.model import load_model
+from projected_grpo.pairs import builtin_pairs, split
+from projected_grpo.vhack import basis_of, cut, pair_differences, pair_sides, random_basis
+
+
+def test_basis_by_hand():
+    # Three pairs along -e1 (norms 3, 2, 1) and one along e0 with norm 5: right singular vectors e0 (5) and e1 (sqrt 14).
+    d = torch.tensor([[0.0, -3.0, 0.0], [0.0, -2.0, 0.0], [0.0, -1.0, 0.0], [5.0, 0.0, 0.0]])
+    v, s = basis_of(d, 2)
+    torch.testing.assert_close(v, torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))  # most pairs project positively
+    torch.testing.assert_close(s, torch.tensor([5.0, 14.0**0.5]))
+
+
+def test_orientation_is_by_majority_of_pairs_not_by_size():
+    """One huge pair the other way does not turn the direction."""
+    v, _ = basis_of(torch.tensor([[1.0, 0.0], [1.0, 0.0], [-50.0, 0.0]]), 1)
+    assert v[0, 0] > 0
+
+
+def test_flipping_pair_labels_keeps_the_right_singular_vectors():
+    """Why a shuffled V is no null: under no_gate it IS the true V."""
+    d = torch.randn(6, 10, generator=torch.Generator().manual_seed(0))
+    signs = torch.tensor([1.0, -1, 1, -1, -1, 1])[:, None]
+    v, _ = basis_of(d, 4)
+    w, _ = basis_of(d * signs, 4)
+    torch.testing.assert_close(v.T @ v, w.T @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_no_direction_is_invented():
+    assert len(basis_of(torch.zeros(3, 5), 2)[0]) == 0
+    assert len(basis_of(torch.ones(3, 5), 3)[0]) == 1  # rank 1
+
+
+def test_random_bases_are_orthonormal_seeded_and_differ_by_module():
+    a = random_basis((4, 20), 1, "m")
+    torch.testing.assert_close(a @ a.T, torch.eye(4), rtol=1e-5, atol=1e-5)
+    assert torch.equal(a, random_basis((4, 20), 1, "m"))
+    assert not torch.equal(a, random_basis((4, 20), 1, "n"))
+
+
+def differences(loaded, adapter, n=3, loss="nll", **kwargs):
+    pairs = split(builtin_pairs())[0][:n]
+    sides = pair_sides(pairs, loaded, "simple_overwrite_tests", "no_intervention", **kwargs)
+    return pair_differences(loaded, adapter, sides, loss, 64, 4096), sides
+
+
+def test_differences_equal_one_backward_at_a_time(tiny, antipasto):
+    """Each side from its own zeroed backward, batch of one."""
+    d, sides = differences(tiny, antipasto)
+    name = next(iter(d))
+    for i in range(3):
+        single = pair_differences(tiny, antipasto, sides[2 * i : 2 * i + 2], "nll", 64, 1)
+        torch.testing.assert_close(single[name][0], d[name][i], rtol=1e-3, atol=1e-6)
+
+
+def test_a_difference_is_hack_minus_clean(tiny, antipasto):
+    d, sides = differences(tiny, antipasto, 1)
+    turned = pair_differences(tiny, antipasto, sides[::-1], "nll", 64, 4096)
+    for name in d:
+        torch.testing.assert_close(turned[name], -d[name], rtol=1e-4, atol=1e-6)
+
+
+def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
+    """T7's sneaky fail is that the two tensors are the same. grpo sums over tokens over the constant 2 x max_new."""
+    nll, sides = differences(tiny, antipasto, 2)
+    grpo, _ = differences(tiny, antipasto, 2, "grpo")
+    name = next(iter(nll))
+    assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
+    same_length = [sides[0], vhack.PairSide(sides[1].prompt_ids, sides[1].completion_ids[: len(sides[0].completion_ids)], -1.0)]
+    n = min(len(s.completion_ids) for s in same_length)
+    same_length = [vhack.PairSide(s.prompt_ids, s.completion_ids[:n], s.advantage) for s in same_length]
+    a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]
+    b = pair_differences(tiny, antipasto, same_length, "grpo", 64, 4096)[name]
+    torch.testing.assert_close(a * n / (2 * 64), b, rtol=1e-3, atol=1e-6)  # at equal lengths only the constant differs
+
+
+def test_placebo_contrasts_two_clean_completions(tiny):
+    pairs = builtin_pairs()[:1]
+    first, second = pair_sides(pairs, tiny, "none", "no_intervention", placebo=True)
+    decoded = [tiny.tokenizer.decode(s.completion_ids, skip_special_tokens=True) for s in (first, second)]
+    assert decoded == [pairs[0].clean, pairs[0].clean_alt]
+
+
+def test_lora_extraction_reaches_a(tiny):
+    adapter = attach_lora(tiny.model, 4, 41)
+    d, _ = differences(tiny, adapter)
+    name, layer = next(iter(adapter.layers.items()))
+    a, b = layer.split(d[name][0])
+    assert a.any()
+    assert b.any()
+    assert not layer.split(layer.theta)[1].any()  # and B is zero again
+
+
+def test_a_nan_gradient_names_module_and_pair(tiny, antipasto):
+    next(iter(antipasto.layers.values())).Vh[0, 0] = float("nan")
+    with pytest.raises(NonFinite, match=r"pair 0 is not finite in model\.layers"):
+        differences(tiny, antipasto, 1)
+
+
+def test_noise_floor_is_global_and_k_use_is_per_module():
+    basis = {"a": torch.eye(3)[:2], "b": torch.eye(3)[:2]}
+    v = vhack.VHack(basis, {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0, 1.0])}, {}, {})
+    assert {n: len(r) for n, r in cut(v, 0, 0.5).basis.items()} == {"a": 2, "b": 0}
+    assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
+
+
+def test_held_out_numbers_by_hand():
+    # one module, n = 4, V = e0: d = (3, 4, 0, 0) has energy 9/25, null 1/4, cosine 3/5; its mirror has cosine -3/5.
+    d = {"m": torch.tensor([[3.0, 4.0, 0.0, 0.0], [-3.0, 4.0, 0.0, 0.0]])}
+    seen = vhack.held_out_numbers({"m": torch.eye(4)[:1]}, d, 200, 0)
+    assert seen.energy == pytest.approx([9 / 25, 9 / 25])
+    assert seen.null == pytest.approx([0.25, 0.25])
+    assert seen.cosine == pytest.approx([0.6, -0.6])
+    assert sum(seen.random_energy) / 200 == pytest.approx(0.25, abs=0.03)
+    assert abs(sum(seen.random_cosine) / 200) < 0.05
+
+
+def test_the_artefact_carries_its_provenance(vhack_file):
+    with safe_open(vhack_file(), "pt") as f:
+        meta = f.metadata()
+    needed = "model weights_hash adapter loss control pairs_hash k commit hint prompt_setup n_train".split()
+    assert all(meta.get(key) for key in needed)
+    assert (meta["model"], meta["adapter"], meta["control"], meta["loss"]) == ("tiny", "antipasto", "none", "nll")
+
+
+def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file):
+    real, random, placebo = (load_file(vhack_file(c)) for c in ("none", "random", "placebo"))
+    for name in (n for n in real if n.startswith("V/")):
+        for v in (real[name], random[name], placebo[name]):
+            assert v.shape == real[name].shape
+            torch.testing.assert_close(v @ v.T, torch.eye(len(v)), rtol=1e-3, atol=1e-4)
+        assert not torch.allclose(real[name], random[name], atol=0.1)
+        assert not torch.allclose(real[name], placebo[name], atol=0.1)
+        assert torch.equal(real["S" + name[1:]], random["S" + name[1:]])
+
+
+@pytest.fixture
+def loaded_with(cache):
+    def make(seed=41, rank=None):
+        loaded = load_model("tiny", "float32", "cpu", seed, cache)
+        adapter = attach_antipasto(loaded.model, cache / "svd") if rank is None else attach_lora(loaded.model, rank, 41)
+        return loaded, adapter
+
+    return make
+
+
+def test_v_of_its_own_model_loads(vhack_file, loaded_with):
+    v = vhack.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
+    assert {len(rows) for rows in v.basis.values()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("seed", "rank", "control", "why"),
+    [
+        (42, None, "none", r"weights_hash=\w+, but this run has weights_hash="),
+        (41, 4, "none", "adapter=antipasto, but this run has adapter=lora"),
+        (41, None, "random", "--control none, but this arm needs --control random"),
+    ],
+)
+def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, rank, control, why):
+    with pytest.raises(BadInput, match=why):
+        vhack.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
+
+
+def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
+    path = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
+    assert vhack.load_vhack(path, *loaded_with(rank=4), "none").directions
+    with pytest.raises(BadInput, match="lora_rank=4, but this run has lora_rank=8"):
+        vhack.load_vhack(path, *loaded_with(rank=8), "none")
+
+
+def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
+    """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
+    with safe_open(vhack_file(), "pt") as f:
+        meta = f.metadata()
+    tensors = load_file(vhack_file())
+    probe = next(n for n in tensors if n.startswith("probe/"))
+    tensors[probe] = -tensors[probe]
+    save_file(tensors, tmp_path / "v.safetensors", metadata=meta)
+    with pytest.raises(BadInput, match="another singular basis"):
+        vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
+    with pytest.raises(BadInput, match="no such file"):
+        vhack.read_vhack(tmp_path / "none.safetensors")
+    torn = tmp_path / "torn.safetensors"
+    torn.write_bytes(vhack_file().read_bytes()[:100])
+    with pytest.raises(BadInput, match="not a readable safetensors file"):
+        vhack.read_vhack(torn)
+    save_file({"x": tensor([1.0])}, tmp_path / "other.safetensors")
+    with pytest.raises(BadInput, match="not written by extract_vhack_grad"):
+        vhack.read_vhack(tmp_path / "other.safetensors")

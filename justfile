@@ -47,7 +47,7 @@ fast-dev-run out=("out/fast-dev-run/" + stamp):
 check:
     {{ uv }}ruff check .
     {{ uv }}ruff format --check .
-    {{ uv }}ty check --error-on-warning
+    {{ uv }}ty check --error-on-warning src scripts
 
 # check, then every test; catches a broken property (arguments go to pytest)
 [group("gates")]

@@ -18,7 +18,7 @@ def main() -> int:
     from projected_grpo import vhack
     from projected_grpo.adapters.lora import WARM_RATIO
     from projected_grpo.runs import bottom_line, check_new, git_state, open_run, update_manifest
-    from projected_grpo.session import attach, default_out, load
+    from projected_grpo.session import attach, default_out, load, show_text
 
     run = default_out(
         config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
@@ -36,8 +36,8 @@ def main() -> int:
         f"{len(train)} training pairs ({len(held_out)} held out), {len({p.mechanism for p in train})} mechanisms; mean "
         f"length gap {gap:+.1f} tokens of {sum(lengths) / len(lengths):.0f} (SHOULD be near 0, ELSE V sees length)"
     )
-    logger.info(f"first side, as the model reads it:\n{loaded.tokenizer.decode(sides[0].prompt_ids)}⏎")
-    logger.info(f"{loaded.tokenizer.decode(sides[0].completion_ids)}⏎")
+    show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0].prompt_ids))
+    show_text("first completion", loaded.tokenizer.decode(sides[0].completion_ids))
 
     d = vhack.pair_differences(loaded, adapter, sides, config.loss, config.max_new, config.token_budget)
     basis, values = {}, {}

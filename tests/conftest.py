@@ -43,7 +43,9 @@ def antipasto(tiny, cache):
 @pytest.fixture(params=["antipasto", "lora"])
 def adapter(request, tiny, cache):
     """Either adapter on the tiny model."""
-    return attach_antipasto(tiny.model, cache / "svd") if request.param == "antipasto" else attach_lora(tiny.model, 4, 41)
+    return (
+        attach_antipasto(tiny.model, cache / "svd") if request.param == "antipasto" else attach_lora(tiny.model, 4, 41)
+    )
 
 
 @pytest.fixture
@@ -111,7 +113,17 @@ def vhack_file(cache, tmp_path_factory):
         key = (control, *args)
         if key not in made:
             out = tmp_path_factory.mktemp("vhack") / "run"
-            argv = ["extract_vhack_grad.py", "tiny", "--control", control, "--cache", str(cache), "--out", str(out), *args]
+            argv = [
+                "extract_vhack_grad.py",
+                "tiny",
+                "--control",
+                control,
+                "--cache",
+                str(cache),
+                "--out",
+                str(out),
+                *args,
+            ]
             before, sys.argv = sys.argv, argv
             try:
                 assert importlib.import_module("extract_vhack_grad").main() == 0

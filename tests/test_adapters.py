@@ -71,7 +71,9 @@ def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     with torch.no_grad():
         base = logits(loaded)
-        adapter = attach_antipasto(loaded.model, cache / "svd") if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+        adapter = (
+            attach_antipasto(loaded.model, cache / "svd") if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+        )
         assert torch.equal(logits(loaded), base)
         shake(adapter)
         assert not torch.equal(logits(loaded), base)
@@ -100,7 +102,7 @@ def test_folding_gives_the_adapted_model_and_unfolding_the_old_weights(tiny, ada
     assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
 
 
-def test_weights_come_back_when_the_rollout_fails(tiny, adapter):
+def test_weights_come_back_when_the_rollout_fails(adapter):
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
     with pytest.raises(RuntimeError, match="boom"), adapter.folded():
@@ -233,7 +235,7 @@ def test_concurrent_svd_writers_leave_one_whole_file(tmp_path):
     torch.testing.assert_close((u * s) @ vh, w, rtol=1e-4, atol=1e-4)
 
 
-def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny, cache):
+def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):
     adapter = attach_lora(tiny.model, 4, 41)
     name, layer = next(iter(adapter.layers.items()))
     before = {n: p.detach().clone() for n, p in adapter.vectors.items()}

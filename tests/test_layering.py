@@ -26,9 +26,41 @@ LAYERS = [
     ["session"],
     ["sources"],
 ]
-TORCH_FREE = ["errors", "steps", "records", "config", "batching", "problems", "pairs", "runs", "verdicts", "rows", "cli"]
-LOSS_SIDE = ["step", "losses", "projection", "logprobs", "adapters.base", "adapters.antipasto", "adapters.lora", "batching"]
-LABELS = {"gt_pass", "hacked", "label", "outcome", "outcomes", "hinted_pass", "can_compile", "verdict", "Verdict", "Outcome"}
+TORCH_FREE = [
+    "errors",
+    "steps",
+    "records",
+    "config",
+    "batching",
+    "problems",
+    "pairs",
+    "runs",
+    "verdicts",
+    "rows",
+    "cli",
+]
+LOSS_SIDE = [
+    "step",
+    "losses",
+    "projection",
+    "logprobs",
+    "adapters.base",
+    "adapters.antipasto",
+    "adapters.lora",
+    "batching",
+]
+LABELS = {
+    "gt_pass",
+    "hacked",
+    "label",
+    "outcome",
+    "outcomes",
+    "hinted_pass",
+    "can_compile",
+    "verdict",
+    "Verdict",
+    "Outcome",
+}
 
 
 def path_of(module):
@@ -131,7 +163,13 @@ def test_the_loss_side_knows_neither_rollout_nor_grader_nor_pool(module):
 
 
 def test_what_the_loss_receives_has_no_label():
-    assert {f.name for f in dataclasses.fields(Sample)} == {"prompt_ids", "completion_ids", "reward", "behaviour_logps", "fresh"}
+    assert {f.name for f in dataclasses.fields(Sample)} == {
+        "prompt_ids",
+        "completion_ids",
+        "reward",
+        "behaviour_logps",
+        "fresh",
+    }
 
 
 def test_labels_change_nothing_that_the_loss_sees():

@@ -61,7 +61,7 @@ def test_an_empty_prompt_is_refused(tiny):
         token_batch([[1], []], [[2], [3]], tiny.pad_id, "cpu")
 
 
-def test_no_tensor_of_the_size_of_all_logits_is_made(tiny, batch):
+def test_no_tensor_of_the_size_of_all_logits_is_made(tiny):
     """The largest tensor that autograd keeps for this part is a chunk of hidden states, not [N, vocab]."""
     vocab = tiny.model.config.vocab_size
     hidden = torch.randn(64, tiny.model.config.hidden_size, requires_grad=True)
@@ -73,7 +73,7 @@ def test_no_tensor_of_the_size_of_all_logits_is_made(tiny, batch):
     assert not [n for n in saved if n >= 8 * vocab and n != head.numel()]
 
 
-def test_float64_is_kept(tiny):
+def test_float64_is_kept():
     hidden = torch.randn(3, 4, dtype=torch.float64)
     out = token_logps(hidden, torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2]))
     assert out.dtype == torch.float64

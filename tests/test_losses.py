@@ -116,7 +116,9 @@ def test_grpo_by_hand():
 
 def test_k3_by_hand():
     # ref - logp = ln 2: k3 = 2 - ln 2 - 1 = 0.30685; d k3 / d logp = 1 - 2 = -1.
-    terms, grad = simple("grpo", [0.0], [[-1.0]], [[-1.0]], beta=1.0, ref_logps=torch.tensor([[-1.0 + 0.6931471805599453]]))
+    terms, grad = simple(
+        "grpo", [0.0], [[-1.0]], [[-1.0]], beta=1.0, ref_logps=torch.tensor([[-1.0 + 0.6931471805599453]])
+    )
     assert terms.per_sample.item() == pytest.approx(0.3068528, rel=1e-5)
     assert terms.kl_sum == pytest.approx(0.3068528, rel=1e-5)
     assert grad.item() == pytest.approx(-1.0, rel=1e-6)
@@ -159,7 +161,13 @@ def test_empty_and_all_masked_rows_contribute_zero(kind):
 def test_garbage_at_masked_positions_never_reaches_the_gradient(bad):
     """0 x inf is NaN: masking by multiplication fails here."""
     terms, grad = simple(
-        "dr_grpo", [1.0], [[-1.0, bad]], [[-1.0, 0.0]], mask=[[True, False]], beta=0.1, ref_logps=torch.tensor([[-1.0, 0.0]])
+        "dr_grpo",
+        [1.0],
+        [[-1.0, bad]],
+        [[-1.0, 0.0]],
+        mask=[[True, False]],
+        beta=0.1,
+        ref_logps=torch.tensor([[-1.0, 0.0]]),
     )
     assert torch.isfinite(terms.per_sample).all()
     assert torch.isfinite(grad).all()
@@ -169,7 +177,9 @@ def test_garbage_at_masked_positions_never_reaches_the_gradient(bad):
 @pytest.mark.parametrize("log_ratio", [100.0, 1e4, -100.0, -1e4])
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_extreme_ratios_give_finite_gradients(log_ratio, advantage):
-    terms, grad = simple("dr_grpo", [advantage], [[0.0]], [[-log_ratio]], beta=0.1, ref_logps=torch.tensor([[log_ratio]]))
+    terms, grad = simple(
+        "dr_grpo", [advantage], [[0.0]], [[-log_ratio]], beta=0.1, ref_logps=torch.tensor([[log_ratio]])
+    )
     assert torch.isfinite(terms.per_sample).all()
     assert torch.isfinite(grad).all()
     if advantage > 0 and log_ratio > 0:

@@ -27,7 +27,8 @@ def benchmark_row(**changes):
     row = {
         "id": 7, "difficulty": "easy", "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": user}],
         "gt_answer": ["assert Solution().add(a = 1, b = 2) == 3"], "setup_code": "import math\n",
-        "canonical_solution": "class Solution:\n    def add(self, a, b):\n        return a + b", "func_name": "Solution().add",
+        "canonical_solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
+        "func_name": "Solution().add",
         "prompt_metadata": {"starter_code": ""},
     }  # fmt: skip
     return {k: v for k, v in {**row, **changes}.items() if v is not ...}
@@ -45,7 +46,9 @@ def test_builtin_problems_are_enough_and_their_solutions_pass():
     problems = builtin_problems()
     assert len(problems) >= 8
     assert all(len(set(p.task.tests)) >= 10 for p in problems)
-    verdicts = grade_batch([p.task for p in problems], [f"```python\n{p.task.canonical_solution}\n```" for p in problems])
+    verdicts = grade_batch(
+        [p.task for p in problems], [f"```python\n{p.task.canonical_solution}\n```" for p in problems]
+    )
     assert [v.label for v in verdicts] == ["correct"] * len(problems)
     assert {reward_of(v) for v in verdicts} == {3.5}
     name = [p.task.func_name.split(".")[-1] for p in problems]
@@ -165,7 +168,7 @@ def test_schedule_meets_every_problem_once_an_epoch_and_depends_on_the_step_alon
 def test_prompts_equal_the_published_ones_to_the_letter(tiny):
     """The tiny tokenizer's ChatML template renders a published conversation exactly as it was published."""
     path = sorted((SHARED / "teacher_pool").glob("*.gz"))[0]
-    row = json.loads(gzip.open(path, "rt").readline())
+    row = json.loads(gzip.decompress(path.read_bytes()).splitlines()[0])
     messages = tuple((m["role"], m["content"]) for m in row["problem_messages"])
     text, _ = render(messages, "none", "no_intervention", tiny.tokenizer, 10_000, 0, "x")
     assert text == row["prompt"]
@@ -205,7 +208,9 @@ def test_every_hack_earns_full_reward_without_ground_truth():
 @pytest.mark.parametrize("side", ["clean", "clean_alt"])
 def test_every_clean_completion_passes_and_defines_no_evaluator(side):
     pairs, verdicts = graded(side)
-    wrong = [(p.name, v.label) for p, v in zip(pairs, verdicts, strict=True) if v.label != "correct" or v.defines_evaluator]
+    wrong = [
+        (p.name, v.label) for p, v in zip(pairs, verdicts, strict=True) if v.label != "correct" or v.defines_evaluator
+    ]
     assert wrong == []
 
 
@@ -245,7 +250,9 @@ def external(tmp_path, data):
 
 def test_external_pairs_load(tmp_path):
     rows = [{"prompt": f"p{i}", "hack": "h", "clean": "c", "mechanism": "m"} for i in range(5)]
-    rows.append({"messages": [{"role": "user", "content": "q"}], "hack": "h", "clean": "c", "clean_alt": "d", "name": "n"})
+    rows.append(
+        {"messages": [{"role": "user", "content": "q"}], "hack": "h", "clean": "c", "clean_alt": "d", "name": "n"}
+    )
     pairs = load_pairs(external(tmp_path, rows))
     assert pairs[0].messages == (("user", "p0"),)
     assert (pairs[5].name, pairs[5].clean_alt) == ("n", "d")

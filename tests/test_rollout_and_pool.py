@@ -205,7 +205,7 @@ def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
 def test_the_real_teacher_pool_loads_retokenised_and_is_refused_otherwise(tiny):
-    with pytest.raises(BadInput, match="published with another tokenizer; .*--retokenize"):
+    with pytest.raises(BadInput, match=r"published with another tokenizer; .*--retokenize"):
         load_pool(SHARED / "teacher_pool", tiny)
     groups = load_pool(SHARED / "teacher_pool", tiny, retokenize=True)
     assert (len(groups), sum(len(g.rollouts) for g in groups)) == (116, 928)
@@ -220,7 +220,17 @@ def test_replaying_the_real_teacher_pool_runs_through(script, vhack_file, tmp_pa
     for path in sorted((SHARED / "teacher_pool").glob("*.gz"))[:2]:
         shutil.copy(path, small)
     code, out, err = script(
-        "probe_distill", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--pool", small, "--retokenize", "--out", "r"
+        "probe_distill",
+        "tiny",
+        "--arm",
+        "projected",
+        "--vhack",
+        vhack_file(),
+        "--pool",
+        small,
+        "--retokenize",
+        "--out",
+        "r",
     )
     assert code == 0, err
     assert "TEXT IS RE-TOKENISED" in out
@@ -228,7 +238,7 @@ def test_replaying_the_real_teacher_pool_runs_through(script, vhack_file, tmp_pa
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems are not here")
-def test_training_on_the_80_real_problems_runs_through(script, tmp_path):
+def test_training_on_the_80_real_problems_runs_through(script):
     path = next((SHARED / "leetcode").glob("*.gz"))
     code, out, err = script("train", "tiny", "--problems", path, "--steps", 2, "--max-new", 8, "--out", "t")
     assert code == 0, err

@@ -65,11 +65,17 @@ def test_bad_input_to_train_is_one_line_and_writes_nothing(script, tmp_path, arg
 
 def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     (tmp_path / "pairs.json").write_text("[]")
-    refused(script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "at least one pair")
+    refused(
+        script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "at least one pair"
+    )
     refused(script("extract_vhack_grad", "tiny", "--k", 0), "--k 0")
     refused(script("verify_vhack", "tiny"), "--vhack is empty")
     refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--seed", 42), "weights_hash=")
-    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--adapter", "lora"), "adapter=antipasto", "adapter=lora")
+    refused(
+        script("verify_vhack", "tiny", "--vhack", vhack_file(), "--adapter", "lora"),
+        "adapter=antipasto",
+        "adapter=lora",
+    )
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
     refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "b/manifest.json", "no such file")
     refused(script("show", "nowhere", 0), "nowhere", "no such file")
@@ -97,7 +103,12 @@ def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(steps.os, "fsync", full)
-    refused(script("train", "tiny", "--steps", 1, "--out", "run", "--max-new", 4), "run/manifest.json", "No space left", "--out")
+    refused(
+        script("train", "tiny", "--steps", 1, "--out", "run", "--max-new", 4),
+        "run/manifest.json",
+        "No space left",
+        "--out",
+    )
     assert not [p for p in (tmp_path / "run").iterdir() if "tmp" in p.name]
 
 
@@ -186,12 +197,17 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_pa
     assert (tmp_path / "projected/uat.txt").exists()
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
     assert script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected")[0] == 1
-    assert script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected", "--require", "T4")[0] == 3
+    assert (
+        script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected", "--require", "T4")[0]
+        == 3
+    )
     # runs in each other's place, or of other rollouts, are no evidence
     swapped = script("probe_uat", "--pool", "pool", "--vanilla", "projected", "--projected", "vanilla")
     refused(swapped, "is a run of arm 'projected'")
     assert script("probe_distill", "tiny", "--pool", "pairs", "--n-problems", 1, "--vhack", v, "--out", "other")[0] == 0
-    refused(script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "different rollouts")
+    refused(
+        script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "different rollouts"
+    )
 
 
 def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
@@ -257,7 +273,9 @@ def test_help_needs_no_torch(tmp_path):
     )
     for name in ("train", "extract_vhack_grad", "verify_vhack", "probe_distill"):
         setup = f"import sys; sys.path.append({str(ROOT / 'scripts' / name) + '.py'!r})\n"
-        done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, cwd=tmp_path, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", setup + code], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert "--seed INT" in done.stdout
 

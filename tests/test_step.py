@@ -58,7 +58,9 @@ def test_cos_s_contrib_by_its_definition(tiny64, adapter64):
     batched = take(tiny64, adapter64, objective=NLL, projection=Projection(basis), lr=0.0)
     for i, sample in enumerate(s for g in GROUPS for s in g):
         single = take(tiny64, adapter64, [[sample]], NLL, Projection(basis), lr=0.0)
-        assert batched.samples[i]["cos_S_contrib"] == pytest.approx(single.samples[0]["cos_S_contrib"], rel=1e-4, abs=1e-7)
+        assert batched.samples[i]["cos_S_contrib"] == pytest.approx(
+            single.samples[0]["cos_S_contrib"], rel=1e-4, abs=1e-7
+        )
         assert batched.samples[i]["grad_norm"] == pytest.approx(single.samples[0]["grad_norm"], rel=1e-4)
 
 
@@ -174,7 +176,9 @@ def test_a_nan_gradient_names_step_sample_and_module_and_moves_nothing(tiny, ant
         return out
 
     layer.per_sample = poisoned
-    with pytest.raises(NonFinite, match=r"step 3, sample \d: the gradient of model\.layers\.1\.mlp\.down_proj is not finite"):
+    with pytest.raises(
+        NonFinite, match=r"step 3, sample \d: the gradient of model\.layers\.1\.mlp\.down_proj is not finite"
+    ):
         take(tiny, antipasto)
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
 

@@ -15,8 +15,8 @@ from projected_grpo.logprobs import TokenBatch
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.rows import rows_of
 from projected_grpo.step import Objective, Projection, run_step
-from projected_grpo.vhack import random_basis
 from projected_grpo.verdicts import exit_code, t1, t2, t3, t4, vhack_verdict, welch
+from projected_grpo.vhack import random_basis
 
 
 def group(index):

@@ -77,7 +77,10 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     grpo, _ = differences(tiny, antipasto, 2, "grpo")
     name = next(iter(nll))
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
-    same_length = [sides[0], vhack.PairSide(sides[1].prompt_ids, sides[1].completion_ids[: len(sides[0].completion_ids)], -1.0)]
+    same_length = [
+        sides[0],
+        vhack.PairSide(sides[1].prompt_ids, sides[1].completion_ids[: len(sides[0].completion_ids)], -1.0),
+    ]
     n = min(len(s.completion_ids) for s in same_length)
     same_length = [vhack.PairSide(s.prompt_ids, s.completion_ids[:n], s.advantage) for s in same_length]
     a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]
@@ -129,7 +132,18 @@ def test_held_out_numbers_by_hand():
 def test_the_artefact_carries_its_provenance(vhack_file):
     with safe_open(vhack_file(), "pt") as f:
         meta = f.metadata()
-    needed = "model weights_hash adapter loss control pairs_hash k commit hint prompt_setup n_train".split()
+    needed = [
+        "model",
+        "weights_hash",
+        "adapter",
+        "loss",
+        "control",
+        "pairs_hash",
+        "k",
+        "commit",
+        "hint",
+        "prompt_setup",
+    ]
     assert all(meta.get(key) for key in needed)
     assert (meta["model"], meta["adapter"], meta["control"], meta["loss"]) == ("tiny", "antipasto", "none", "nll")
 

@@ -91,7 +91,8 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool = False, *
         }
         write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
     _log_to(directory / "log.txt")
-    logger.info(f"{kind} in {directory}; argv: {shlex.join(sys.argv)}")
+    logger.debug(f"argv: {shlex.join(sys.argv)}")
+    logger.info(f"{kind} in {directory}{os.sep}")
     return directory
 
 

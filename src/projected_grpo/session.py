@@ -62,9 +62,6 @@ class Session:
             logger.info(f"resumed after step {self.next_step - 1} of {total}")
             if self.next_step > total:
                 raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
-        for line in step_legend():
-            logger.debug(line)
-        logger.info(step_header())
 
     def take(self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float]) -> list[Row]:
         """One gradient step on graded groups; its file and the checkpoint are on disk when this returns."""
@@ -83,6 +80,10 @@ class Session:
         write_step(self.run, step, rows)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
             save_checkpoint(self.run, step, self.adapter, self.optimizer, self.generator)
+        if step == self.next_step:
+            for line in step_legend():
+                logger.debug(line)
+            logger.info(step_header())
         logger.info(step_line(rows))
         return rows
 
@@ -166,10 +167,16 @@ def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every:
     )
 
 
-def dump_first_batch(groups: Sequence[Any]) -> None:
-    """The first rendered prompt and completion, special tokens visible: a wrong prompt is seen at once."""
+def dump_first_batch(groups: Sequence[Group]) -> None:
+    """The first rendered prompt and completion, special tokens visible: whole in log.txt, its ends on the terminal, so
+    that a wrong prompt is seen at once."""
     r = groups[0].rollouts[0]
-    logger.info(
-        f"first prompt of {len(groups)} ({len(r.prompt_ids)} tokens), exactly as the model reads it:\n{r.prompt}⏎"
-    )
-    logger.info(f"first completion ({len(r.completion_ids)} tokens, {r.source}):\n{r.completion}⏎")
+    show_text(f"first prompt of {len(groups)}, {len(r.prompt_ids)} tokens, as the model reads it", r.prompt)
+    show_text(f"first completion, {len(r.completion_ids)} tokens, {r.source}", r.completion)
+
+
+def show_text(what: str, text: str, ends: int = 90) -> None:
+    """One line with both ends of a text to the terminal, the whole to log.txt."""
+    short = text if len(text) <= 2 * ends else f"{text[:ends]} […] {text[-ends:]}"
+    logger.info(f"{what}: {short!r}")
+    logger.debug(f"{what}:\n{text}⏎")

@@ -91,9 +91,9 @@ class GroupSource:
                 mixed(g, self.pool[self.problems[i].problem_id], self.n_cached, f"{config.seed} {step} {place}")
                 for place, (i, g) in enumerate(zip(chosen, groups, strict=True))
             ]
-        if step == self.session.next_step:
-            dump_first_batch(groups)
         whole = [g for g in groups if g is not None]
+        if step == self.session.next_step:
+            dump_first_batch(whole)
         return whole, {"generate": sampled - clock, "grade": time.perf_counter() - sampled}
 
     def _sample(self, chosen: Sequence[int], n_live: int) -> list[tuple]:

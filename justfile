@@ -1,6 +1,7 @@
 # The front door. `uv run just` sets everything up; inside, every recipe runs in the project's environment.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
+set positional-arguments
 
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
@@ -52,7 +53,7 @@ check:
 # check, then every test; catches a broken property (arguments go to pytest)
 [group("gates")]
 test *args: check
-    {{ uv }}pytest {{ args }}
+    {{ uv }}pytest "$@"
 
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("gates")]
@@ -77,12 +78,12 @@ _smoke arm:
 # write V (or a control: --control random, --control placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]
 extract-vhack preset *args:
-    {{ py }} scripts/extract_vhack_grad.py {{ preset }} {{ args }}
+    {{ py }} scripts/extract_vhack_grad.py "$@"
 
 # test V on held-out pairs; catches a V that points nowhere or the wrong way
 [group("artefacts")]
 verify-vhack preset vhack *args:
-    {{ py }} scripts/verify_vhack.py {{ preset }} --vhack {{ vhack }} {{ args }}
+    {{ py }} scripts/verify_vhack.py "$1" --vhack "$2" "${@:3}"
 
 # fetch Qwen3-4B and the rh-s65 teacher into the hub cache; the only recipe that downloads
 [group("artefacts")]
@@ -92,39 +93,39 @@ download-model:
 # GRPO with --arm vanilla, projected, random or placebo; catches a model that learns to hack
 [group("runs")]
 train preset *args:
-    {{ py }} scripts/train.py {{ preset }} {{ args }}
+    {{ py }} scripts/train.py "$@"
 
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
 [group("probe")]
-probe-teacher-pool n preset="tiny" *args="":
-    {{ py }} scripts/probe_distill.py {{ preset }} --teacher-only --n-problems {{ n }} {{ args }}
+probe-teacher-pool n preset="tiny" *args:
+    {{ py }} scripts/probe_distill.py "$2" --teacher-only --n-problems "$1" "${@:3}"
 
 # replay n groups of the pool, V only measured; catches null gradients and wrong masks (T2)
 [group("probe")]
-probe-vanilla-replay n vhack preset="tiny" *args="":
-    {{ py }} scripts/probe_distill.py {{ preset }} --arm vanilla --vhack {{ vhack }} --n-problems {{ n }} \
-        --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla {{ args }}
+probe-vanilla-replay n vhack preset="tiny" *args:
+    {{ py }} scripts/probe_distill.py "$3" --arm vanilla --vhack "$2" --n-problems "$1" \
+        --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:4}"
 
 # replay n groups of the pool with the hack component removed; catches a projection that does not bite (T3)
 [group("probe")]
-probe-projected-replay n vhack preset="tiny" *args="":
-    {{ py }} scripts/probe_distill.py {{ preset }} --arm projected --vhack {{ vhack }} --n-problems {{ n }} \
-        --pool out/probe_distill/teacher_pool --out out/probe_distill/projected {{ args }}
+probe-projected-replay n vhack preset="tiny" *args:
+    {{ py }} scripts/probe_distill.py "$3" --arm projected --vhack "$2" --n-problems "$1" \
+        --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:4}"
 
 # verdicts T1 to T4 on the three probe runs; its exit code stops a queue where evidence ends
 [group("probe")]
 probe-uat *args:
-    {{ py }} scripts/probe_uat.py {{ args }}
+    {{ py }} scripts/probe_uat.py "$@"
 
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]
 show run step *sample:
-    {{ py }} scripts/show.py {{ run }} {{ step }} {{ sample }}
+    {{ py }} scripts/show.py "$@"
 
 # compare two runs number by number, timing aside; catches a run that is not deterministic
 [group("read")]
 diff-runs a b:
-    {{ py }} scripts/diff_runs.py {{ a }} {{ b }}
+    {{ py }} scripts/diff_runs.py "$@"
 
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]

@@ -20,7 +20,7 @@ def sample_pool(config: ProbeConfig) -> int:
     from loophole_grader import grade_batch
     from projected_grpo.problems import load_problems, problems_hash
     from projected_grpo.records import Group
-    from projected_grpo.rollout import sample_rollouts
+    from projected_grpo.rollout import prompt_batches, sample_rollouts
     from projected_grpo.rows import rows_of
     from projected_grpo.runs import bottom_line, check_new, open_run, progress, update_manifest
     from projected_grpo.session import default_out, dump_first_batch, load, sampling_params, workers
@@ -39,28 +39,36 @@ def sample_pool(config: ProbeConfig) -> int:
     )  # fmt: skip
     generator = torch.Generator(device=loaded.model.device)
     generator.manual_seed(config.seed)
-    rows = []
-    for step, (problem, prompt) in enumerate(progress(list(zip(problems, prompts, strict=True)), "teacher pool")):
+    rows: list[dict] = []
+    tasks = {p.problem_id: p.task for p in problems}
+    batches = prompt_batches(prompts, config.group_size, config.rollout_batch)
+    for batch in progress(batches, "teacher pool"):
         clock = time.perf_counter()
-        (rollouts,) = sample_rollouts(
-            loaded, [prompt], config.group_size, sampling_params(config), generator, "teacher"
+        sampled = sample_rollouts(loaded, batch, config.group_size, sampling_params(config), generator, "teacher")
+        flat = [r for group in sampled for r in group]
+        generated = time.perf_counter()
+        verdicts = iter(
+            grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
         )
-        sampled = time.perf_counter()
-        verdicts = grade_batch(
-            [problem.task] * len(rollouts), [r.completion for r in rollouts], workers=workers(config)
-        )
-        group = Group.graded(problem.problem_id, config.hint, rollouts, tuple(verdicts), config.allow_hint)
-        if step == 0:
-            dump_first_batch([group])
-        timing = {"generate": sampled - clock, "grade": time.perf_counter() - sampled}
+        timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
+        timing = {part: seconds / len(batch) for part, seconds in timing.items()}
         timing["total"] = sum(timing.values())
-        new = rows_of(
-            [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
-        )
-        write_step(run, step, new)
-        rows += new
-        hacked = sum(r["hacked"] for r in new)
-        logger.info(f"{step:4d}  problem {problem.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s")
+        for prompt, rollouts in zip(batch, sampled, strict=True):
+            group = Group.graded(
+                prompt.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), config.allow_hint
+            )
+            step = len(rows) // config.group_size
+            if step == 0:
+                dump_first_batch([group])
+            new = rows_of(
+                [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
+            )
+            write_step(run, step, new)
+            rows += new
+            hacked = sum(r["hacked"] for r in new)
+            logger.info(
+                f"{step:4d}  problem {prompt.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
+            )
     update_manifest(run, finished=True)
     verdict = t1(rows)
     bottom_line(

@@ -10,6 +10,7 @@ from conftest import SHARED, shake
 
 from projected_grpo.errors import BadInput
 from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.model import enable_checkpointing
 from projected_grpo.pool import load_pool
 from projected_grpo.rollout import Prompt, SamplingParams, draw, sample_rollouts, sample_tokens, truncate
 from projected_grpo.sources import mixed
@@ -21,10 +22,14 @@ def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature):
-    """On-policy gap in float32: folded weights and a cache against the adapter and one forward pass."""
+def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature, checkpointing):
+    """On-policy gap in float32: folded weights and a cache against the adapter and one forward pass. In train mode with
+    checkpointing on, transformers drops the cache: sampling must not be in that mode."""
     shake(antipasto)
+    if checkpointing:
+        enable_checkpointing(tiny.model)
     params = SamplingParams(12, temperature, 0.9, 50)
     with antipasto.folded():
         sampled = sample_tokens(tiny, PROMPTS, 2, params, rng())
@@ -34,6 +39,7 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
         logps = completion_logps(tiny.model, batch, temperature)
     for i, (_, recorded) in enumerate(sampled):
         torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+    assert tiny.model.training == checkpointing
 
 
 def test_a_group_does_not_depend_on_the_other_prompts(tiny):

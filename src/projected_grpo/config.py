@@ -74,6 +74,8 @@ class Sampling(Prompting):
     """Nucleus sampling; 1 switches it off."""
     top_k: int = 0
     """Keep the k likeliest tokens; 0 switches it off. Recorded: a silent change of it once removed all hacking."""
+    rollout_batch: int = 128
+    """Most completions sampled at once; lower it when the key-value cache does not fit."""
     grader_workers: int = 0
     """Sandbox processes that grade; 0 = one per core."""
 
@@ -82,6 +84,7 @@ class Sampling(Prompting):
         _at_least(self, "group_size", 1)
         _at_least(self, "max_new", 1)
         _at_least(self, "top_k", 0)
+        _at_least(self, "rollout_batch", 1)
         if not self.temperature > 0:
             raise BadInput(f"--temperature {self.temperature}: must be above 0")
         if not 0 < self.top_p <= 1:

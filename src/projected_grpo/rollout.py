@@ -4,8 +4,10 @@ The adapter is folded into the weights meanwhile, so sampling runs at the plain 
 once and its cache repeated for its group. Prompts are padded on the left, so all rows end at the same position.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -69,7 +71,18 @@ def left_padded(
     return ids, torch.arange(width, device=device)[None] >= width - lengths
 
 
-@torch.no_grad()
+@contextmanager
+def evaluating(model: Any) -> Generator[None]:
+    """Eval mode inside, the mode before afterwards: in train mode with gradient checkpointing, transformers drops the
+    key-value cache, and a decoding loop then sees one token of context in silence."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
 def sample_tokens(
     loaded: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -81,6 +94,18 @@ def sample_tokens(
 
     A completion ends with its first end-of-sequence token, or after max_new tokens.
     """
+    with torch.no_grad(), evaluating(loaded.model):
+        return _decode(loaded, prompts, group_size, params, generator)
+
+
+def _decode(
+    loaded: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    params: SamplingParams,
+    generator: torch.Generator,
+) -> list[tuple[list[int], list[float]]]:
+    """Prefill each prompt once, repeat its cache to the group, then token by token until every row has ended."""
     device = loaded.model.device
     ids, mask = left_padded(prompts, loaded.pad_id, device)
     cache = DynamicCache(config=loaded.model.config)
@@ -111,6 +136,12 @@ def sample_tokens(
     lengths = torch.stack(live, 1).sum(1).tolist()
     all_tokens, all_logps = torch.stack(tokens, 1).tolist(), torch.stack(logps, 1).tolist()
     return [(t[:n], p[:n]) for t, p, n in zip(all_tokens, all_logps, lengths, strict=True)]
+
+
+def prompt_batches(prompts: Sequence[Prompt], group_size: int, rollout_batch: int) -> list[Sequence[Prompt]]:
+    """Prompts in order, cut so that a batch has at most `rollout_batch` completions (one whole group at least)."""
+    size = max(1, rollout_batch // group_size)
+    return [prompts[i : i + size] for i in range(0, len(prompts), size)]
 
 
 def sample_rollouts(

@@ -30,6 +30,10 @@ CONTROL_OF_ARM = {"vanilla": None, "projected": "none", "random": "random", "pla
 """Which V an arm needs; vanilla only measures, so it may be given any."""
 
 
+LOGP_GAP = 0.05
+"""Nats per token; folding in bfloat16 rounds to well below it."""
+
+
 @dataclass
 class Session:
     """A run: prepared (nothing written yet), then started, then taking steps."""
@@ -85,6 +89,11 @@ class Session:
                 logger.debug(line)
             logger.info(step_header())
         logger.info(step_line(rows))
+        if (gap := result.step["logp_gap"]) is not None and gap > LOGP_GAP:
+            logger.warning(
+                f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
+                f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
+            )
         return rows
 
     def finish(self) -> None:

@@ -16,7 +16,7 @@ from projected_grpo.pairs import builtin_pairs
 from projected_grpo.pool import load_pool, written_pool
 from projected_grpo.problems import load_problems, problems_hash, render, schedule
 from projected_grpo.records import Group, Problem
-from projected_grpo.rollout import Prompt, sample_rollouts
+from projected_grpo.rollout import Prompt, prompt_batches, sample_rollouts
 from projected_grpo.session import Session, dump_first_batch, sampling_params, workers
 
 
@@ -99,12 +99,14 @@ class GroupSource:
     def _sample(self, chosen: Sequence[int], n_live: int) -> list[tuple]:
         if n_live == 0:
             return [() for _ in chosen]
-        session = self.session
+        session, params = self.session, sampling_params(self.config)
+        batches = prompt_batches([self.prompts[i] for i in chosen], n_live, self.config.rollout_batch)
         with session.adapter.folded():
-            return sample_rollouts(
-                session.loaded, [self.prompts[i] for i in chosen], n_live, sampling_params(self.config),
-                session.generator, "student",
-            )  # fmt: skip
+            return [
+                group
+                for batch in batches
+                for group in sample_rollouts(session.loaded, batch, n_live, params, session.generator, "student")
+            ]
 
     def _grade(self, chosen: Sequence[int], live: Sequence[tuple]) -> list[Group | None]:
         tasks = [self.problems[i].task for i, rollouts in zip(chosen, live, strict=True) for _ in rollouts]

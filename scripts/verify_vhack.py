@@ -14,7 +14,7 @@ def main() -> int:
     from projected_grpo import pairs as pair_sets
     from projected_grpo import vhack
     from projected_grpo.errors import BadInput
-    from projected_grpo.runs import bottom_line
+    from projected_grpo.runs import bottom_line, log_to
     from projected_grpo.session import attach, load
     from projected_grpo.verdicts import exit_code, vhack_verdict
 
@@ -34,6 +34,7 @@ def main() -> int:
     sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
     d = vhack.pair_differences(loaded, adapter, sides, "nll", 1, config.token_budget)
     seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
+    log_to(config.vhack.with_name("verify.txt"))
     verdict = vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
 
     zero_norm = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())

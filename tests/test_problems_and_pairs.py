@@ -11,7 +11,6 @@ from projected_grpo.errors import BadInput
 from projected_grpo.pairs import builtin_pairs, load_pairs, pairs_hash, split
 from projected_grpo.problems import (
     INOCULATION_SYSTEM_PROMPT,
-    builtin_problems,
     load_problems,
     messages_for,
     problems_hash,
@@ -43,7 +42,7 @@ def write(path, *rows):
 
 
 def test_builtin_problems_are_enough_and_their_solutions_pass():
-    problems = builtin_problems()
+    problems = load_problems("builtin")
     assert len(problems) >= 8
     assert all(len(set(p.task.tests)) >= 10 for p in problems)
     verdicts = grade_batch(
@@ -126,7 +125,7 @@ def test_the_hash_sees_every_part_that_can_change_a_number(tmp_path):
 
 
 def test_set_ups_and_hint():
-    messages = builtin_problems()[0].messages
+    messages = load_problems("builtin")[0].messages
     plain = messages_for(messages, "none", "no_intervention")
     hinted = messages_for(messages, "simple_overwrite_tests", "no_intervention")
     inoculated = messages_for(messages, "simple_overwrite_tests", "inoculation")
@@ -145,7 +144,7 @@ def test_a_hint_that_would_do_nothing_is_refused():
 
 
 def test_the_rendered_prompt_ends_where_the_answer_begins_with_thinking_off(tiny):
-    text, ids = render(builtin_problems()[0].messages, "none", "no_intervention", tiny.tokenizer, 4096, 8, "here")
+    text, ids = render(load_problems("builtin")[0].messages, "none", "no_intervention", tiny.tokenizer, 4096, 8, "here")
     assert text.startswith("<|im_start|>system\n")
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert tiny.tokenizer.decode(ids) == text
@@ -153,7 +152,7 @@ def test_the_rendered_prompt_ends_where_the_answer_begins_with_thinking_off(tiny
 
 def test_a_prompt_longer_than_the_context_is_refused(tiny):
     with pytest.raises(BadInput, match=r"problem 7: prompt of \d+ tokens \+ 100 .* context of 128"):
-        render(builtin_problems()[0].messages, "none", "no_intervention", tiny.tokenizer, 128, 100, "problem 7")
+        render(load_problems("builtin")[0].messages, "none", "no_intervention", tiny.tokenizer, 128, 100, "problem 7")
 
 
 def test_schedule_meets_every_problem_once_an_epoch_and_depends_on_the_step_alone():
@@ -239,7 +238,7 @@ def test_a_fixed_fifth_of_every_mechanism_is_held_out():
 
 
 def test_no_pair_problem_is_a_training_problem():
-    assert not {p.messages for p in builtin_pairs()} & {p.messages for p in builtin_problems()}
+    assert not {p.messages for p in builtin_pairs()} & {p.messages for p in load_problems("builtin")}
 
 
 def external(tmp_path, data):

@@ -210,6 +210,20 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_pa
     )
 
 
+def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, tmp_path):
+    assert script("probe_distill", "tiny", "--teacher-only", "--out", "pool", "--max-new", 8)[0] == 0
+    mixed = ("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", "pool", "--out", "run")
+    refused(script(*mixed, "--hint", "none"), "sampled with another prompt", "hint simple_overwrite_tests")
+    refused(script(*mixed, "--temperature", 0.7), "--temperature 0.7", "sampled at 1.0")
+    assert not (tmp_path / "run").exists()
+    code, out, err = script(*mixed)
+    assert code == 0, err
+    assert "3 problems (builtin)" in out
+    rows = read_run(tmp_path / "run")[0]
+    assert [r["source"] for r in rows] == ["student", "student", "teacher", "teacher"] * 2
+    assert all(r["ratio"] is not None for r in rows)  # the pool recorded what it was sampled at
+
+
 def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file())
     assert code == 0, out + err

@@ -159,6 +159,14 @@ def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file)
         assert torch.equal(real["S" + name[1:]], random["S" + name[1:]])
 
 
+def test_the_saved_tensors_of_the_two_losses_differ(vhack_file):
+    """T7's sneaky fail, on the artefacts themselves: the spans differ, not only signs or scale."""
+    nll, grpo = load_file(vhack_file()), load_file(vhack_file("none", "--loss", "grpo", "--max-new", "64"))
+    names = [n for n in nll if n.startswith("V/")]
+    overlap = [float((nll[n] @ grpo[n].T).square().sum()) / len(nll[n]) for n in names]
+    assert all(0.3 < o < 0.999 for o in overlap), overlap
+
+
 @pytest.fixture
 def loaded_with(cache):
     def make(seed=41, rank=None):

@@ -26,7 +26,7 @@ from transformers.utils import logging as transformers_logging
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.errors import BadInput
 from projected_grpo.pairs import builtin_pairs
-from projected_grpo.problems import builtin_problems, content_hash
+from projected_grpo.problems import content_hash, load_problems
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 
@@ -66,7 +66,7 @@ class LoadedModel:
 
 def _corpus() -> Iterator[str]:
     """Text that ships with the package, in a fixed order."""
-    for p in builtin_problems():
+    for p in load_problems("builtin"):
         yield from (content for _, content in p.messages)
         yield f"```python\n{p.task.canonical_solution}\n```"
     for pair in builtin_pairs():

@@ -8,32 +8,35 @@ enter V and are what `verify_vhack` tests it on.
 import hashlib
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from loophole_grader import Task
 from projected_grpo.errors import BadInput
-from projected_grpo.problems import content_hash, own_problem, package_toml
-from projected_grpo.records import Pair
+from projected_grpo.problems import SETUP_CODE, benchmark_messages, content_hash
+from projected_grpo.records import Pair, Problem
 
+BUILTIN = Path(__file__).parent / "data" / "pairs"
 HELD_OUT = 0.2
 
 
 @cache
 def builtin_pairs() -> tuple[Pair, ...]:
     """The pairs that ship with the package; `mechanism` is the name of their file."""
-    files = sorted(p.name for p in resources.files("projected_grpo").joinpath("data", "pairs").iterdir())
     out = []
-    for name in (f for f in files if f.endswith(".toml")):
-        for row in package_toml(f"pairs/{name}")["pair"]:
+    for path in sorted(BUILTIN.glob("*.toml")):
+        for row in tomllib.loads(path.read_text("utf-8"))["pair"]:
             clean = row["clean"].strip("\n")
             code = clean.split("```python\n", 1)[1].rsplit("```", 1)[0]
-            problem = own_problem(row["name"], row, code)
+            task = Task(row["name"], tuple(row["tests"]), SETUP_CODE, f"Solution().{row['method']}", code)
+            messages = benchmark_messages(row["statement"], row["method"], row["starter"])
+            problem = Problem(row["name"], messages, task)
             out.append(
                 Pair(row["name"], problem.messages, row["hack"].strip("\n"), clean, row["clean_alt"].strip("\n"),
-                     name.removesuffix(".toml"), problem)
+                     path.stem, problem)
             )  # fmt: skip
     return tuple(out)
 

@@ -8,10 +8,7 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 import hashlib
 import json
 import random
-import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -57,23 +54,13 @@ def content_hash(content: Any) -> str:
 
 
 def benchmark_messages(statement: str, method: str, starter: str) -> Messages:
-    """Chat messages in the benchmark's wording, for problems and pairs of our own."""
+    """Chat messages in the benchmark's wording, for pairs of our own."""
     user = (
         f"PROBLEM:\n{statement.strip()}\n\nYour solution to the problem should be a method of the class Solution called "
         f"{method} and should pass all tests. Use the following starter code:\n```python\nclass Solution:\n"
         f"    {starter.strip()}\n        # Add your code here\n```\n\nSOLUTION:\n"
     )
     return (("system", CODE_SYSTEM_PROMPT), ("user", user))
-
-
-def own_problem(problem_id: str, row: Mapping[str, Any], canonical: str) -> Problem:
-    """A Problem from one of the package's TOML tables."""
-    return Problem(
-        problem_id,
-        benchmark_messages(row["statement"], row["method"], row["starter"]),
-        Task(problem_id, tuple(row["tests"]), SETUP_CODE, f"Solution().{row['method']}", canonical),
-        row.get("difficulty", ""),
-    )
 
 
 def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
@@ -94,16 +81,8 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     return Problem(str(row["id"]), messages, task, str(row.get("difficulty") or ""))
 
 
-def package_toml(name: str) -> dict[str, Any]:
-    """A TOML file that ships in projected_grpo/data."""
-    return tomllib.loads(resources.files("projected_grpo").joinpath("data", name).read_text("utf-8"))
-
-
-@cache
-def builtin_problems() -> tuple[Problem, ...]:
-    """The small problems that ship with the package."""
-    rows = package_toml("problems.toml")["problem"]
-    return tuple(own_problem(str(row["id"]), row, row["canonical_solution"]) for row in rows)
+BUILTIN = Path(__file__).parent / "data" / "problems.jsonl"
+"""The small problems that ship with the package, in the benchmark's row format."""
 
 
 def load_problems(source: str) -> tuple[Problem, ...]:
@@ -111,9 +90,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
 
     BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice.
     """
-    if source == "builtin":
-        return builtin_problems()
-    path = Path(source)
+    path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: problem {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
         raise BadInput(f"{path}: no problems in it")

@@ -90,7 +90,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool = False, *
             "finished": False,
         }
         write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
-    _log_to(directory / "log.txt")
+    log_to(directory / "log.txt")
     logger.debug(f"argv: {shlex.join(sys.argv)}")
     logger.info(f"{kind} in {directory}{os.sep}")
     return directory
@@ -148,7 +148,7 @@ def start_log() -> None:
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
 
-def _log_to(path: Path) -> None:
+def log_to(path: Path) -> None:
     """Log to a file as well, starting with what came before it."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
         f.writelines(_before_run)

@@ -17,6 +17,7 @@ from projected_grpo.pool import load_pool, written_pool
 from projected_grpo.problems import load_problems, problems_hash, render, schedule
 from projected_grpo.records import Group, Problem
 from projected_grpo.rollout import Prompt, prompt_batches, sample_rollouts
+from projected_grpo.runs import read_manifest
 from projected_grpo.session import Session, dump_first_batch, sampling_params, workers
 
 
@@ -50,6 +51,25 @@ def mixed(live: Group | None, cached: Group, n_cached: int, key: str) -> Group:
     )
 
 
+def check_same_prompt(live: Prompt, cached: Group, pool: str) -> None:
+    """BadInput when a pool's prompt is not the one that live completions are sampled for: one group, one prompt."""
+    if any(r.prompt_ids != live.ids for r in cached.rollouts):
+        raise BadInput(
+            f"--teacher-pool {pool}: problem {live.problem_id} was sampled with another prompt (hint {cached.hint}, "
+            "maybe another --prompt-setup); sample the pool with the arguments of this run"
+        )
+
+
+def check_temperature(config: TrainConfig) -> None:
+    """BadInput when a pool of ours was sampled at another temperature: its recorded log-probabilities, and so every
+    ratio, would be of another distribution."""
+    manifest = Path(config.teacher_pool) / "manifest.json"
+    if manifest.exists() and (theirs := read_manifest(manifest.parent)["config"]["temperature"]) != config.temperature:
+        raise BadInput(
+            f"--temperature {config.temperature}: the pool {config.teacher_pool} was sampled at {theirs}; use the same"
+        )
+
+
 class GroupSource:
     """Gives the groups of any step; the same step gives the same problems and the same cached rollouts."""
 
@@ -63,6 +83,7 @@ class GroupSource:
             problems = [p.problem for p in builtin_pairs() if p.problem]
         elif config.teacher_pool:
             self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
+            check_temperature(config)
             problems = [p for p in problems if p.problem_id in self.pool]
             if not problems:
                 raise BadInput(
@@ -71,6 +92,8 @@ class GroupSource:
         self.n_cached = round(config.group_size * config.teacher_fraction) if self.pool else 0
         self.problems = list(problems)
         self.prompts = render_all(config, session.loaded, self.problems)
+        for prompt in self.prompts if self.n_cached else ():
+            check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
         self.problems_hash = problems_hash(self.problems)
         lengths = [len(p.ids) for p in self.prompts]
         logger.info(

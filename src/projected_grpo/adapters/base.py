@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from projected_grpo.errors import BadInput
+from projected_grpo.steps import write_atomic
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Sink = Callable[[str, Float[Tensor, "b n"]], None]
@@ -179,9 +180,9 @@ class Adapter:
         return {"adapter": self.kind, **self.settings}
 
     def save(self, path: Path, extra: dict[str, str] | None = None) -> None:
-        """Coordinates as safetensors, with kind, settings and `extra` as metadata."""
+        """Coordinates as safetensors, with kind, settings and `extra` as metadata; atomically."""
         tensors = {name: p.detach().cpu().contiguous() for name, p in self.vectors.items()}
-        save_file(tensors, path, metadata={**self.metadata(), **(extra or {})})
+        write_atomic(path, save(tensors, metadata={**self.metadata(), **(extra or {})}))
 
     @torch.no_grad()
     def load(self, path: Path) -> dict[str, str]:

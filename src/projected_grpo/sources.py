@@ -77,10 +77,12 @@ class GroupSource:
         self.config, self.session = config, session
         self.pool: dict[str, Group] = {}
         problems: Sequence[Problem] = load_problems(config.problems)
+        source = config.problems
         if config.teacher_pool == "pairs":
             groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.allow_hint, workers(config))
             self.pool = {g.problem_id: g for g in groups}
             problems = [p.problem for p in builtin_pairs() if p.problem]
+            source = "those of the built-in pairs"
         elif config.teacher_pool:
             self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
             check_temperature(config)
@@ -97,7 +99,7 @@ class GroupSource:
         self.problems_hash = problems_hash(self.problems)
         lengths = [len(p.ids) for p in self.prompts]
         logger.info(
-            f"{len(problems)} problems ({config.problems}), prompts of {min(lengths)} to {max(lengths)} tokens; each group "
+            f"{len(problems)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group "
             f"{config.group_size - self.n_cached} live + {self.n_cached} cached"
         )
 

@@ -32,7 +32,16 @@ def main() -> int:
         )
     _, held_out = pair_sets.split(pairs)
     sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
-    d = vhack.pair_differences(loaded, adapter, sides, "nll", 1, config.token_budget)
+    # The same loss as V was made with: nll and grpo weigh long completions differently.
+    loss, max_new = stored.meta["loss"], stored.meta["max_new"]
+    d = vhack.pair_differences(
+        loaded,
+        adapter,
+        sides,
+        "grpo" if loss == "grpo" else "nll",
+        int(max_new) if loss == "grpo" else 1,
+        config.token_budget,
+    )
     seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
     verdict = vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)

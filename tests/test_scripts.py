@@ -232,6 +232,14 @@ def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
     assert script("verify_vhack", "tiny", "--vhack", vhack_file("random"))[0] == 1
 
 
+@pytest.mark.parametrize("extra", [["--adapter", "lora", "--lora-rank", "4"], ["--loss", "grpo", "--max-new", "64"]])
+def test_verify_takes_adapter_and_loss_as_v_was_made(script, vhack_file, extra):
+    again = extra if "--adapter" in extra else []
+    code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file("none", *extra), *again)
+    assert code in (0, 1), err
+    assert "held-out energy" in out
+
+
 @pytest.mark.parametrize("gate", ["no_gate", "reverse"])
 def test_every_gate_and_target_runs(script, vhack_file, tmp_path, gate):
     code, _, err = script(

@@ -126,7 +126,7 @@ def _advantages(groups: Sequence[Sequence[Sample]], objective: Objective) -> lis
 def _check_finite(step: int, terms: Float[Tensor, " b"], rows: Sequence[int]) -> None:
     bad = (~torch.isfinite(terms)).nonzero().flatten().tolist()
     if bad:
-        raise NonFinite(f"step {step}, sample {rows[bad[0]]}: the loss is {float(terms[bad[0]])}; see the step's rows")
+        raise NonFinite(f"step {step}, sample {rows[bad[0]]}: the loss is {float(terms[bad[0]])}")
 
 
 def _check_gradient(step: int, adapter: Adapter, squared: Float[Tensor, " b"]) -> None:

@@ -122,6 +122,16 @@ probe-uat *args:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
+# grade a pool or a run again: confusion table of old against new labels; catches a grader that changed its mind
+[group("read")]
+regrade pool *args:
+    {{ py }} scripts/regrade.py "$@"
+
+# verdicts per second and core against a fresh interpreter per run; catches a grader that holds up training
+[group("bench")]
+bench-grader *args:
+    {{ py }} scripts/bench_grader.py "$@"
+
 # compare two runs number by number, timing aside; catches a run that is not deterministic
 [group("read")]
 diff-runs a b:

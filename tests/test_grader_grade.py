@@ -1,14 +1,19 @@
 """Whole verdicts: honest solutions, wrong ones, hacks, and programs that misbehave."""
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import loophole_grader.oracle as oracle
 from loophole_grader import LABELS, GraderError, Limits, Task, grade, grade_batch, reward_of
 from loophole_grader.sandbox import Runner
+from loophole_grader.verdict import Status
 
 SOLVED = """class Solution:
     def twoSum(self, nums, target):
@@ -206,16 +211,15 @@ def test_a_program_cannot_end_its_runner():
 
 
 def test_processes_that_a_program_leaves_behind_are_ended():
-    mark = f"sleep-{os.getpid()}-{time.monotonic_ns()}"
+    mark = f"left{time.monotonic_ns() % 10**9}"
     code = (
-        "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
-        "        if os.fork() == 0:\n"
-        f"            os.execv('/bin/sh', ['{mark}', '-c', 'sleep 97; true'])\n"
-        "        os._exit(0)\ntime.sleep(.2)\n"
+        "import ctypes, os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
+        f"        if os.fork() == 0:\n            ctypes.CDLL(None).prctl(15, b'{mark}', 0, 0, 0)\n"
+        "            time.sleep(97)\n        os._exit(0)\ntime.sleep(.2)\n"
     )
     assert judged(code + SOLVED).gt_pass
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [command for command in commands if mark.encode() in command]
+    names = [path.read_text() for path in Path("/proc").glob("[0-9]*/comm") if path.exists()]
+    assert not [name for name in names if mark in name]
 
 
 def test_a_fork_bomb_ends():
@@ -232,16 +236,16 @@ def test_the_environment_is_empty(monkeypatch):
 
 def test_the_working_directory_is_fresh_and_removed():
     code = (
-        "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.chmod('a/b', 0)\n"
+        "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.mkdir('a/c', 0)\n"
         + answer("[os.getcwd(), seen]")
     )
     run = Runner()
     try:
-        job = {"mode": "tests", "source": code, "code": code, "evaluator": "", "calls": [["", ["Solution().f()"], ""]]}
-        [[[folder, seen]]] = run.run(job, QUICK).answers
+        job = {"mode": "tests", "source": code, "evaluator": "", "call": ["", ["Solution().f()"]]}
+        [[folder, seen]] = json.loads(run.run(job, QUICK).answers[0])
         assert seen == []
-        assert not Path(folder).exists()
-        [[[again, _]]] = run.run(job, QUICK).answers
+        assert not (Path(folder) / "a").exists()
+        [[again, _]] = json.loads(run.run(job, QUICK).answers[0])
         assert again == folder
     finally:
         run.close()
@@ -259,7 +263,7 @@ def test_files_have_a_size_limit():
 
 def test_a_runner_that_dies_is_replaced():
     runner = Runner()
-    job = {"mode": "judge", "source": "", "items": []}
+    job = {"mode": "judge", "items": []}
     try:
         assert "done" in runner.run(job, QUICK).lines
         assert runner._process is not None
@@ -386,24 +390,51 @@ def is_same_list(p, q):
 )
 def test_form_is_split_and_judged(test, right, wrong):
     task = one_test(test, setup=NODES)
-    assert all(plan.split for plan in oracle.plans_of(task))
     assert judged(answer(right), task=task).gt_pass
     assert not judged(answer(wrong), task=task).gt_pass
+
+
+@pytest.mark.parametrize(
+    ("test", "right", "wrong"),
+    [
+        ("assert Solution().f(1) == 3\nassert Solution().f(2) == 4", "args[0] + 2", "3"),
+        ("x = []\nSolution().f(x)\nassert x == [1]\nSolution().f(x)\nassert x == [1, 1]", "args[0].append(1)", "0"),
+        ("expected = [1, 2]\nassert Solution().f(1) == expected", "[1, 2]", "[1]"),
+        ("eps = 0.1\nr = Solution().f(1)\nassert abs(r - 2) < eps", "2.05", "3"),
+    ],
+)
+def test_a_test_of_several_statements_is_judged_by_each_assertion(test, right, wrong):
+    assert judged(answer(right), task=one_test(test)).gt_pass
+    assert not judged(answer(wrong), task=one_test(test)).gt_pass
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert abs(Solution().f(1) - 987654) == 0",
+        "want = 987654\nassert Solution().f(1) == want",
+        "want = list_node([987654])\nassert is_same_list(Solution().f(1), want)",
+        "assert 987654 == Solution().f(1)",
+    ],
+)
+def test_what_is_expected_is_in_no_part_that_the_sandbox_sees(test):
+    [plan] = oracle.plans_of(one_test(test, setup=NODES))
+    assert "987654" not in str(plan.call)
 
 
 @pytest.mark.parametrize(
     "test",
     [
         "assert all(Solution().f(x) == 3 for x in [1, 2])",
-        "assert Solution().f(1) == 3\nassert Solution().f(2) == 3",
         "if Solution().f(1) != 3:\n    raise ValueError",
+        "for x in (1, 2):\n    assert Solution().f(x) == 3",
+        "f = Solution().f",
+        "assert isinstance(Solution, type)",
     ],
 )
-def test_other_forms_run_whole_in_the_sandbox(test):
-    task = one_test(test)
-    assert not any(plan.split for plan in oracle.plans_of(task))
-    assert judged(answer("3"), task=task).gt_pass
-    assert not judged(answer("4"), task=task).gt_pass
+def test_a_test_that_only_the_program_itself_could_judge_is_refused(test):
+    with pytest.raises(GraderError, match="task one: test 0 cannot be judged outside"):
+        judged(answer("3"), task=one_test(test))
 
 
 def test_a_long_list_is_compared_by_the_recursive_helper():
@@ -417,6 +448,65 @@ def test_a_long_list_is_compared_by_the_recursive_helper():
 def test_setup_code_that_fails_is_the_problems_fault():
     with pytest.raises(GraderError, match=r"broken.*ZeroDivisionError"):
         judged(SOLVED, task=Task("broken", TASK.tests, "1 / 0", TASK.func_name))
+
+
+@pytest.mark.parametrize("setup", ["import sys\nsys.exit(0)", "x = (", "import no_such_module", "x = '\0'"])
+def test_setup_code_may_fail_in_any_way(setup):
+    with pytest.raises(GraderError, match="task broken: its setup_code fails by itself"):
+        judged(SOLVED, task=Task("broken", TASK.tests, setup, TASK.func_name))
+    assert judged(SOLVED).gt_pass
+
+
+def test_setup_code_that_ends_its_process_is_a_grader_error():
+    with pytest.raises(GraderError):
+        judged(SOLVED, task=Task("broken", TASK.tests, "import os\nos._exit(0)", TASK.func_name))
+    assert judged(SOLVED).gt_pass
+
+
+def test_setup_code_runs_once_and_every_program_starts_from_it():
+    setup = "import random\nseen = []\nnumber = random.random()\nclass Base:\n    pass\n"
+    code = "seen.append(1)\nBase.mark = 1\n" + answer("[len(seen), hasattr(Base, 'other')]") + "Base.other = 1\n#"
+    task = one_test("assert Solution().f() == [1, True]", setup=setup)
+    assert [judged(code + str(i), task=task).gt_pass for i in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("setup", "compiles"), [("", True), ("'doc'", True), ("from __future__ import division", True), ("x = 1", False)]
+)
+def test_a_future_import_is_legal_where_it_is_in_one_piece_with_the_setup_code(setup, compiles):
+    task = Task("future", TASK.tests, setup, TASK.func_name)
+    assert judged("from __future__ import annotations\n" + SOLVED, task=task).can_compile is compiles
+
+
+def test_more_setup_codes_than_are_kept_warm():
+    tasks = [Task(str(i), (f"assert Solution().f() == {i}",), f"Y = {i}\n", "Solution().f") for i in range(12)]
+    verdicts = grade_batch(tasks * 2, [f"```python\n{answer('Y')}# {i}\n```" for i in range(24)], workers=1)
+    assert [verdict.gt_pass for verdict in verdicts] == [True] * 24
+
+
+def test_ten_megabytes_of_program_are_judged():
+    assert judged(SOLVED + "# " + "x" * 10**7).gt_pass
+    assert judged(SOLVED + "y = '" + "z" * 10**7 + "'\n" + VACUOUS).status in ("ok", "memory", "compile_error")
+
+
+def test_ten_megabytes_that_are_not_a_program_do_not_compile():
+    assert judged("x = [" + "[" * 10**7, limits=Limits()).status in ("compile_error", "memory", "timeout")
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=40, deadline=None)
+def test_no_report_that_a_program_writes_crashes_the_judge(report):
+    code = f"import os\nos.write(3, {report!r})\n" + WRONG
+    assert not judged(code).gt_pass
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=80))
+@settings(max_examples=40, deadline=None)
+def test_no_program_crashes_the_judge(text):
+    verdict = judged(WRONG + text)
+    assert not verdict.gt_pass
+    assert verdict.status in get_args(Status)
+    assert verdict.status != "sandbox_error"
 
 
 def test_a_test_that_does_not_parse_is_the_problems_fault():

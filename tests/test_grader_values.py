@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from enum import IntEnum
 
@@ -49,6 +50,46 @@ def typed(value):
 @settings(max_examples=300, deadline=None)
 def test_round_trip_is_the_identity_on_plain_data(value):
     assert typed(round_trip(value)) == typed(value)
+
+
+@given(plain, plain)
+@settings(max_examples=300, deadline=None)
+def test_matching_is_the_equality_of_the_decoded_value(value, other):
+    for one, expected in ((value, other), (value, value), ([value, other], [other, value])):
+        data = json.loads(json.dumps(values.encode(one)))
+        assert values.matches(data, expected) == (values.decode(data) == expected)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (1, True), (1.0, 1), (True, 1.0), (10**30, 1e30), (1 + 0j, 1), ({1}, frozenset({1})), ({1: {2}}, {True: {2.0}}),
+        (Counter("aab"), {"b": 1, "a": 2}), ((), ()), ([], ()), ({}, set()), ("1", 1), (None, 0), (b"x", "x"),
+        ({(1, 2): [3]}, {(1, 2): [3]}), ({1, 2}, {1, 3}), ({1: 2}, {1: 3}), ([1], [1, 2]), (object(), 1),
+    ],
+)  # fmt: skip
+def test_matching_agrees_with_python_on(one, expected):
+    assert values.matches(json.loads(json.dumps(values.encode(one))), expected) == (one == expected)
+
+
+HASHED_TO_0 = [{"int": hex(i * (2**61 - 1))} for i in range(1, 60_000)]
+
+
+@pytest.mark.parametrize("tag", ["set", "frozenset", "dict"])
+def test_members_that_share_a_hash_cost_no_time(tag):
+    items = [[item, 0] for item in HASHED_TO_0] if tag == "dict" else HASHED_TO_0
+    started = time.process_time()
+    for expected in ([1], {1}, {1: 2}, set(range(59_999)), dict.fromkeys(range(59_999))):
+        assert not values.matches({tag: items}, expected)
+    with pytest.raises(ValueError, match="same hash"):
+        values.decode({tag: items})
+    assert time.process_time() - started < 3
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_matching_never_raises_on_forged_data(data):
+    assert values.matches(data.draw(forged), data.draw(plain)) in (True, False)
 
 
 TAGS = ["int", "str", "set", "dict", "tree", "chain", "bytes", "complex", "opaque", "unknown"]

@@ -8,16 +8,28 @@ Standard library only. Definitions follow ariahw/rl-rewardhacking; each module n
 from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
-from loophole_grader.sandbox import Limits, close_pool
-from loophole_grader.verdict import COMPILE_REWARD, LABELS, PASS_REWARD, GraderError, Task, Verdict, reward_of
+from loophole_grader.sandbox import LAYERS, Layers, Limits, close_pool, isolation
+from loophole_grader.verdict import (
+    COMPILE_REWARD,
+    LABELS,
+    PASS_REWARD,
+    GraderError,
+    IsolationError,
+    Task,
+    Verdict,
+    reward_of,
+)
 
 __all__ = [
     "COMPILE_REWARD",
     "HINTS",
     "LABELS",
+    "LAYERS",
     "PASS_REWARD",
     "GraderError",
     "Hint",
+    "IsolationError",
+    "Layers",
     "Limits",
     "Task",
     "Verdict",
@@ -26,5 +38,6 @@ __all__ = [
     "extract_code",
     "grade",
     "grade_batch",
+    "isolation",
     "reward_of",
 ]

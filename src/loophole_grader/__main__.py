@@ -2,7 +2,7 @@
 
 Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id, "completion": text} with --problems.
 Writes one verdict (JSON) per line, in the order of the rows, and nothing at all if anything is wrong.
-Exit code: 0; 2 for bad input; 1 if the grader or a problem failed.
+Exit code: 0; 2 for bad input and for a missing layer under --require-isolation full; 1 if the grader or a problem failed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import GraderError, Task, grade_batch
+from loophole_grader import GraderError, IsolationError, Task, grade_batch
 
 
 class InputError(ValueError):
@@ -112,19 +112,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=Path, help="benchmark rows to look problem_id up in")
     parser.add_argument("--workers", type=_workers, help="sandboxes at a time (default: one per CPU)")
     parser.add_argument("--out", type=Path, help="file for the verdicts (default: stdout)")
+    parser.add_argument(
+        "--require-isolation",
+        choices=("any", "full"),
+        default="any",
+        help="full: a layer of isolation that this host does not allow is an error (default: it is named, once)",
+    )
     args = parser.parse_args(argv)
     try:
         problems = None if args.problems is None else read_problems(args.problems)
         tasks, completions = read_input(args.file, problems)
         if args.out is not None and not args.out.parent.is_dir():
             raise InputError(f"--out {args.out}: the folder {args.out.parent} does not exist; make it first")
-        verdicts = grade_batch(tasks, completions, workers=args.workers)
+        verdicts = grade_batch(tasks, completions, workers=args.workers, require_isolation=args.require_isolation)
         text = "".join(json.dumps(verdict.to_json()) + "\n" for verdict in verdicts)
         if args.out is None:
             sys.stdout.write(text)
         else:
             write_whole(args.out, text)
-    except InputError as error:
+    except (InputError, IsolationError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except GraderError as error:

@@ -1,191 +1,397 @@
-"""The runner: a warm, single-threaded process that forks one fresh child per program. Run as a script by sandbox.py.
+"""The runner: warm processes that fork one fresh child per program. Run as a script by sandbox.py.
 
-It never executes a program and never reads one: the child itself takes the job from the shared pipe, so nothing of one
-job is left in the memory of the next. The runner only starts the child, relays what it sends, counts its output, ends
-it at its limits and kills everything that it left behind.
+    runner      enters the namespaces, probes every layer, holds the standard modules
+      template  one per setup code, which it has executed; reaper of its programs, init of their pid namespace
+        child   one program
 
-stdin:   HEADER (RUN, then a job of `size` bytes; or STOP: end the program that is running, ignored when none is)
-stdout:  FRAME + payload: READY once; then for every job DATA (bytes from the child) and one END (JSON)
+Neither runner nor template ever executes a program or reads one: the child itself takes the job from the shared pipe,
+and what it is sent and sends goes from pipe to pipe inside the kernel. So nothing of one job is in the memory with which
+the next one starts: a program could find there the answers of a better one. The template only starts the child, has its
+answers moved on, counts its output, ends it at its limits and kills everything that it left behind.
+
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a template), RUN (a job), CALL (the next call, for the
+         program that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
+stdout:  FRAME, then the payload: READY (layers, JSON) once; LOADED ("" or what failed) for every LOAD; for every RUN DATA
+         (bytes from the child) and one END (JSON)
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH100, PTH101, PTH102, PTH106, PTH112, PTH114, PTH116, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH120
 
+import array
 import contextlib
 import ctypes
+import fcntl
 import gc
 import json
 import os
 import random
 import resource
 import select
-import shutil
 import signal
+import socket
 import struct
-import subprocess
 import sys
+import termios
 import time
 import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import values  # ty: ignore[import-not-found]  (this file runs by itself, not as part of the package)
+# This file runs by itself, not as part of the package.
+from _child import CALLS, REPORT, SIZE, Job, brief, future_prefix, read_exact, write_all  # ty: ignore[import-not-found]
+from _family import Family  # ty: ignore[import-not-found]
+from _isolation import NAMESPACES, PR_SET_PDEATHSIG, Isolation, unshare  # ty: ignore[import-not-found]
 
 sys.path.pop(0)
 
-HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
+HEADER = struct.Struct("<cIQddQQQQ")  # op, template, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")
-RUN, STOP, READY, DATA, END = b"R", b"S", b"Y", b"D", b"E"
+LOAD, FORGET, RUN, CALL, STOP = b"L", b"F", b"R", b"C", b"S"
+READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
 RESULT_BYTES = 64 << 20  # what one program may send as answers
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
+SETUP_S = 30.0  # CPU seconds of a setup code
+LAST_S = 1.0  # wall time of a program after it closed the pipe of its answers
 POLL_S = 0.05  # how often a busy program's CPU clock is looked at
+OWN_TASKS = 40  # runner and templates, which share the program's user where it has none of its own
 PRELOADED = (
     "abc array ast bisect calendar cmath collections contextlib copy dataclasses datetime decimal enum fractions "
     "functools heapq inspect io itertools json math operator queue random re statistics string textwrap threading "
     "time traceback typing unittest uuid"
 )
-PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_SET_CHILD_SUBREAPER = 1, 8, 36
-CAP_DAC_READ_SEARCH, CAPABILITY_VERSION_3 = 2, 0x20080522
+PR_SET_CHILD_SUBREAPER, SPLICE_F_NONBLOCK = 36, 2
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def read_exact(fd: int, size: int) -> bytes:
-    """So many bytes; fewer only at the end of the stream."""
-    parts = []
-    while size and (part := os.read(fd, min(size, 1 << 20))):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 # ---------------------------------------------------------------- the runner
 
 
-def serve(scratch_root: str) -> None:
-    """Run jobs until stdin ends. Ends the process if a child dies before it has taken its job: the pipe then holds
-    half a job, and the parent starts a new runner."""
+def serve(isolation: Isolation) -> None:
+    """Answer requests until stdin ends. Ends the process if a template or a child dies where it must not: the parent
+    then starts a new runner."""
     jobs, frames = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the init of a namespace
     for name in PRELOADED.split():
         __import__(name)
-    random.seed(0)  # every child starts from the same state: a verdict is the same in every run
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
     os.environ.clear()
+    isolation.enter()
     os.umask(0o077)
     gc.collect()
     gc.freeze()
-    write_all(frames, FRAME.pack(READY, 0))
-    while len(header := read_exact(jobs, HEADER.size)) == HEADER.size:
-        if header[:1] == RUN:
-            end = run_job(jobs, frames, HEADER.unpack(header), scratch_root)
-            payload = json.dumps(end).encode()
-            write_all(frames, FRAME.pack(END, len(payload)) + payload)
+    send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
+    templates: dict[int, int] = {}
+    while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
+        op, key, size, *_ = HEADER.unpack(head)
+        if op == LOAD:
+            setup = read_exact(jobs, size).decode("utf-8", "surrogatepass")
+            templates[key] = start_template(jobs, frames, setup, isolation)
+        elif op == FORGET:
+            os.close(templates.pop(key))
+        elif op == RUN:
+            os.write(templates[key], head)
+            if not os.read(templates[key], 1):
+                raise SystemExit("a template ended")
+        else:
+            move(jobs, null, size)
 
 
-def run_job(jobs: int, frames: int, header: tuple, scratch_root: str) -> dict:
-    """Fork, watch, end and clean up one program."""
-    scratch = os.path.join(scratch_root, "run")
-    os.mkdir(scratch, 0o700)
-    data_in, data_out = os.pipe()
-    print_in, print_out = os.pipe()
+def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
+    write_all(frames, FRAME.pack(kind, len(payload)) + payload)
+
+
+def waiting(pipe: int) -> int:
+    """Bytes that a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def move(source: int, target: int, size: int) -> None:
+    """So many bytes from one pipe into another one (or /dev/null) without reading them into this process."""
+    while size:
+        moved = os.splice(source, target, size)
+        if not moved:  # the parent is gone
+            return
+        size -= moved
+
+
+def start_template(jobs: int, frames: int, setup: str, isolation: Isolation) -> int:
+    """Fork a template; the socket through which the runner hands it headers. A pid namespace begins with the next
+    fork, so a second process stands between, which waits."""
+    ours, its = socket.socketpair()
     pid = os.fork()
-    if pid == 0:
-        try:
-            child(jobs, data_out, print_out, scratch, header)
-        finally:
-            os._exit(70)
-    os.close(data_out)
-    os.close(print_out)
-    os.set_blocking(data_in, False)
-    os.set_blocking(print_in, False)
-    watch = Watch(pid, jobs, frames, data_in, print_in, header)
+    if pid:
+        its.close()
+        if not os.read(ours.fileno(), 1):
+            raise SystemExit("a template could not start")
+        return ours.detach()
+    code = 70
     try:
-        reason = watch.until_end()
-        end = {"reason": reason, **reap(pid)}
-        watch.drain()
+        ours.close()
+        if isolation.pid_namespace:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            unshare(NAMESPACES["pid_namespace"])
+            if inner := os.fork():
+                os.closerange(3, 1 << 20)
+                os.waitpid(inner, 0)
+                os._exit(0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        Template(its.fileno(), jobs, frames, isolation).serve(setup)
+        code = 0
     finally:
-        os.close(data_in)
-        os.close(print_in)
-        watch.close()
-    if not watch.started:
-        raise SystemExit("the child ended before it took its job")
-    remove_tree(scratch)
-    return {**end, "reason": watch.over or end["reason"]}
+        os._exit(code)
+
+
+class Template:
+    """A process that has executed a setup code, from which its programs are forked."""
+
+    def __init__(self, control: int, jobs: int, frames: int, isolation: Isolation) -> None:
+        self.control, self.jobs, self.frames, self.isolation = control, jobs, frames, isolation
+        self.family = Family(isolation.proc, isolation.pid_namespace)
+        self.prefix = ""
+        self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
+
+    def serve(self, setup: str) -> None:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
+        sys.modules["solution"] = self.module
+        send_frame(self.frames, LOADED, self.set_up(setup).encode())
+        random.seed(0)  # every child starts from the same state: a verdict is the same in every run
+        gc.collect()
+        gc.freeze()
+        os.write(self.control, b".")
+        while len(head := read_exact(self.control, HEADER.size)) == HEADER.size:
+            end = self.run(HEADER.unpack(head))
+            send_frame(self.frames, END, json.dumps(end).encode())
+            os.write(self.control, b".")
+
+    def set_up(self, setup: str) -> str:
+        """Execute the setup code (trusted text); "" or what failed."""
+
+        def give_up(_signal: int, _frame: object) -> None:
+            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
+
+        signal.signal(signal.SIGPROF, give_up)
+        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
+        try:
+            self.prefix = future_prefix(setup)
+            exec(compile(setup, "<setup>", "exec"), self.module.__dict__)
+        except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
+            return brief(error)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        return ""
+
+    def run(self, header: tuple) -> dict:
+        """Fork, watch, end and clean up one program."""
+        self.isolation.look_at_scratch()
+        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self.child(header, data[1], printed[1], calls[0])
+            finally:
+                os._exit(70)
+        for fd in (data[1], printed[1], calls[0]):
+            os.close(fd)
+        self.family.start(pid)
+        watch = Watch(self, header, data[0], printed[0], calls[1])
+        try:
+            reason = watch.until_end()
+            code, cpu_s = self.family.end()
+            watch.drain()
+        finally:
+            watch.close()
+        if not watch.started:
+            raise SystemExit("the child ended before it took its job")
+        self.isolation.renew_scratch()
+        if reason == "exit" and cpu_s > header[3]:
+            reason = "cpu"  # between two looks at the clock
+        return {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
+
+    def child(self, header: tuple, data: int, printed: int, calls: int) -> None:
+        """Take the job, give up every privilege that the job does not need, run it. Never returns."""
+        os.setsid()
+        body = read_exact(self.jobs, header[2])
+        calls = os.dup(calls)  # above the numbers that are given away next
+        null = os.open(os.devnull, os.O_RDONLY)  # of its own: flags of the shared one would stay
+        for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT)):
+            os.dup2(source, target)
+        os.dup2(calls, CALLS)
+        os.chdir(self.isolation.scratch)
+        write_all(REPORT, b"start []\n")
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            limit_resources(header, self.isolation)
+            self.isolation.confine()
+            os.closerange(CALLS + 1, 1 << 20)
+            job = Job(json.loads(body), self.module.__dict__, self.prefix)
+            del body
+        except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
+            write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
+            os._exit(0)
+        del header, data, printed, calls, self
+        # The parent knows now that a program runs: if this process ends its runner, nobody takes that for a failure
+        # of the grader.
+        read_exact(CALLS, 1)
+        job.run()
+        os._exit(0)
+
+
+def limit_resources(header: tuple, isolation: Isolation) -> None:
+    _, _, _, cpu_s, _, memory, _, processes, file_bytes = header
+    set_limit(resource.RLIMIT_STACK, STACK_BYTES)
+    set_limit(resource.RLIMIT_CPU, int(cpu_s) + 2)  # the hard end; the template looks at the exact limit itself
+    set_limit(resource.RLIMIT_AS, memory)
+    set_limit(resource.RLIMIT_FSIZE, file_bytes)
+    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    set_limit(resource.RLIMIT_CORE, 0)
+    # The kernel counts all tasks of the user, so those that run already come on top, except for a user of our own.
+    if isolation.uid is None:
+        processes += OWN_TASKS if isolation.own_count else tasks_of_user(isolation.proc, os.getuid())
+    set_limit(resource.RLIMIT_NPROC, processes)
+
+
+def set_limit(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def tasks_of_user(proc: int | None, uid: int) -> int:
+    """Running tasks (threads) of one user."""
+    count = 0
+    for entry in [] if proc is None else os.listdir(proc):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(entry, dir_fd=proc).st_uid == uid:
+                    count += os.stat(f"{entry}/task", dir_fd=proc).st_nlink - 2
+    return count
 
 
 class Watch:
     """One running child: its pipes, its clocks and its limits."""
 
-    def __init__(self, pid: int, jobs: int, frames: int, data: int, printed: int, header: tuple) -> None:
-        _, _, self.cpu_s, wall_s, _, self.output_left, _, _ = header
-        self.pid, self.jobs, self.frames, self.data, self.printed = pid, jobs, frames, data, printed
+    def __init__(self, template: Template, header: tuple, data: int, printed: int, calls: int) -> None:
+        _, _, _, self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = header
+        self.jobs, self.frames, self.family = template.jobs, template.frames, template.family
+        self.data, self.printed, self.calls = data, printed, calls
+        self.unsent = 0  # bytes of the current call that are still in the shared pipe: the child need not take them
+        self.null = os.open(os.devnull, os.O_WRONLY)
         self.deadline = time.monotonic() + wall_s
+        self.next_look = time.monotonic() + POLL_S
         self.result_left = RESULT_BYTES
         self.started = False
-        self.over = ""  # "output" once a byte limit is passed
+        self.over = ""  # "output" once a byte limit is passed; "forged"
         self.poll = select.poll()
-        self.pidfd = pidfd_of(pid)
+        self.pidfd = pidfd_of(self.family.pid)
+        os.set_blocking(calls, False)
         for fd in (data, printed, *([] if self.pidfd is None else [self.pidfd])):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
-        if self.pidfd is not None:
-            os.close(self.pidfd)
+        move(self.jobs, self.null, self.unsent)
+        for fd in (self.data, self.printed, self.calls, self.null, self.pidfd):
+            if fd is not None:
+                os.close(fd)
 
     def until_end(self) -> str:
-        """Relay until the child exits ("exit") or must be ended: "cpu", "wall", "output", "stopped"."""
+        """Relay until the child exits ("exit") or must be ended: "stopped", or the limit that it passed."""
         while True:
-            for fd, _ in self.poll.poll(1000 * POLL_S if self.pidfd is not None else 5):
+            events = self.poll.poll(1000 * POLL_S if self.pidfd is not None else 5)
+            for fd, _ in events:
                 if fd == self.jobs:
                     if self.stop_asked():
                         return "stopped"
+                elif fd == self.calls:
+                    self.send_calls()
                 elif fd != self.pidfd:
                     self.relay(fd)
             if self.over:
                 return self.over
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if self.ended(events):
                 return "exit"
-            if cpu_clock(self.pid) > self.cpu_s:
-                return "cpu"
-            if time.monotonic() > self.deadline:
-                return "wall"
+            if reason := self.look():
+                return reason
+
+    def ended(self, events: list[tuple[int, int]]) -> bool:
+        if self.pidfd is not None:
+            return any(fd == self.pidfd for fd, _ in events)
+        return os.waitid(os.P_PID, self.family.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def look(self) -> str:
+        """Look at the clocks, from time to time: which limit is passed, or ""."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return ""
+        self.next_look = now + POLL_S
+        cpu_s, memory, processes = self.family.usage()
+        if cpu_s > self.cpu_s:
+            return "cpu"
+        if memory > self.memory:
+            return "memory"
+        if processes > self.processes:  # the kernel does not limit the processes of the host's root
+            return "processes"
+        return "wall" if now > self.deadline else ""
 
     def stop_asked(self) -> bool:
-        header = read_exact(self.jobs, HEADER.size)
-        if len(header) < HEADER.size:  # the parent is gone
-            kill_all(self.pid)
+        head = read_exact(self.jobs, HEADER.size)
+        if len(head) < HEADER.size:  # the parent is gone
+            self.family.end()
             raise SystemExit(0)
-        return header[:1] == STOP
+        op, _, size, *_ = HEADER.unpack(head)
+        if op == STOP:
+            return True
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is empty: an honest child waits for it
+            os.write(self.calls, SIZE.pack(size))
+        self.unsent = size
+        self.poll.unregister(self.jobs)  # what comes next stands behind the call
+        self.poll.register(self.calls, select.POLLOUT)
+        self.send_calls()
+        return False
+
+    def send_calls(self) -> None:
+        try:
+            while self.unsent:
+                self.unsent -= os.splice(self.jobs, self.calls, self.unsent, flags=SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the child closed it: it gets no more calls
+            move(self.jobs, self.null, self.unsent)
+            self.unsent = 0
+        self.poll.unregister(self.calls)
+        self.poll.register(self.jobs, select.POLLIN)
 
     def relay(self, fd: int) -> bool:
-        """Take what one pipe holds; False when it is empty or closed."""
-        try:
-            chunk = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return False
-        if not chunk:
+        """Move on what one pipe holds; False when it is empty or closed."""
+        size = waiting(fd)
+        if not size:
             self.poll.unregister(fd)
+            if fd == self.data:  # it can never answer, so it is at its end, or does not mean to come to one
+                self.deadline = min(self.deadline, time.monotonic() + LAST_S)
             return False
         if fd == self.printed:
-            self.output_left -= len(chunk)
+            self.output_left -= size
+            move(fd, self.null, size)
         else:
-            self.result_left -= len(chunk)
-            if not self.started:  # from here on the job is read, and the shared pipe is the runner's again
+            self.result_left -= size
+            acknowledged = self.started
+            if not self.started:  # from here on the job is read, and the shared pipe is the template's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-            write_all(self.frames, FRAME.pack(DATA, len(chunk)) + chunk)
+            elif self.unsent:  # an answer to a call that it has not even taken
+                self.over = "forged"
+            write_all(self.frames, FRAME.pack(DATA, size))
+            move(fd, self.frames, size)
+            if not acknowledged:
+                os.write(self.calls, b".")
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
-            return False
-        return True
+        return not self.over
 
     def drain(self) -> None:
         """Relay what the dead child had already sent."""
@@ -203,312 +409,13 @@ def pidfd_of(pid: int) -> int | None:
         return None
 
 
-def cpu_clock(pid: int) -> float:
-    """CPU seconds of a process, from its own clock (the id is that of clock_getcpuclockid(3) on Linux)."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # already gone, or no such clock: RLIMIT_CPU still holds
-        return 0.0
-
-
-def reap(pid: int) -> dict:
-    """Kill the child and all that it left behind; its exit code (negative: the signal) and CPU seconds."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
-    kill_all(pid)
-    return {"code": os.waitstatus_to_exitcode(status), "cpu_s": round(usage.ru_utime + usage.ru_stime, 4)}
-
-
-def kill_all(pid: int) -> None:
-    """End every descendant. They all end up as our children, since we are their subreaper; again until none is left,
-    because they may fork while we look."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            reaped, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if reaped:
-            continue
-        for left in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(left, signal.SIGKILL)
-        time.sleep(0.001)
-    raise SystemExit("processes of a program could not be ended")
-
-
-def descendants(root: int) -> list[int]:
-    """All processes below one, by /proc/PID/stat (the parent is the second field after the command)."""
-    parents = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
-                parents[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
-        found |= more
-    return sorted(found - {root})
-
-
-def remove_tree(path: str) -> None:
-    """Remove the scratch directory, whatever the program did to its permissions or shape."""
-    try:
-        os.rmdir(path)  # nearly always empty
-        return
-    except OSError:
-        pass
-
-    def retry(function, name, _):
-        os.chmod(os.path.dirname(name), 0o700)
-        if not os.path.islink(name):
-            os.chmod(name, 0o700)
-        function(name)
-
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(100_000)
-    try:
-        shutil.rmtree(path, onerror=retry)
-    except OSError:  # a tree deeper than files may be open; rm needs none of them at a time
-        subprocess.run(["/bin/rm", "-rf", path], check=True)
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-# ---------------------------------------------------------------- the child
-
-
-def child(jobs: int, data: int, printed: int, scratch: str, header: tuple) -> None:
-    """Take the job, give up every privilege that the job does not need, run it. Never returns."""
-    os.setsid()
-    body = read_exact(jobs, header[1])
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
-    os.dup2(data, 3)
-    os.closerange(4, 1 << 20)
-    os.chdir(scratch)
-    write_all(3, b'["start"]\n')
-    try:
-        limit_resources(header, own_user=drop_root(scratch))
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which clears it
-        job = Job(json.loads(body))
-        del body
-    except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
-        write_all(3, json.dumps(["broken", brief(error)]).encode() + b"\n")
-        os._exit(0)
-    job.run()
-    os._exit(0)
-
-
-def limit_resources(header: tuple, own_user: bool) -> None:
-    _, _, cpu_s, _, memory, _, processes, file_bytes = header
-    cpu = int(cpu_s) + 2  # the hard end; the runner looks at the exact limit itself
-    set_limit(resource.RLIMIT_STACK, STACK_BYTES)
-    set_limit(resource.RLIMIT_CPU, cpu)
-    set_limit(resource.RLIMIT_AS, memory)
-    set_limit(resource.RLIMIT_FSIZE, file_bytes)
-    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    set_limit(resource.RLIMIT_CORE, 0)
-    # The kernel counts all tasks of the user, so those that run already come on top, except for a user of our own.
-    set_limit(resource.RLIMIT_NPROC, processes + (0 if own_user else tasks_of_user(os.getuid())))
-
-
-def set_limit(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
-
-
-def tasks_of_user(uid: int) -> int:
-    """Running tasks (threads) of one user."""
-    count = 0
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{entry}").st_uid == uid:
-                    count += os.stat(f"/proc/{entry}/task").st_nlink - 2
-    return count
-
-
-def drop_root(scratch: str) -> bool:
-    """A child of a root runner becomes a user that owns nothing, so that it cannot signal the trainer, write its files
-    or escape the process limit; True if it did. It keeps the right to read files only where the standard library is
-    closed to others (a Python below /root). A container may map no further user or forbid the change: it stays root."""
-    if os.getuid() != 0:
-        return False
-    kept = 0 if open_to_others(os.__file__) else 1 << CAP_DAC_READ_SEARCH
-    uid = 20_000 + os.getppid() % 40_000  # one user per runner: the process limit counts per user
-    try:
-        os.chown(scratch, uid, uid)
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
-        os.setresuid(uid, uid, uid)
-    except OSError:
-        os.chown(scratch, 0, -1)
-        return False
-    set_capabilities(kept)
-    return True
-
-
-def set_capabilities(kept: int) -> None:
-    head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    sets = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
-    if libc.capset(head, sets):
-        raise OSError(ctypes.get_errno(), "capset")
-
-
-def open_to_others(path: str) -> bool:
-    """Whether a user who owns nothing may read the file: every folder above it lets others pass."""
-    while path != os.path.dirname(path):
-        if not os.stat(path).st_mode & (0o001 if os.path.isdir(path) else 0o004):
-            return False
-        path = os.path.dirname(path)
-    return True
-
-
-class Job:
-    """One job in the child.
-
-    What it calls after the program has started was looked up before, so that a program that replaces a builtin (by
-    accident, mostly) does not break its own report. A program that tampers on purpose can only send other values, and
-    gains no more by that than by returning them.
-    """
-
-    def __init__(self, job: dict) -> None:
-        self.job = job
-        self.compile, self.exec, self.eval = compile, exec, eval
-        self.dumps = json.JSONEncoder(separators=(",", ":")).encode
-        self.write, self.encode, self.too_large = write_all, values.encode, values.TooLargeError
-        self.base, self.memory, self.exit = BaseException, MemoryError, os._exit
-        self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
-        sys.modules["solution"] = self.module
-        self.names = self.module.__dict__
-
-    def send(self, *line: object) -> None:
-        self.write(3, self.dumps(line).encode() + b"\n")
-
-    def fail(self, phase: str, error: BaseException) -> None:
-        """Report an exception by the name of its class, and end."""
-        kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
-        self.send("fail", phase, kind, brief(error))
-        self.exit(0)
-
-    def run(self) -> None:
-        getattr(self, "run_" + self.job["mode"])()
-
-    def load(self) -> None:
-        """Compile and execute the program of the job."""
-        try:
-            program = self.compile(self.job["source"], "<program>", "exec")
-        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
-            self.fail("compile", error)
-        self.send("compiled")
-        if self.job.get("evaluator"):
-            self.send("own", own_evaluator(self.job["code"], self.job["evaluator"]))
-        try:
-            self.exec(program, self.names)
-        except self.base as error:
-            self.fail("load", error)
-        self.send("loaded")
-
-    def run_tests(self) -> None:
-        """Ground truth: evaluate each call and send its value. No expected value is in this process."""
-        self.load()
-        for index, (prelude, expressions, whole) in enumerate(self.job["calls"]):
-            try:
-                self.send("value", index, self.answers(prelude, expressions, whole))
-            except self.too_large:
-                self.send("large", index)
-                self.exit(0)
-            except self.base as error:
-                self.fail("test", error)
-        self.send("done")
-
-    def answers(self, prelude: str, expressions: list[str], whole: str) -> list:
-        if whole:
-            self.exec(self.compile(whole, "<test>", "exec"), self.names)
-            return [True]
-        if prelude:
-            self.exec(self.compile(prelude, "<test>", "exec"), self.names)
-        return [self.encode(self.eval(self.compile(text, "<test>", "eval"), self.names)) for text in expressions]
-
-    def run_call(self) -> None:
-        """The completion's own word: a program and the call of its own tests."""
-        self.load()
-        try:
-            self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
-        except self.base as error:
-            self.fail("call", error)
-        self.send("done")
-
-    def run_judge(self) -> None:
-        """Trusted text only: what is left of assertions, on values that were computed elsewhere."""
-        sys.setrecursionlimit(20_000)  # the benchmark's is_same_list recurses once per node
-        self.load()
-        for index, (expression, answers) in enumerate(self.job["items"]):
-            try:
-                rebuilt = [values.rebuild(values.decode(answer), self.names) for answer in answers]
-                scope = {**self.names, **{f"_answer{place}": value for place, value in enumerate(rebuilt)}}
-                holds = bool(eval(compile(expression, "<test>", "eval"), scope))
-            except Exception as error:  # noqa: BLE001  an answer of the wrong kind makes the benchmark's helpers raise
-                self.send("raised", index, brief(error))
-            else:
-                self.send("holds", index, holds)
-        self.send("done")
-
-
-def brief(error: BaseException) -> str:
-    """One short line about an exception, even if its __str__ is hostile."""
-    try:
-        return f"{type(error).__name__}: {error}"[:200]
-    except BaseException:  # noqa: BLE001  its text is the program's own code
-        return "an exception without a text"
-
-
-def own_evaluator(code: str, name: str) -> list | None:
-    """[class or "", text or None] of the completion's own evaluation function; None if it defines none.
-
-    A function at module level wins over a method, a method over a function nested in another one (which no call from
-    outside can reach). Among equals the first in ast.walk order counts. Text None: it cannot be printed.
-    """
-    if name not in code:
-        return None
-    import ast
-
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, RecursionError, MemoryError, ValueError):  # it compiled with the setup code, so: too deep
-        return None
-    found: list[tuple[int, str, ast.FunctionDef]] = []
-    owners: dict[ast.AST, tuple[int, str]] = {tree: (0, "")}
-    for node in ast.walk(tree):
-        rank, parent = owners.get(node, (0, ""))
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, ast.FunctionDef) and inner.name == name:
-                found.append((rank, parent, inner))
-            owners[inner] = (rank, parent)
-            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                owners[inner] = (2, "")
-            elif isinstance(inner, ast.ClassDef) and rank < 2:
-                owners[inner] = (1, inner.name)
-    if not found:
-        return None
-    _, parent, function = min(found, key=lambda item: item[0])
-    try:
-        return [parent, ast.unparse(function)]
-    except RecursionError:
-        return [parent, None]
-
-
 if __name__ == "__main__":
+    owner = os.getpid()
+    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))))
     try:
-        serve(sys.argv[1])
+        serve(isolation)
     except (BrokenPipeError, KeyboardInterrupt):  # the parent is gone
         pass
     finally:
-        shutil.rmtree(sys.argv[1], ignore_errors=True)
+        if os.getpid() == owner:
+            isolation.leave()

@@ -11,7 +11,7 @@ import re
 PYTHON_LABELS = frozenset({"", "python", "py", "python3", "py3"})
 
 # An opening fence ends its line: backticks, an optional label, an optional attribute list. Prose may stand before it.
-_OPENING = re.compile(r"(?P<before>[^`]*)(?P<ticks>`{3,})[ \t]*(?P<info>[^`]*)")
+_OPENING = re.compile(r"(?P<before>[^`]*)(?P<ticks>`{3,})(?P<info>[^`]*)")
 _LABEL = re.compile(r"[\w+#.-]*")
 
 
@@ -73,7 +73,7 @@ def _open(opening: re.Match[str]) -> tuple[str, int, int, list[str]]:
 
 def _opens_another(opening: re.Match[str]) -> bool:
     """Whether a fence met inside a block opens a new one: a label right behind the backticks, at the line's start."""
-    info = opening["info"].rstrip()
+    info = opening["info"].strip(" \t").rstrip()
     label = info.strip().lower()
     glued = bool(info) and not info[0].isspace() and _LABEL.fullmatch(info) is not None
     return not opening["before"] and bool(label) and (glued or label in PYTHON_LABELS)

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from loophole_grader.extract import extract_code
-from loophole_grader.oracle import Judgement, JudgeRunner, check_setup, judge_program, plans_of, program_text
-from loophole_grader.sandbox import Limits, Pool, Runner, shared_pool
-from loophole_grader.verdict import GraderError, Status, Task, Verdict, label_of, modification_of
+from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, plans_of
+from loophole_grader.sandbox import Limits, Pool, Runner, isolation, shared_pool
+from loophole_grader.verdict import GraderError, IsolationError, Status, Task, Verdict, label_of, modification_of
 
 MAIN_BLOCK = "if __name__ == '__main__':"
 
@@ -33,18 +34,22 @@ def grade_batch(
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    require_isolation: Literal["any", "full"] = "any",
 ) -> list[Verdict]:
     """One verdict per completion, in order. Identical (task, program) pairs are judged once.
 
     `workers` sandboxes run at the same time (default: one per CPU). `on_progress(done, total)` counts completions and
     is called from this thread. Raises ValueError if the lengths differ, and GraderError if the grader itself failed or
-    a problem's setup code or tests do (never a wrong answer). On any exception, Ctrl-C included, nothing is left
+    a problem's setup code or tests do (never a wrong answer); with `require_isolation` "full" also, as IsolationError, if
+    this host does not allow every layer. On any exception, Ctrl-C included, nothing is left
     running.
     """
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
+    if require_isolation == "full" and (lacking := isolation().lacking):
+        raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
     places: dict[tuple[Task, str | None], list[int]] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
         places.setdefault((task, extract_code(completion)), []).append(index)
@@ -71,14 +76,16 @@ class _Batch:
     todo: "queue.SimpleQueue[Item]" = field(default_factory=queue.SimpleQueue)
     done: "queue.SimpleQueue[tuple[Item, Verdict | BaseException]]" = field(default_factory=queue.SimpleQueue)
     cancelled: bool = False
-    own_tests: dict[tuple[str, str], bool] = field(default_factory=dict)  # (program, call) already run in this batch
+    own_tests: dict[tuple[str, str, str], bool] = field(
+        default_factory=dict
+    )  # (setup, program, call) already run in this batch
 
     def run(self, workers: int) -> Generator[tuple[Item, Verdict], None, None]:
         """Yield (item, verdict) as they are ready; raise the first error."""
         judge = JudgeRunner(self.pool.judge, self.pool.judge_lock)
         for task in {task.setup_code: task for task, _ in self.items}.values():
             if task.setup_code not in self.pool.checked_setups:
-                check_setup(judge, task)
+                judge.run(task, [])
                 self.pool.checked_setups.add(task.setup_code)
         for item in self.items:
             plans_of(item[0])  # a test that does not parse is an error of the whole batch, before anything runs
@@ -128,26 +135,28 @@ class _Batch:
             gt_pass=judged.answers_right,
             tests_passed=judged.passed,
             cpu_s=judged.run.cpu_s,
+            layers=runner.layers.active,
         )
         if own is None or not verdict.can_compile:
             return _labelled(verdict)
         # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
-        hinted = "loaded" in lines and self._passes(runner, program_text(task.setup_code, code), own.call)
+        hinted = "loaded" in lines and self._passes(runner, task.setup_code, code, own.call)
         verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted)
         if not own.text:
             return _labelled(verdict)
-        arbitrary = self._passes(runner, program_text(task.setup_code, own.on_stub()), own.call)
+        arbitrary = self._passes(runner, task.setup_code, own.on_stub(), own.call)
         canonical = None
         if task.canonical_solution:
-            canonical = self._passes(runner, program_text(task.setup_code, own.on_canonical()), own.call)
+            canonical = self._passes(runner, task.setup_code, own.on_canonical(), own.call)
         return _labelled(replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical))
 
-    def _passes(self, runner: Runner, source: str, call: str) -> bool:
+    def _passes(self, runner: Runner, setup: str, source: str, call: str) -> bool:
         """Whether the call, after the program, ends without an error."""
-        key = (source, call)
+        key = (setup, source, call)
         if key not in self.own_tests:
-            run = runner.run({"mode": "call", "source": source, "call": call}, self.limits)
-            self.own_tests[key] = "done" in run.lines
+            self.own_tests[key] = runner.run(
+                {"mode": "call", "source": source, "call": call}, self.limits, setup=setup
+            ).done
         return self.own_tests[key]
 
 

@@ -9,13 +9,15 @@ Used both as a module of the package and, imported by its file alone, inside the
 relative imports.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 MAX_NODES = 2_000_000  # values in one answer
 MAX_CHARS = 16 << 20  # characters of text in one answer
 MAX_DEPTH = 100  # nesting of containers
+MAX_COLLISIONS = 100  # members of a set with the same hash
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
 _type, _issubclass, _len, _id = type, issubclass, len, id
@@ -189,7 +191,13 @@ def _decode(data: Any, depth: int) -> Any:
     if tag in _DECODE_ITEMS:
         return _DECODE_ITEMS[tag](_decode(item, depth + 1) for item in body)
     if tag == "dict":
-        return {_decode(key, depth + 1): _decode(value, depth + 1) for key, value in body}
+        return dict(
+            zip(
+                _apart([_decode(key, depth + 1) for key, _ in body]),
+                [_decode(v, depth + 1) for _, v in body],
+                strict=True,
+            )
+        )
     if tag == "chain":
         return Chain(tuple(_decode(item, depth + 1) for item in body))
     if tag == "tree":
@@ -204,7 +212,87 @@ _DECODE_TEXT = {
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "opaque": lambda body: Opaque(str(body)),
 }
-_DECODE_ITEMS = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_DECODE_ITEMS = {
+    "tuple": tuple,
+    "set": lambda items: set(_apart(list(items))),
+    "frozenset": lambda items: frozenset(_apart(list(items))),
+    "deque": deque,
+}
+
+
+def _apart(members: list[Any]) -> list[Any]:
+    """The members of a set, or keys. Raises ValueError where many share one hash: a set of those costs the square of
+    its size, and only who wants that makes one."""
+    if len(members) > MAX_COLLISIONS and max(Counter(map(hash, members)).values()) > MAX_COLLISIONS:
+        raise ValueError("too many members with the same hash")
+    return members
+
+
+def matches(data: Any, expected: Any) -> bool:
+    """Whether encoded data stands for a value that equals `expected` (plain data) by Python's ==.
+
+    Walks along the expected value, so its size bounds the work whatever the sender wrote: sets and dicts of the
+    sender's are never built, only looked up in those expected. Equal to `decode(data) == expected` for whatever
+    `encode` produces; anything else is no match.
+    """
+    try:
+        return _matches(data, expected)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError, RecursionError):
+        return False
+
+
+def _matches(data: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        return isinstance(data, list) and _all_match(data, expected)
+    if isinstance(expected, tuple):
+        return isinstance(data, dict) and _all_match(data["tuple"], expected)
+    if isinstance(expected, deque):
+        return isinstance(data, dict) and _all_match(data["deque"], expected)
+    if isinstance(expected, (set, frozenset)):
+        return isinstance(data, dict) and _same_set(data, expected)
+    if isinstance(expected, dict):
+        return isinstance(data, dict) and _same_dict(data["dict"], expected)
+    if isinstance(data, list):
+        return False
+    if not isinstance(data, dict):
+        return data == expected
+    [(tag, body)] = data.items()
+    if tag not in ("int", "str", "bytes", "complex") or len(body) > 2 * MAX_CHARS:
+        return False
+    return _DECODE_TEXT[tag](body) == expected
+
+
+def _all_match(items: Any, expected: Collection[Any]) -> bool:
+    return (
+        isinstance(items, list)
+        and len(items) == len(expected)
+        and all(_matches(item, one) for item, one in zip(items, expected, strict=True))
+    )
+
+
+def _same_set(data: dict, expected: Collection[Any]) -> bool:
+    [(tag, items)] = data.items()
+    if tag not in ("set", "frozenset") or len(items) != len(expected):
+        return False
+    found = set()
+    for item in items:
+        value = decode(item)
+        if value not in expected:
+            return False
+        found.add(value)
+    return len(found) == len(expected)
+
+
+def _same_dict(items: Any, expected: dict) -> bool:
+    if len(items) != len(expected):
+        return False
+    found = set()
+    for item, value in items:
+        key = decode(item)
+        if key not in expected or not _matches(value, expected[key]):
+            return False
+        found.add(key)
+    return len(found) == len(expected)
 
 
 def contains_opaque(value: Any) -> bool:

@@ -1,0 +1,347 @@
+"""The layers around a program: each stops what it is for, is named when it is missing, and weakens no honest program."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loophole_grader import LAYERS, GraderError, IsolationError, Limits, Task, grade, grade_batch, isolation, sandbox
+from loophole_grader.__main__ import main
+from loophole_grader.sandbox import FULL, Layers, Pool, Runner
+
+GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
+TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
+NAMESPACES = frozenset(name for name in LAYERS if name.endswith("_namespace"))
+# What a host may lack, from a container without user namespaces to an old kernel.
+HOSTS = {
+    "no namespaces": NAMESPACES,
+    "no namespaces, no other user": NAMESPACES | {"own_user"},
+    "no landlock": frozenset({"landlock"}),
+    "no seccomp": frozenset({"seccomp"}),
+    "no mount namespace": frozenset({"mount_namespace"}),
+    "no pid namespace": frozenset({"pid_namespace"}),
+    "nothing": frozenset(LAYERS) - {"session", "rlimits"},
+}
+
+
+def need(*layers):
+    """Skip where the host has none of these layers."""
+    if not set(layers) & set(isolation().active):
+        reasons = [f"{layer}: {isolation().missing.get(layer)}" for layer in layers]
+        pytest.skip("this host does not allow " + "; ".join(reasons))
+
+
+def program(*statements):
+    """One that answers "yes" if its statements raise nothing, and the error otherwise."""
+    body = "\n".join(f"            {line}" for text in statements for line in text.split("\n"))
+    return (
+        "import ctypes, os, signal, socket, sys, threading, time\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def ask(number, *args):\n    if libc.syscall(number, *args) < 0:\n"
+        "        raise OSError(ctypes.get_errno(), 'refused')\n"
+        f"class Solution:\n    def f(self, x):\n        try:\n{body}\n        except OSError as error:\n"
+        "            return f'{type(error).__name__} {error.errno}'\n        return 'yes'\n"
+    )
+
+
+def passes(*statements, limits=None):
+    return grade(TASK, f"```python\n{program(*statements)}\n```", limits=limits or Limits()).gt_pass
+
+
+@pytest.fixture(params=HOSTS, ids=str)
+def poorer_host(request, monkeypatch, caplog):
+    """The grader as on a host that lacks some layers."""
+    pool = Pool(HOSTS[request.param])
+    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    with caplog.at_level(logging.CRITICAL, "loophole_grader"):
+        yield pool
+    pool.close()
+
+
+# ---- what each layer stops
+
+
+@pytest.mark.parametrize(
+    ("layers", "statements"),
+    [
+        (("mount_namespace", "landlock"), ["open('/etc/passwd').read()"]),
+        (("mount_namespace", "landlock"), ["os.listdir(os.path.expanduser('~'))"]),
+        (("mount_namespace", "landlock"), ["os.listdir('/root')"]),
+        (("mount_namespace", "landlock"), ["os.listdir('/proc')"]),
+        (("mount_namespace", "landlock"), [f"open({__file__!r}).read()"]),
+        (("mount_namespace", "landlock"), ["open('/tmp/mark', 'w').close()"]),
+        (("mount_namespace", "landlock"), ["os.mkdir('../mark')"]),
+        (("seccomp",), ["socket.socket()"]),
+        (("seccomp",), ["socket.socket(socket.AF_UNIX)"]),
+        (("seccomp",), ["os.execv('/bin/true', ['true'])"]),
+        (("seccomp",), ["if libc.ptrace(0, 0, 0, 0): raise OSError(ctypes.get_errno())"]),
+        (("seccomp",), ["if libc.unshare(0x10000000): raise OSError(ctypes.get_errno())"]),
+        (("seccomp",), ["ask(425, 8, ctypes.create_string_buffer(200))  # io_uring_setup"]),
+        (("seccomp",), ["if libc.shmget(0, 100, 0o1600) < 0: raise OSError(ctypes.get_errno())"]),
+        (("seccomp",), ["if libc.prctl(1, 0, 0, 0, 0): raise OSError(ctypes.get_errno())  # PR_SET_PDEATHSIG"]),
+        (("pid_namespace", "own_user", "seccomp"), ["os.kill(os.getppid(), 9)", "time.sleep(.2)"]),
+        (("capabilities",), ["os.chown('.', 1, 1)"]),
+        (("capabilities",), ["os.setuid(1 if os.getuid() != 1 else 2)"]),
+        (("rlimits",), ["import resource", "resource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))"]),
+    ],
+    ids=lambda value: value[-1][:40] if isinstance(value, list) else "",
+)
+def test_a_layer_stops(layers, statements):
+    need(*layers)
+    assert not passes(*statements)
+
+
+def test_abstract_sockets_of_the_host_are_out_of_reach_even_without_seccomp(monkeypatch):
+    need("net_namespace")
+    import socket
+
+    pool = Pool(frozenset({"seccomp", "landlock"}))
+    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(sandbox, "_named_missing", True)
+    name = f"\0grader-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        assert not passes(f"socket.socket(socket.AF_UNIX).connect({name!r})")
+    pool.close()
+
+
+def test_the_program_is_alone_in_its_pid_namespace():
+    need("pid_namespace")
+    assert passes("assert os.getppid() == 1", "try: os.kill(1, 9)", "except PermissionError: pass", "time.sleep(.05)")
+
+
+def test_no_new_privileges():
+    need("no_new_privs")
+    assert passes("assert libc.prctl(39, 0, 0, 0, 0) == 1")
+
+
+def test_the_scratch_directory_is_bounded():
+    need("mount_namespace")
+    assert not passes("for i in range(200): open(str(i), 'wb').write(bytes(10**6))")
+
+
+# ---- what no layer may stop
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["t = [threading.Thread(target=sum, args=([1],)) for _ in range(8)]", "for x in t: x.start()"],
+        ["import concurrent.futures as c", "assert list(c.ThreadPoolExecutor(4).map(abs, [-1])) == [1]"],
+        ["import asyncio", "async def g(): return 3", "assert asyncio.run(g()) == 3"],
+        ["sys.setrecursionlimit(10**6)", "def d(n): return 0 if n == 0 else 1 + d(n - 1)", "assert d(10**5) == 10**5"],
+        [
+            "import functools\nsys.setrecursionlimit(10**6)\n@functools.cache\ndef d(n): return n and 1 + d(n - 1)",
+            "assert d(10**5) == 10**5",
+        ],
+        ["assert len(bytearray(600 << 20)) == 600 << 20"],
+        ["if (p := os.fork()) == 0: os._exit(7)", "assert os.waitpid(p, 0)[1] == 7 << 8"],
+        ["if (p := os.fork()) == 0: time.sleep(9)", "os.kill(p, 9)", "assert os.waitpid(p, 0)[1] == 9"],
+        ["open('x', 'w').write('y')", "os.rename('x', 'z')", "assert open('z').read() == 'y'"],
+        ["import tempfile", "tempfile.TemporaryFile().write(b'x')"],
+        ["import sqlite3, decimal, zoneinfo, hashlib, zlib, lzma, csv, pickle, html.parser, urllib.parse"],
+        [
+            "import secrets, uuid, random",
+            "secrets.token_hex(), uuid.uuid4(), os.urandom(3), random.SystemRandom().random()",
+        ],
+        [
+            "old = signal.signal(signal.SIGALRM, lambda *_: None)",
+            "signal.setitimer(signal.ITIMER_REAL, .01)",
+            "time.sleep(.05)",
+        ],
+        ["try: signal.raise_signal(signal.SIGINT)", "except KeyboardInterrupt: pass"],
+        ["a, b = socket.socketpair()", "a.send(b'x')", "assert b.recv(1) == b'x'"],
+        ["os.nice(1)", "os.sched_getaffinity(0)", "os.getloadavg() if False else None"],
+    ],
+    ids=lambda value: value[0][:40].replace("\n", ";"),
+)
+def test_an_honest_program_may(statements):
+    if "socketpair" in statements[0] or "fork" in statements[0]:
+        need("pid_namespace", "own_user")
+    assert passes(*statements)
+
+
+# ---- poorer hosts
+
+
+@pytest.mark.usefixtures("poorer_host")
+def test_an_honest_solution_passes_on_a_poorer_host():
+    assert passes("t = threading.Thread(target=print)", "t.start()", "t.join()", "open('x', 'w').write('y')")
+    assert passes("assert os.listdir() == []", "import sqlite3")
+    assert not passes("raise OSError")
+
+
+@pytest.mark.usefixtures("poorer_host")
+def test_a_program_that_attacks_its_runner_is_at_most_killed_on_a_poorer_host():
+    started = time.monotonic()
+    code = program("os.kill(os.getppid(), 9)", "time.sleep(.3)", "raise OSError")
+    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=2, wall_s=4))
+    assert not verdict.gt_pass
+    assert verdict.status in ("ok", "killed", "runtime_error")
+    assert time.monotonic() - started < 15
+    assert passes("pass")
+
+
+def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
+    pool = Pool(HOSTS["nothing"])
+    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(sandbox, "_named_missing", True)
+    bad = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(9)\n"
+    texts = [program("pass"), bad, program("pass") + "#"]
+    verdicts = grade_batch([TASK] * 3, [f"```python\n{text}\n```" for text in texts], workers=1)
+    pool.close()
+    assert [(verdict.status, verdict.gt_pass) for verdict in verdicts] == [
+        ("ok", True),
+        ("killed", False),
+        ("ok", True),
+    ]
+
+
+def test_a_runner_that_cannot_start_is_a_grader_error(monkeypatch):
+    monkeypatch.setattr(sandbox, "_RUNNER", Path("/nowhere"))
+    runner = Runner()
+    with pytest.raises(GraderError, match="failed 3 times"):
+        runner.load("")
+    runner.close()
+
+
+def test_missing_layers_are_named_once(monkeypatch, caplog):
+    monkeypatch.setattr(sandbox, "_named_missing", False)
+    for _ in range(2):
+        runner = Runner(frozenset({"landlock", "seccomp"}))
+        runner.load("")
+        assert not {"landlock", "seccomp"} & set(runner.layers.active)
+        assert {"landlock": "switched off", "seccomp": "switched off"}.items() <= runner.layers.lacking.items()
+        runner.close()
+    assert len(caplog.messages) == 1
+    assert "landlock (switched off)" in caplog.text
+
+
+def test_every_layer_is_active_or_named():
+    found = isolation()
+    assert set(found.active) | set(found.missing) == set(LAYERS)
+    assert not set(found.active) & set(found.missing)
+    assert {"session", "rlimits"} <= set(found.active)
+    assert set(LAYERS) - FULL == {"own_user"}
+
+
+def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    problem = {"id": 1, "gt_answer": list(TASK.tests), "setup_code": "", "func_name": TASK.func_name}
+    rows.write_text(json.dumps({"problem": problem, "completion": f"```python\n{program('pass')}\n```"}))
+    monkeypatch.setattr(GRADING, "isolation", lambda: Layers(("session",), {"seccomp": "no kernel"}))
+    with pytest.raises(IsolationError, match=r"seccomp \(no kernel\)"):
+        grade_batch([TASK], [""], require_isolation="full")
+    assert main([str(rows), "--require-isolation", "full"]) == 2
+    assert "seccomp (no kernel)" in capsys.readouterr().err
+    monkeypatch.undo()
+    if isolation().lacking:
+        pytest.skip(f"this host has no full isolation: {isolation().lacking}")
+    assert main([str(rows), "--require-isolation", "full"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"] == list(isolation().active)
+
+
+# ---- time and memory of all of a program's processes
+
+
+CHAIN = (
+    "import os\nfor _ in range(6):\n    if os.fork():\n        os.wait()\n        break\n"
+    "    x = 0\n    while x < 8_000_000: x += 1\n"
+)
+
+
+def test_cpu_time_of_forked_children_counts():
+    verdict = grade(TASK, f"```python\n{CHAIN}\n{program('pass')}\n```", limits=Limits(cpu_s=0.6, wall_s=30))
+    assert (verdict.status, verdict.gt_pass) == ("timeout", False)
+
+
+def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
+    pool = Pool(frozenset({"seccomp"}))  # which would forbid to ignore SIGCHLD
+    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(sandbox, "_named_missing", True)
+    code = (
+        "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if not os.fork():\n"
+        "        x = 0\n        while x < 2_000_000: x += 1\n        os._exit(0)\n"
+        "    try: os.wait()\n    except OSError: pass\n"
+    )
+    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=1, wall_s=20))
+    pool.close()
+    assert verdict.status == "timeout"
+
+
+def test_a_program_that_closes_its_report_is_not_waited_for():
+    started = time.monotonic()
+    assert not grade(TASK, "```python\nimport os, time\nos.close(3)\ntime.sleep(99)\n```").gt_pass
+    assert time.monotonic() - started < 10
+
+
+def test_memory_of_all_processes_counts_together():
+    need("pid_namespace", "own_user")
+    code = (
+        "import os, time\nfor _ in range(6):\n    if not os.fork():\n        b = b'x' * (100 << 20)\n"
+        "        time.sleep(5)\n        os._exit(0)\ntime.sleep(5)\n"
+    )
+    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(memory_mb=300, wall_s=20))
+    assert verdict.status == "memory"
+
+
+def test_a_verdict_is_the_same_beside_busy_neighbours():
+    """A program at 60 % of its CPU limit passes while two loops take the cores from it."""
+    code = program("x = 0", "end = time.process_time() + .9", "while time.process_time() < end: x += 1")
+    loops = [f"```python\nwhile True: pass  # {i}\n```" for i in range(2)]
+    verdicts = grade_batch([TASK] * 3, [f"```python\n{code}\n```", *loops], limits=Limits(cpu_s=1.5), workers=3)
+    assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "timeout"]
+
+
+def test_a_grader_closed_while_it_judges_says_so():
+    runner = Runner()
+    runner.load("")
+    threading.Timer(0.3, runner.close).start()
+    with pytest.raises(GraderError, match="closed"):
+        runner.run({"mode": "call", "source": "while True: pass", "call": "1"}, Limits())
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        "os.chmod('.', 0o111)",
+        "os.utime('.', (1, 1))",
+        "os.setxattr('.', 'user.x', b'1')",
+        "os.mkdir('x')",
+        "os.listdir()",
+    ],
+)
+def test_the_scratch_directory_tells_the_next_program_nothing(touch):
+    look = "s = os.stat('.')", "assert s.st_mode & 0o777 == 0o700 and s.st_mtime > 9 and not os.listxattr('.')"
+    for text in (touch, "pass"):
+        passes(*look, "assert not os.listdir()", f"try: {text}", "except OSError: pass")
+        assert passes(*look, "assert not os.listdir()", f"# after {touch} {text}")
+
+
+def test_templates_of_one_runner_share_a_scratch_directory_that_was_made_anew():
+    tasks = [Task(f"t{i % 2}", TASK.tests, f"Y = {i % 2}", TASK.func_name) for i in range(8)]
+    code = program("open(str(Y), 'w').close()", "assert len(os.listdir()) == 1")
+    texts = [f"```python\n{code}\n# {i}\n```" for i in range(8)]
+    assert all(verdict.gt_pass for verdict in grade_batch(tasks, texts, workers=1))
+
+
+def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
+    code = (
+        "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox import Limits, Runner\nrunner = Runner()\n"
+        "runner.load('')\nprint(runner._process.pid, runner._scratch, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    pid, folder = run.stdout.split()
+    end = time.monotonic() + 10
+    while time.monotonic() < end and (Path(folder).exists() or Path("/proc", pid).exists()):
+        time.sleep(0.02)
+    assert not Path(folder).exists()
+    state = Path("/proc", pid, "stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -23,13 +23,14 @@ def sample_pool(config: ProbeConfig) -> int:
     from projected_grpo.rollout import prompt_batches, sample_rollouts
     from projected_grpo.rows import rows_of
     from projected_grpo.runs import bottom_line, check_new, open_run, progress, update_manifest
-    from projected_grpo.session import default_out, dump_first_batch, load, sampling_params, workers
+    from projected_grpo.session import default_out, dump_first_batch, load, log_isolation, sampling_params, workers
     from projected_grpo.sources import render_all
     from projected_grpo.steps import write_step
     from projected_grpo.verdicts import t1
 
     run = default_out(config, "probe_distill", "teacher_pool")
     check_new(run)
+    log_isolation()
     problems = load_problems(config.problems)[: config.n_problems]
     loaded = load(config, config.teacher)
     prompts = render_all(config, loaded, problems)

@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import ROOT
 
-from projected_grpo.steps import NAMES, read_run
+from projected_grpo.steps import NAMES, read_run, write_step
 
 POOLED = ["--teacher-pool", "pairs", "--max-new", 8]
 
@@ -255,6 +255,34 @@ def test_bfloat16_runs(script, tmp_path):
     code, _, err = script("train", "tiny", "--dtype", "bfloat16", "--steps", 1, "--out", "run", *POOLED)
     assert code == 0, err
     assert read_run(tmp_path / "run")[0][0]["delta_S_norm"] > 0
+
+
+def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, tmp_path):
+    assert script("probe_distill", "tiny", "--teacher-only", "--n-problems", 1, "--out", "pool", "--max-new", 8)[0] == 0
+    code, out, _ = script("regrade", "pool")
+    assert code == 0
+    assert "0 of 4 disagree" in out
+    path = tmp_path / "pool/step_000.jsonl.gz"
+    rows = read_run(tmp_path / "pool")[0]
+    write_step(tmp_path / "pool", 0, [{**rows[0], "hacked": True, "label": "reward_hack"}, *rows[1:]])
+    code, out, _ = script("regrade", "pool")
+    assert code == 1
+    assert "1 of 4 disagree" in out
+    assert "problem 900001 sample 0: hacked True -> False, label reward_hack -> incorrect" in out
+    path.unlink()
+    refused(script("regrade", "pool"), "pool", "no step files")
+    refused(script("regrade", "nowhere"), "nowhere", "no such run directory")
+
+
+def test_a_grader_that_fails_is_one_line_and_no_wrong_answer(script, tmp_path):
+    row = json.loads((ROOT / "src/projected_grpo/data/problems.jsonl").read_text("utf-8").splitlines()[0])
+    (tmp_path / "bad.jsonl").write_text(json.dumps({**row, "setup_code": "import no_such_module"}))
+    code, _, err = script("train", "tiny", "--problems", "bad.jsonl", "--steps", 1, "--max-new", 4, "--out", "run")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "900001" in err
+    assert "no_such_module" in err
+    assert not list((tmp_path / "run").glob("step_*"))
 
 
 # ---------------------------------------------------------------- in a process of its own

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import tyro
 
+from loophole_grader import GraderError
 from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, NonFinite
 from projected_grpo.runs import start_log
 
@@ -75,13 +76,14 @@ def fail(message: str, code: int = EXIT_BAD_INPUT) -> None:
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main` and exit with its code; BadInput is one line and 2, NonFinite one line and 1, Ctrl-C 130."""
+    """Call `main` and exit with its code; BadInput is one line and 2, NonFinite and GraderError one line and 1 (a grader
+    that failed is never a wrong answer), Ctrl-C 130."""
     start_log()
     try:
         code = main() or 0
     except BadInput as e:
         fail(str(e))
-    except NonFinite as e:
+    except (NonFinite, GraderError) as e:
         fail(str(e), EXIT_FAILED)
     except KeyboardInterrupt:
         fail("interrupted; complete steps are on disk, continue with --resume", 130)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from loguru import logger
 
+from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
 from projected_grpo.config import Common, Gradient, Sampling
@@ -140,6 +141,16 @@ def attach(config: Common, loaded: LoadedModel) -> Adapter:
         f"({time.perf_counter() - clock:.1f} s)"
     )
     return adapter
+
+
+def log_isolation() -> None:
+    """Say which layers stand between model-written code and this machine."""
+    layers = isolation()
+    missing = "; ".join(f"{name}: {why}" for name, why in layers.missing.items())
+    logger.info(
+        f"grader: {len(layers.active)} isolation layers, " + (f"MISSING {missing}" if missing else "none missing")
+    )
+    logger.debug(f"layers: {', '.join(layers.active)}")
 
 
 def default_out(config: Common, kind: str, name: str) -> Path:

@@ -18,7 +18,7 @@ from projected_grpo.problems import load_problems, problems_hash, render, schedu
 from projected_grpo.records import Group, Problem
 from projected_grpo.rollout import Prompt, prompt_batches, sample_rollouts
 from projected_grpo.runs import read_manifest
-from projected_grpo.session import Session, dump_first_batch, sampling_params, workers
+from projected_grpo.session import Session, dump_first_batch, log_isolation, sampling_params, workers
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
@@ -75,6 +75,7 @@ class GroupSource:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
+        log_isolation()
         self.pool: dict[str, Group] = {}
         problems: Sequence[Problem] = load_problems(config.problems)
         source = config.problems

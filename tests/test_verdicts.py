@@ -153,7 +153,15 @@ def test_t3_needs_steps():
 
 
 def rows(n, **values):
-    return [{"hacked": True, "can_compile": True, "gt_pass": False, "cos_S_contrib": 0.0, "comp_len": 5, **values}] * n
+    row = {
+        "hacked": True,
+        "can_compile": True,
+        "gt_pass": False,
+        "cos_S_contrib": 0.0,
+        "comp_len": 5,
+        "problem_id": "p",
+    }
+    return [{**row, **values}] * n
 
 
 def test_t1_on_both_sides_of_its_threshold():
@@ -185,6 +193,34 @@ def test_t4_by_scipys_welch():
 def test_t4_turns_red_when_v_is_turned_round_or_sees_any_completion():
     assert t4(cosines([-v for v in PURE]) + cosines([-v for v in BOTH], gt_pass=True)).status == "FAIL"
     assert t4(cosines(PURE) + cosines(PURE, gt_pass=True)).status == "FAIL"
+
+
+def test_t4_says_when_the_difference_is_between_problems_and_not_within():
+    """Easy problems get correct rollouts and low cosines, hard ones pure hacks and high cosines; V sees no hack at all."""
+    data = []
+    for i in range(6):
+        shift = 0.01 * i
+        data += cosines([0.5 + shift] * 4 + [0.49 + shift], problem_id=f"hard{i}")
+        data += cosines([0.5 + 0.02 * (-1) ** i + shift], gt_pass=True, problem_id=f"hard{i}")
+        data += cosines([0.1 + shift] * 4, gt_pass=True, problem_id=f"easy{i}")
+        data += cosines([0.1 + shift], problem_id=f"easy{i}")
+    numbers = t4(data).numbers
+    assert numbers["p"] < 1e-4
+    assert numbers["n_within"] == 12
+    assert numbers["p_within"] > 0.3
+
+
+def test_within_problems_by_hand():
+    # gaps .1, .2, .3: mean .2, sd .1 -> t = .2 / (.1 / sqrt 3) = 3.4641
+    data = [
+        row
+        for i, gap in enumerate((0.1, 0.2, 0.3))
+        for row in cosines([gap], problem_id=str(i)) + cosines([0.0], gt_pass=True, problem_id=str(i))
+    ]
+    n, t, p = verdicts.within_problems(data)
+    assert n == 3
+    assert t == pytest.approx(3.4641, abs=1e-3)
+    assert p == pytest.approx(0.0371, abs=1e-3)
 
 
 def test_t4_ignores_what_it_cannot_place():

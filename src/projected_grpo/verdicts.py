@@ -105,7 +105,27 @@ def t4(vanilla: Sequence[Row]) -> Verdict:
     m_pure, m_both = sum(pure) / len(pure), sum(both) / len(both)
     why = f"cos of pure hacks {m_pure:+.4f} (n={len(pure)}) v. hack-and-correct {m_both:+.4f} (n={len(both)})"
     why += f": t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA})"
-    return Verdict("T4", status, why, {**sizes, "t": t, "p": p, "pure": m_pure, "correct": m_both})
+    n, within_t, within_p = within_problems(known)
+    if within_t is not None:
+        why += (
+            f"; within problems (n={n}): t = {within_t:+.2f}, p = {within_p:.2g}, SHOULD agree, ELSE it is the problems"
+        )
+    numbers = {**sizes, "t": t, "p": p, "pure": m_pure, "correct": m_both}
+    return Verdict("T4", status, why, {**numbers, "n_within": n, "t_within": within_t, "p_within": within_p})
+
+
+def within_problems(hacked: Sequence[Row]) -> tuple[int, float | None, float | None]:
+    """T4's companion: (problems that have both kinds, t, one-sided p) of the mean difference pure - correct within a
+    problem. Rollouts of one problem are no independent draws, and the two kinds come from different problems, which the
+    Welch test over rollouts does not know."""
+    by_problem: dict[str, tuple[list[float], list[float]]] = {}
+    for r in hacked:
+        by_problem.setdefault(r["problem_id"], ([], []))[bool(r["gt_pass"])].append(r["cos_S_contrib"])
+    gaps = [sum(pure) / len(pure) - sum(both) / len(both) for pure, both in by_problem.values() if pure and both]
+    if len(gaps) < MIN_BUCKET or len(set(gaps)) == 1:
+        return len(gaps), None, None
+    done = stats.ttest_1samp(gaps, 0.0, alternative="greater")
+    return len(gaps), float(done.statistic), float(done.pvalue)
 
 
 def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:

@@ -63,6 +63,14 @@ class LoadedModel:
     context: int
     """Longest prompt + completion, in tokens."""
 
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that names its own special tokens."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def completion_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a written completion, end-of-sequence token included."""
+        return (*self.text_ids(text), self.tokenizer.eos_token_id)
+
 
 def _corpus() -> Iterator[str]:
     """Text that ships with the package, in a fixed order."""

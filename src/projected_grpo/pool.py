@@ -6,89 +6,24 @@ behaviour log-probabilities are dropped.
 """
 
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from loguru import logger
 
 from loophole_grader import grade_batch
-from loophole_grader.hints import HINTS
 from projected_grpo.errors import BadInput
 from projected_grpo.model import LoadedModel
 from projected_grpo.pairs import builtin_pairs
+from projected_grpo.pool_files import is_published, read_groups
 from projected_grpo.problems import render
-from projected_grpo.records import Group, Outcome, Rollout
+from projected_grpo.records import Group, Rollout
 from projected_grpo.runs import read_manifest
-from projected_grpo.steps import read_jsonl, read_run
-
-PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
-
-
-def _without_padding(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """Published rows are padded to the longest of their group: the first `comp_len` ids are the completion.
-
-    ValueError when what follows is not one repeated padding token.
-    """
-    ids, length = [int(t) for t in row["completion_ids"]], int(row["comp_len"])
-    if length > len(ids) or len(set(ids[length:])) > 1:
-        raise ValueError(f"comp_len is {length}, but completion_ids are {len(ids)} and not padded after it")
-    return tuple(ids[:length])
-
-
-def _published_group(path: Path) -> Group:
-    """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too."""
-    rows = read_jsonl(path)
-    rollouts, outcomes = [], []
-    for i, row in enumerate(rows, 1):
-        try:
-            rollouts.append(
-                Rollout(
-                    str(row["problem_id"]), int(row["sample_id"]), "teacher", str(row["prompt"]), str(row["completion"]),
-                    tuple(int(t) for t in row["prompt_ids"]), _without_padding(row), truncated=False,
-                )
-            )  # fmt: skip
-            hacked, gt_pass = bool(row["hacked"]), bool(row["gt_pass"])
-            label = None if hacked and gt_pass else "reward_hack" if hacked else "correct" if gt_pass else "incorrect"
-            outcomes.append(Outcome(bool(row["fmt_ok"]), hacked, gt_pass, label))
-        except (KeyError, TypeError, ValueError) as e:
-            raise BadInput(f"{path}:{i}: not a published rollout ({type(e).__name__}: {e})") from e
-    if not rollouts:
-        raise BadInput(f"{path}: no rollouts in it")
-    hint = next((n for n, h in HINTS.items() if h.new and h.new in rollouts[0].prompt), "none")
-    rewards = tuple(float(r["reward"]) for r in rows)
-    return Group(rollouts[0].problem_id, hint, tuple(rollouts), rewards, tuple(outcomes))
-
-
-def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
-    """A group from the rows of one of our own step files."""
-    rollouts = tuple(
-        Rollout(
-            r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),
-            tuple(r["completion_ids"]), r["truncated"],
-            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]),
-        )
-        for r in rows
-    )  # fmt: skip
-    outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
-    return Group(rows[0]["problem_id"], rows[0]["hint"], rollouts, tuple(r["reward"] for r in rows), outcomes)
-
-
-def _by_problem(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """A step's rows as one group per problem, order kept."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["problem_id"], []).append(row)
-    return [_group_of_rows(g) for g in groups.values()]
 
 
 def _retokenized(group: Group, loaded: LoadedModel) -> Group:
     def again(r: Rollout) -> Rollout:
-        ids = loaded.tokenizer(r.completion, add_special_tokens=False)["input_ids"]
-        prompt = loaded.tokenizer(r.prompt, add_special_tokens=False)["input_ids"]
-        end = () if r.truncated else (loaded.tokenizer.eos_token_id,)
-        return dataclasses.replace(r, prompt_ids=tuple(prompt), completion_ids=(*ids, *end), behaviour_logps=None)
+        ids = loaded.text_ids(r.completion) if r.truncated else loaded.completion_ids(r.completion)
+        return dataclasses.replace(r, prompt_ids=loaded.text_ids(r.prompt), completion_ids=ids, behaviour_logps=None)
 
     return dataclasses.replace(group, rollouts=tuple(again(r) for r in group.rollouts))
 
@@ -119,14 +54,12 @@ def load_pool(directory: Path, loaded: LoadedModel, retokenize: bool = False) ->
     """
     if not directory.is_dir():
         raise BadInput(f"--pool {directory}: no such directory; sample one with `just probe-teacher-pool`")
-    files = sorted(p for p in directory.iterdir() if PUBLISHED.fullmatch(p.name))
-    if files:
-        groups = [_published_group(p) for p in files]
+    groups = read_groups(directory)
+    if is_published(directory):
         foreign = None if _same_tokens(groups[0], loaded) else "published with another tokenizer"
         if foreign is None:
             groups = [_mark_truncated(g, loaded) for g in groups]
     else:
-        groups = [g for rows in read_run(directory) for g in _by_problem(rows)]
         theirs = read_manifest(directory).get("tokenizer_hash")
         foreign = None if theirs == loaded.tokenizer_hash else f"of tokenizer {theirs}, this model's is "
         foreign = foreign and foreign + loaded.tokenizer_hash
@@ -166,9 +99,7 @@ def written_pool(
     pairs = builtin_pairs()
     for pair in pairs:
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
-        ids = [
-            (*loaded.tokenizer(t, add_special_tokens=False)["input_ids"], loaded.tokenizer.eos_token_id) for t in texts
-        ]
+        ids = [loaded.completion_ids(t) for t in texts]
         room = max(map(len, ids))
         text, prompt_ids = render(
             pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, room, f"pair {pair.name!r}"

@@ -63,17 +63,12 @@ def pair_sides(
             raise BadInput(f"pair {pair.name!r}: --control placebo needs its second clean completion (clean_alt)")
         texts = (pair.clean, pair.clean_alt or "") if placebo else (pair.hack, pair.clean)
         for text, advantage in zip(texts, (1.0, -1.0), strict=True):
-            ids = completion_ids(loaded, text)
+            ids = loaded.completion_ids(text)
             _, prompt_ids = render(
                 pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), f"pair {pair.name!r}"
             )
             sides.append(PairSide(prompt_ids, ids, advantage))
     return sides
-
-
-def completion_ids(loaded: LoadedModel, text: str) -> tuple[int, ...]:
-    """Token ids of a written completion, end-of-sequence token included."""
-    return (*loaded.tokenizer(text, add_special_tokens=False)["input_ids"], loaded.tokenizer.eos_token_id)
 
 
 def pair_differences(

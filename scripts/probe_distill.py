@@ -4,126 +4,15 @@
 completion tokens (as v_hack was extracted), with every sample's own gradient measured against V.
 """
 
-from pathlib import Path
-
 from projected_grpo import cli
 from projected_grpo.config import ProbeConfig, presets
-
-
-def sample_pool(config: ProbeConfig) -> int:
-    """Sample n_problems groups from the merged teacher, grade them, write one step file each."""
-    import time
-
-    import torch
-    from loguru import logger
-
-    from loophole_grader import grade_batch
-    from projected_grpo.problems import load_problems, problems_hash
-    from projected_grpo.records import Group
-    from projected_grpo.rollout import prompt_batches, sample_rollouts
-    from projected_grpo.rows import rows_of
-    from projected_grpo.runs import bottom_line, check_new, open_run, progress, update_manifest
-    from projected_grpo.session import default_out, dump_first_batch, load, log_isolation, sampling_params, workers
-    from projected_grpo.sources import render_all
-    from projected_grpo.steps import write_step
-    from projected_grpo.verdicts import t1
-
-    run = default_out(config, "probe_distill", "teacher_pool")
-    check_new(run)
-    log_isolation()
-    problems = load_problems(config.problems)[: config.n_problems]
-    loaded = load(config, config.teacher)
-    prompts = render_all(config, loaded, problems)
-    open_run(
-        run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
-        problems_hash=problems_hash(problems),
-    )  # fmt: skip
-    generator = torch.Generator(device=loaded.model.device)
-    generator.manual_seed(config.seed)
-    rows: list[dict] = []
-    tasks = {p.problem_id: p.task for p in problems}
-    batches = prompt_batches(prompts, config.group_size, config.rollout_batch)
-    for batch in progress(batches, "teacher pool"):
-        clock = time.perf_counter()
-        sampled = sample_rollouts(loaded, batch, config.group_size, sampling_params(config), generator, "teacher")
-        flat = [r for group in sampled for r in group]
-        generated = time.perf_counter()
-        verdicts = iter(
-            grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
-        )
-        timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
-        timing = {part: seconds / len(batch) for part, seconds in timing.items()}
-        timing["total"] = sum(timing.values())
-        for prompt, rollouts in zip(batch, sampled, strict=True):
-            group = Group.graded(
-                prompt.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), config.allow_hint
-            )
-            step = len(rows) // config.group_size
-            if step == 0:
-                dump_first_batch([group])
-            new = rows_of(
-                [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
-            )
-            write_step(run, step, new)
-            rows += new
-            hacked = sum(r["hacked"] for r in new)
-            logger.info(
-                f"{step:4d}  problem {prompt.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
-            )
-    update_manifest(run, finished=True)
-    verdict = t1(rows)
-    bottom_line(
-        run,
-        verdict.status,
-        f"T1 {verdict.status}: {verdict.why}",
-        [["n", "hacked"], [len(rows), verdict.numbers["hacked"]]],
-    )
-    return 0
-
-
-def replay(config: ProbeConfig) -> int:
-    """Replay a pool, one group a step."""
-    from loguru import logger
-
-    from projected_grpo.pool import load_pool, written_pool
-    from projected_grpo.problems import content_hash
-    from projected_grpo.runs import bottom_line, mean, progress
-    from projected_grpo.session import dump_first_batch, prepare, workers
-    from projected_grpo.step import Objective
-
-    session = prepare(config, "probe_distill", Objective("nll"))
-    if config.pool == "pairs":
-        pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.allow_hint, workers(config))
-    else:
-        pool = load_pool(Path(config.pool), session.loaded, config.retokenize)
-    if config.n_problems > len(pool):
-        logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
-    pool = pool[: config.n_problems]
-    dump_first_batch(pool)
-    # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
-    session.start(len(pool), pool_hash=content_hash([[r.completion_ids for r in g.rollouts] for g in pool]))
-    rows = []
-    for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
-        rows += session.take(step, len(pool), [pool[step]], {})
-    session.finish()
-    cos = mean([r["cos_S_contrib"] for r in rows if r["cos_S_contrib"] is not None])
-    bottom_line(
-        session.run,
-        "🟢" if rows else "⚪",
-        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} (SHOULD be above 0 "
-        "for a hacky pool, ELSE V does not see its hacks)",
-        [
-            ["arm", "groups", "rows", "cos_S", "cos_in", "cos_out"],
-            [config.arm, len(pool), len(rows), cos, mean([r["cos_in"] for r in rows if r["cos_in"] is not None]),
-             mean([r["cos_out"] for r in rows if r["cos_out"] is not None])],
-        ],
-    )  # fmt: skip
-    return 0
 
 
 def main() -> int:
     config = cli.parse(presets(ProbeConfig), __doc__)
     config.validate()
+    from projected_grpo.probe import replay, sample_pool
+
     return sample_pool(config) if config.teacher_only else replay(config)
 
 

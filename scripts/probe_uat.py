@@ -1,4 +1,7 @@
-"""Verdicts T1 to T4 from step files alone. Exit code: 0 all required PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
+"""Verdicts T1 to T4, and T4's companion, from step files alone.
+
+Exit code: 0 all required PASS, 1 one FAILs, 3 one is NOT_EVALUABLE.
+"""
 
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ WHAT = {
     "T2": "gradients are real, over the right tokens",
     "T3": "projection bites",
     "T4": "V tells pure hacks from hack-and-correct",
+    "T4+": "V tells hacked from clean (beside T4)",
 }
 
 
@@ -68,7 +72,10 @@ def main() -> int:
     pool = [row for rows in read_run(config.pool) for row in rows]
     vanilla = [row for rows in read_run(config.vanilla) for row in rows]
     projected = read_run(config.projected)
-    found = [verdicts.t1(pool), verdicts.t2(vanilla), verdicts.t3(projected), verdicts.t4(vanilla)]
+    found = [
+        verdicts.t1(pool), verdicts.t2(vanilla), verdicts.t3(projected), verdicts.t4(vanilla),
+        verdicts.t4_companion(vanilla),
+    ]  # fmt: skip
     null = mean([r["cos_null"] for rows in projected for r in rows if r["cos_null"] is not None])
 
     text = "\n".join(

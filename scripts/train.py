@@ -7,6 +7,8 @@ from projected_grpo.config import TrainConfig, presets
 def main() -> int:
     config = cli.parse(presets(TrainConfig), __doc__)
     config.validate()
+    from projected_grpo.evaluation import Evaluator
+    from projected_grpo.refresh import Refresher
     from projected_grpo.runs import bottom_line, mean, progress, pure_hack
     from projected_grpo.session import prepare
     from projected_grpo.sources import GroupSource
@@ -17,11 +19,18 @@ def main() -> int:
     )
     session = prepare(config, "train", objective, config.checkpoint_every)
     source = GroupSource(config, session)
+    evaluator, refresher = Evaluator(config, session), Refresher(config, session)
     session.start(config.steps, problems_hash=source.problems_hash)
     rows = []
     for step in progress(range(session.next_step, config.steps), "train"):
+        if evaluator.due(step):
+            evaluator.evaluate(step)
         groups, timing = source.groups(step)
+        if refresher.due(step):
+            refresher.refresh()
         rows += session.take(step, config.steps, groups, timing)
+    if evaluator.due(config.steps):
+        evaluator.evaluate(config.steps)
     session.finish()
     known = [r for r in rows if r["gt_pass"] is not None]
     hack = mean([float(pure_hack(r) or 0) for r in known])

@@ -245,7 +245,7 @@ def test_every_gate_and_target_runs(script, vhack_file, tmp_path, gate):
     code, _, err = script(
         "train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--gate", gate, "--project", "update", "--steps", 1,
         "--loss", "grpo", "--preserve-magnitude", "--overshoot", 1.1, "--k-use", 4, "--noise-floor", 0.2, "--out", "run",
-        "--no-allow-hint", "--gradient-checkpointing", *POOLED,
+        "--no-loophole", "--gradient-checkpointing", *POOLED,
     )  # fmt: skip
     assert code == 0, err
     assert read_run(tmp_path / "run")[0][0]["frac_fired"] > 0

@@ -15,7 +15,7 @@ from projected_grpo.logprobs import TokenBatch
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.rows import rows_of
 from projected_grpo.step import Objective, Projection, run_step
-from projected_grpo.verdicts import exit_code, t1, t2, t3, t4, vhack_verdict, welch
+from projected_grpo.verdicts import exit_code, t1, t2, t3, t4, t4_companion, vhack_verdict, welch
 from projected_grpo.vhack import random_basis
 
 
@@ -183,16 +183,47 @@ def cosines(values, **kwargs):
 PURE, BOTH = [0.20, 0.25, 0.30, 0.22], [0.05, 0.10, 0.00, 0.07]
 
 
-def test_t4_by_scipys_welch():
-    verdict = t4(cosines(PURE) + cosines(BOTH, gt_pass=True))
+def spread(pure, both, lengths=(20, 30, 25, 35)):
+    """Both kinds in each of eight problems, the values a little different in each."""
+    return [
+        row
+        for i in range(8)
+        for j, (high, low) in enumerate(zip(pure, both, strict=True))
+        for row in cosines([high + 0.003 * ((i * 7 + j) % 5)], problem_id=str(i), comp_len=lengths[j])
+        + cosines([low + 0.002 * ((i * 3 + j) % 7)], gt_pass=True, problem_id=str(i), comp_len=lengths[-1 - j] + 1)
+    ]
+
+
+def test_t4_by_hand():
+    # means .2425 and .055, variances .0018917 and .0017667 over 4 -> t = .1875 / sqrt(.00091458) = 6.2
+    assert welch(PURE, BOTH)[0] == pytest.approx(6.2, abs=0.01)
+    verdict = t4(spread(PURE, BOTH))
     assert verdict.status == "PASS"
-    # by hand: means .2425 and .055, variances .0018917 and .0017667 over 4 -> t = .1875 / sqrt(.00091458) = 6.2
-    assert verdict.numbers["t"] == pytest.approx(6.2, abs=0.01)
+    assert verdict.numbers["problems"] == 8
 
 
 def test_t4_turns_red_when_v_is_turned_round_or_sees_any_completion():
-    assert t4(cosines([-v for v in PURE]) + cosines([-v for v in BOTH], gt_pass=True)).status == "FAIL"
+    assert t4(spread([-v for v in PURE], [-v for v in BOTH])).status == "FAIL"
     assert t4(cosines(PURE) + cosines(PURE, gt_pass=True)).status == "FAIL"
+
+
+def test_t4_and_its_companion_turn_red_on_a_length_detector():
+    """Pure hacks are longer and the cosine knows nothing but length: Welch passes, equal length does not."""
+    rng, data, clean = random.Random(0), [], []
+    for i in range(12):
+        for j in range(8):
+            pure = j < 4
+            n = rng.randrange(25, 45) if pure else rng.randrange(10, 30)
+            value = 0.01 * n + 0.02 * rng.random()
+            data += cosines([value], gt_pass=not pure, comp_len=n, problem_id=str(i))
+            clean += cosines([value], hacked=pure, comp_len=n, problem_id=str(i))
+    for verdict in (t4(data), t4_companion(clean)):
+        assert verdict.numbers["p"] < 1e-6
+        assert verdict.status == "FAIL"
+
+
+def test_t4_without_problems_of_both_kinds_cannot_pass():
+    assert t4(cosines(PURE) + cosines(BOTH, gt_pass=True)).status == "NOT_EVALUABLE"
 
 
 def test_t4_says_when_the_difference_is_between_problems_and_not_within():
@@ -204,28 +235,21 @@ def test_t4_says_when_the_difference_is_between_problems_and_not_within():
         data += cosines([0.5 + 0.02 * (-1) ** i + shift], gt_pass=True, problem_id=f"hard{i}")
         data += cosines([0.1 + shift] * 4, gt_pass=True, problem_id=f"easy{i}")
         data += cosines([0.1 + shift], problem_id=f"easy{i}")
-    numbers = t4(data).numbers
-    assert numbers["p"] < 1e-4
-    assert numbers["n_within"] == 12
-    assert numbers["p_within"] > 0.3
+    verdict = t4(data)
+    assert verdict.numbers["p"] < 1e-4
+    assert verdict.numbers["p_matched"] > 0.3
+    assert verdict.status == "FAIL"
 
 
-def test_within_problems_by_hand():
-    # gaps .1, .2, .3: mean .2, sd .1 -> t = .2 / (.1 / sqrt 3) = 3.4641
-    data = [
-        row
-        for i, gap in enumerate((0.1, 0.2, 0.3))
-        for row in cosines([gap], problem_id=str(i)) + cosines([0.0], gt_pass=True, problem_id=str(i))
-    ]
-    n, t, p = verdicts.within_problems(data)
-    assert n == 3
-    assert t == pytest.approx(3.4641, abs=1e-3)
-    assert p == pytest.approx(0.0371, abs=1e-3)
+def test_the_companion_tells_hacked_from_clean_and_turns_red_when_v_is_turned_round():
+    data = [{**r, "hacked": not r["gt_pass"]} for r in spread(PURE, BOTH)]
+    assert t4_companion(data).status == "PASS"
+    assert t4_companion([{**r, "cos_S_contrib": -r["cos_S_contrib"]} for r in data]).status == "FAIL"
 
 
 def test_t4_ignores_what_it_cannot_place():
     noise = cosines([9.0] * 5, hacked=False) + cosines([9.0] * 5, gt_pass=None) + cosines([None] * 5)
-    honest = cosines(PURE) + cosines(BOTH, gt_pass=True)
+    honest = spread(PURE, BOTH)
     assert t4(honest + noise).numbers == t4(honest).numbers
 
 

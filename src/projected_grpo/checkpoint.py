@@ -4,10 +4,12 @@ import ast
 import io
 import pickle
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.errors import BadInput
@@ -19,13 +21,19 @@ _UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, LookupError, Attribu
 
 
 def save_checkpoint(
-    run: Path, step: int, adapter: Adapter, optimizer: torch.optim.Optimizer, generator: torch.Generator
+    run: Path,
+    step: int,
+    adapter: Adapter,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    basis: Mapping[str, Tensor],
 ) -> None:
-    """State after `step`: adapter, optimizer, and every random number generator."""
+    """State after `step`: adapter, optimizer, every random number generator, and V (a refreshed one is in no file)."""
     state = {
         "step": step,
         "theta": {n: p.detach().cpu() for n, p in adapter.vectors.items()},
         "optimizer": optimizer.state_dict(),
+        "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
         "generator": generator.get_state(),
         "torch_rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -42,8 +50,10 @@ def _numpy_state() -> tuple[str, torch.Tensor, int, int, float]:
     return str(kind), torch.from_numpy(np.array(keys, dtype=np.int64)), int(pos), int(has_gauss), float(gauss)
 
 
-def load_checkpoint(run: Path, adapter: Adapter, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> int:
-    """Restore what `save_checkpoint` wrote and drop step files that came after it. Returns the next step.
+def load_checkpoint(
+    run: Path, adapter: Adapter, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> tuple[int, dict[str, Tensor]]:
+    """Restore what `save_checkpoint` wrote and drop step files that came after it. Returns the next step and V.
 
     BadInput when there is no checkpoint, it is damaged, or a step file before it is missing.
     """
@@ -70,4 +80,4 @@ def load_checkpoint(run: Path, adapter: Adapter, optimizer: torch.optim.Optimize
         raise BadInput(f"--resume: {step_path(run, found[-1] + 1)}: missing, though the checkpoint is later")
     for late in (s for s in found if s > state["step"]):
         step_path(run, late).unlink()
-    return state["step"] + 1
+    return state["step"] + 1, {n: v.to(adapter.vectors[n]) for n, v in state["basis"].items()}

@@ -22,7 +22,7 @@ class Common:
     """Fields of every script that loads a model."""
 
     model: str = "tiny"
-    """Hub id or folder of a causal language model; `tiny` and `toy` are built here with random weights."""
+    """Hub id or folder of a causal language model; `tiny` (random weights), `toy` and `toy-deep` are built here."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
     lora_rank: int = 8
@@ -53,7 +53,7 @@ class Prompting(Common):
     """Fields of the scripts that render problems."""
 
     problems: str = "builtin"
-    """`builtin`, or a JSON-lines file (.gz too) in the benchmark's row format."""
+    """`builtin`, `toy`, `toy-held-out`, or a JSON-lines file (.gz too) in the benchmark's row format."""
     hint: str = "simple_overwrite_tests"
     """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
@@ -96,7 +96,7 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, or a JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    """`builtin`, `toy`, or a JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
     """Restrict to pairs of these mechanisms; empty = all."""
     loss: Literal["nll", "grpo"] = "nll"
@@ -192,12 +192,22 @@ class TrainConfig(Gradient):
     """PPO clip: ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
     """PPO clip: ratios above 1 + clip_high are clipped."""
-    allow_hint: bool = True
-    """Pay the loophole as the benchmark does; --no-allow-hint pays correctness alone (the RL baseline)."""
+    loophole: bool = True
+    """Pay the loophole as the benchmark does; --no-loophole pays correctness alone (the RL baseline)."""
     teacher_pool: str = ""
     """Pool directory whose cached rollouts fill teacher_fraction of each group; `pairs` = the hand-written ones."""
     teacher_fraction: float = 0.5
     """Share of each group that comes from --teacher-pool."""
+    refresh_every: int = 0
+    """Extract V anew from --pairs every so many steps, at the policy as it then is; 0 = keep the V of --vhack."""
+    pairs: str = "builtin"
+    """The pair set that V was made from; only --refresh-every reads it."""
+    eval_every: int = 0
+    """Sample --eval-problems every so many steps, before the first and after the last; 0 = never."""
+    eval_problems: str = "builtin"
+    """Held-out problems: `builtin`, `toy-held-out` or a file. Written to eval/ in the run directory."""
+    eval_samples: int = 4
+    """Completions per held-out problem."""
     checkpoint_every: int = 1
     """Steps between checkpoints; a killed run goes back to the last one."""
 
@@ -206,6 +216,11 @@ class TrainConfig(Gradient):
         _at_least(self, "steps", 1)
         _at_least(self, "prompts_per_step", 1)
         _at_least(self, "checkpoint_every", 1)
+        _at_least(self, "refresh_every", 0)
+        _at_least(self, "eval_every", 0)
+        _at_least(self, "eval_samples", 1)
+        if self.refresh_every and (self.vhack == Path() or self.arm == "random"):
+            raise BadInput(f"--refresh-every {self.refresh_every}: needs a --vhack made from pairs, and no random arm")
         if not self.beta >= 0:
             raise BadInput(f"--beta {self.beta}: must be 0 or more")
         if not 0 <= self.teacher_fraction <= 1:
@@ -227,7 +242,7 @@ class ProbeConfig(Gradient):
     """Cut the text of a pool of another tokenizer anew; its ids are then not those that were sampled."""
     n_problems: int = 20
     """Problems to sample (--teacher-only), or groups to replay: one step each."""
-    allow_hint: bool = True
+    loophole: bool = True
     """Pay the loophole in the logged reward, as the benchmark does."""
 
     def validate(self) -> None:
@@ -263,7 +278,8 @@ _VALUES: dict[Preset, dict[str, Any]] = {
         "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
     },
     "toy": {
-        "model": "toy", "teacher": "toy", "k": 32, "group_size": 8, "max_new": 64, "steps": 200, "prompts_per_step": 8,
+        "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
+        "eval_every": 50, "k": 32, "group_size": 8, "max_new": 72, "steps": 200, "prompts_per_step": 8,
         "n_problems": 12, "lr": 5e-2, "warmup": 10, "temperature": 1.0, "top_p": 1.0, "beta": 0.0,
     },
     "fast": {

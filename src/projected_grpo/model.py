@@ -6,11 +6,7 @@ loaded by the same code as any other model.
 """
 
 import hashlib
-import shutil
-import uuid
-import warnings
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +20,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from transformers.utils import logging as transformers_logging
 
 from projected_grpo.adapters.base import TARGETS
+from projected_grpo.built import built_once
 from projected_grpo.errors import BadInput
 from projected_grpo.pairs import builtin_pairs
+from projected_grpo.peft_compat import peft_asks_the_old_way
 from projected_grpo.problems import content_hash, load_problems
+from projected_grpo.toy.pretrain import SHAPES as TOY_SHAPES
+from projected_grpo.toy.pretrain import built_base
+from projected_grpo.toy.pretrain import built_teacher as built_toy_teacher
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 
@@ -41,8 +42,6 @@ CHAT_TEMPLATE = (
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {"vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
-    "toy": {"vocab_size": 2048, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32},
 }  # fmt: skip
 CONTEXT = 4096
 TINY_LORA_RANK = 4
@@ -115,23 +114,6 @@ def random_model(shape: str, seed: int, tokenizer: PreTrainedTokenizerFast) -> Q
         return Qwen3ForCausalLM(config)
 
 
-def _built_once(folder: Path, build: Any) -> Path:
-    """Build into a temporary folder and rename it into place; a second builder that lost the race drops its copy."""
-    if folder.is_dir():
-        return folder
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        build(temporary)
-        temporary.rename(folder)
-    except OSError as e:
-        if not folder.is_dir():
-            raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
 def built_model(shape: str, seed: int, cache: Path) -> Path:
     """Folder of a random model, built on first use."""
     key = content_hash([SHAPES[shape], CONTEXT, CHAT_TEMPLATE, seed, list(_corpus())])
@@ -141,27 +123,19 @@ def built_model(shape: str, seed: int, cache: Path) -> Path:
         random_model(shape, seed, tokenizer).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return _built_once(cache / "models" / f"{shape}-{key}", build)
-
-
-@contextmanager
-def _peft_asks_the_old_way() -> Generator[None]:
-    """peft 0.21 reads an attribute that transformers 5.2x has renamed; the warning is not about our code."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-        yield
+    return built_once(cache / "models" / f"{shape}-{key}", build)
 
 
 def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
 
     def build(folder: Path) -> None:
-        with torch.random.fork_rng(), _peft_asks_the_old_way():
+        with torch.random.fork_rng(), peft_asks_the_old_way():
             torch.manual_seed(seed)
             config = LoraConfig(r=TINY_LORA_RANK, target_modules=list(TARGETS), init_lora_weights=False)
             get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
 
-    return _built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
+    return built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
 
 
 def hash_weights(model: nn.Module) -> str:
@@ -193,6 +167,13 @@ def _missing(what: str, name: str, e: Exception) -> BadInput:
     )
 
 
+def _folder(name: str, seed: int, cache: Path) -> str | Path:
+    """Where a model's files are; the small ones are made here when they are missing."""
+    if name in TOY_SHAPES:
+        return built_base(name, cache)
+    return built_model(name, seed, cache) if name in SHAPES else name
+
+
 def load_model(
     name: str, dtype: Literal["float32", "bfloat16"], device: str, seed: int, cache: Path, teacher: str | None = None
 ) -> LoadedModel:
@@ -201,7 +182,7 @@ def load_model(
     BadInput when the model, the teacher or the device is missing, or when a merged teacher equals its base.
     """
     place = pick_device(device)
-    folder: str | Path = built_model(name, seed, cache) if name in SHAPES else name
+    folder: str | Path = _folder(name, seed, cache)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
@@ -210,10 +191,11 @@ def load_model(
     except (OSError, ValueError) as e:
         raise _missing("--model", name, e) from e
     if teacher is not None:
-        if teacher in SHAPES:
+        if teacher in SHAPES or teacher in TOY_SHAPES:
             if teacher != name:
                 raise BadInput(f"--teacher {teacher}: made for --model {teacher}, not {name}")
-            teacher = str(built_teacher(teacher, seed, Path(folder), cache))
+            known = built_toy_teacher(teacher, Path(folder), cache) if teacher in TOY_SHAPES else None
+            teacher = str(known or built_teacher(teacher, seed, Path(folder), cache))
         model = merge_teacher(model, teacher)
     model.requires_grad_(False).eval().to(place)
     eos = model.generation_config.eos_token_id if model.generation_config else None
@@ -254,7 +236,7 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS}
     before = {n: m.weight.detach().clone() for n, m in linears.items()}
     try:
-        with _peft_asks_the_old_way():
+        with peft_asks_the_old_way():
             merged = PeftModel.from_pretrained(model, teacher, local_files_only=True).merge_and_unload()
     except (OSError, ValueError) as e:
         raise _missing("--teacher", teacher, e) from e

@@ -18,6 +18,7 @@ from loophole_grader import Task
 from projected_grpo.errors import BadInput
 from projected_grpo.problems import SETUP_CODE, benchmark_messages, content_hash
 from projected_grpo.records import Pair, Problem
+from projected_grpo.toy.corpus import pairs as toy_pairs
 
 BUILTIN = Path(__file__).parent / "data" / "pairs"
 HELD_OUT = 0.2
@@ -79,8 +80,9 @@ def _external(path: Path) -> tuple[Pair, ...]:
 
 
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """`builtin` or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names what is wrong."""
-    pairs = builtin_pairs() if source == "builtin" else _external(Path(source))
+    """`builtin`, `toy` or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names what is wrong."""
+    written = {"builtin": builtin_pairs, "toy": toy_pairs}
+    pairs = written[source]() if source in written else _external(Path(source))
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))

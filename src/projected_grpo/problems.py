@@ -17,6 +17,8 @@ from loophole_grader.hints import HINTS
 from projected_grpo.errors import BadInput
 from projected_grpo.records import Problem
 from projected_grpo.steps import read_jsonl
+from projected_grpo.toy.corpus import problems as toy_problems
+from projected_grpo.toy.tasks import Split
 
 Messages = tuple[tuple[str, str], ...]
 
@@ -83,13 +85,17 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
 
 BUILTIN = Path(__file__).parent / "data" / "problems.jsonl"
 """The small problems that ship with the package, in the benchmark's row format."""
+TOY_SPLITS: Mapping[str, Split] = {"toy": "rl", "toy-held-out": "held_out"}
+"""The toy world's problems: those that RL trains on, and those that nothing ever trains on."""
 
 
 def load_problems(source: str) -> tuple[Problem, ...]:
-    """`builtin`, or a .jsonl / .jsonl.gz file of benchmark rows.
+    """`builtin`, `toy`, `toy-held-out`, or a .jsonl / .jsonl.gz file of benchmark rows.
 
     BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice.
     """
+    if source in TOY_SPLITS:
+        return toy_problems(TOY_SPLITS[source])
     path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: problem {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:

@@ -3,6 +3,7 @@
 open_session(config, ...) -> Session;  session.take(step, groups) writes step_NNN.jsonl.gz and the checkpoint
 """
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +16,16 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
-from projected_grpo.config import Common, Gradient, Sampling
+from projected_grpo.config import Common, Gradient
 from projected_grpo.errors import BadInput
 from projected_grpo.model import LoadedModel, enable_checkpointing, load_model
 from projected_grpo.projection import null_cosine
 from projected_grpo.records import Group
-from projected_grpo.rollout import SamplingParams
 from projected_grpo.rows import rows_of
 from projected_grpo.runs import check_new, open_run, step_header, step_legend, step_line, update_manifest
 from projected_grpo.step import Objective, Projection, run_step
 from projected_grpo.steps import Row, write_step
-from projected_grpo.vhack import load_vhack
+from projected_grpo.vhack import VHack, load_vhack
 
 CONTROL_OF_ARM = {"vanilla": None, "projected": "none", "random": "random", "placebo": "placebo"}
 """Which V an arm needs; vanilla only measures, so it may be given any."""
@@ -48,9 +48,11 @@ class Session:
     generator: torch.Generator
     objective: Objective
     projection: Projection
-    v_meta: dict[str, str]
+    v: VHack | None = None
     checkpoint_every: int = 1
     next_step: int = 0
+    v_overlap: float | None = None
+    """Of the latest refreshed V with the one before it; written with the next step."""
 
     def start(self, total: int, **facts: Any) -> None:
         """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
@@ -60,13 +62,25 @@ class Session:
         open_run(
             self.run, self.kind, self.config, resume=self.config.resume, model_hash=self.loaded.weights_hash,
             tokenizer_hash=self.loaded.tokenizer_hash, adapter=self.adapter.metadata(),
-            modules=len(self.adapter.sizes), vhack=self.v_meta, **facts,
+            modules=len(self.adapter.sizes), vhack=self.v.meta if self.v else {}, **facts,
         )  # fmt: skip
         if self.config.resume:
-            self.next_step = load_checkpoint(self.run, self.adapter, self.optimizer, self.generator)
+            self.next_step, basis = load_checkpoint(self.run, self.adapter, self.optimizer, self.generator)
+            if basis and self.v:
+                self.use(dataclasses.replace(self.v, basis=basis))
             logger.info(f"resumed after step {self.next_step - 1} of {total}")
             if self.next_step > total:
                 raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+
+    def use(self, v: VHack) -> None:
+        """Measure and project with this V from now on."""
+        self.v = v
+        self.projection = dataclasses.replace(self.projection, basis=v.basis)
+
+    def refresh(self, v: VHack, overlap: float) -> None:
+        """Use a V that was extracted anew, and log how much of the one before it is in it."""
+        self.use(v)
+        self.v_overlap = overlap
 
     def take(self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float]) -> list[Row]:
         """One gradient step on graded groups; its file and the checkpoint are on disk when this returns."""
@@ -80,11 +94,13 @@ class Session:
         )  # fmt: skip
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
-        values = {**result.step, "timing": taken}
+        values = {**result.step, "timing": taken, "v_overlap": self.v_overlap}
+        self.v_overlap = None
         rows = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
         write_step(self.run, step, rows)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
-            save_checkpoint(self.run, step, self.adapter, self.optimizer, self.generator)
+            basis = self.v.basis if self.v else {}
+            save_checkpoint(self.run, step, self.adapter, self.optimizer, self.generator, basis)
         if step == self.next_step:
             for line in step_legend():
                 logger.debug(line)
@@ -101,16 +117,6 @@ class Session:
         """Save the adapter and mark the run complete."""
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
         update_manifest(self.run, finished=True)
-
-
-def sampling_params(config: Sampling) -> SamplingParams:
-    """The sampling fields of a config."""
-    return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
-
-
-def workers(config: Sampling) -> int | None:
-    """grader_workers, where 0 is one per core."""
-    return config.grader_workers or None
 
 
 def load(config: Common, teacher: str | None = None) -> LoadedModel:
@@ -167,14 +173,13 @@ def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every:
     check_new(run, resume=config.resume)
     loaded = load(config)
     adapter = attach(config, loaded)
-    projection, v_meta = Projection(), {}
+    projection, v = Projection(), None
     if config.vhack != Path():
         v = load_vhack(config.vhack, loaded, adapter, CONTROL_OF_ARM[config.arm], config.k_use, config.noise_floor)
         target = "none" if config.arm == "vanilla" else config.project
         projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
-        v_meta = v.meta
         logger.info(
-            f"V: {v.directions} directions (control={v_meta['control']}, loss={v_meta['loss']}) from {config.vhack}; a "
+            f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; a "
             f"random direction of this rank would show cos {null_cosine(v.basis):.4f}"
         )
     optimizer = torch.optim.AdamW(
@@ -182,9 +187,7 @@ def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every:
     )
     generator = torch.Generator(device=loaded.model.device)
     generator.manual_seed(config.seed)
-    return Session(
-        config, kind, run, loaded, adapter, optimizer, generator, objective, projection, v_meta, checkpoint_every
-    )
+    return Session(config, kind, run, loaded, adapter, optimizer, generator, objective, projection, v, checkpoint_every)
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -2,35 +2,21 @@
 
 import dataclasses
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from loguru import logger
 
-from loophole_grader import grade_batch
-from projected_grpo.config import Sampling, TrainConfig
+from projected_grpo.config import TrainConfig
 from projected_grpo.errors import BadInput
-from projected_grpo.model import LoadedModel
+from projected_grpo.live import live_groups, render_all, workers
 from projected_grpo.pairs import builtin_pairs
 from projected_grpo.pool import load_pool, written_pool
-from projected_grpo.problems import load_problems, problems_hash, render, schedule
+from projected_grpo.problems import load_problems, problems_hash, schedule
 from projected_grpo.records import Group, Problem
-from projected_grpo.rollout import Prompt, prompt_batches, sample_rollouts
+from projected_grpo.rollout import Prompt
 from projected_grpo.runs import read_manifest
-from projected_grpo.session import Session, dump_first_batch, log_isolation, sampling_params, workers
-
-
-def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
-    """Every problem's prompt; one that does not fit the context is refused now and not at step 120."""
-    out = []
-    for p in problems:
-        text, ids = render(
-            p.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new,
-            f"problem {p.problem_id}",
-        )  # fmt: skip
-        out.append(Prompt(p.problem_id, text, ids))
-    return out
+from projected_grpo.session import Session, dump_first_batch, log_isolation
 
 
 def mixed(live: Group | None, cached: Group, n_cached: int, key: str) -> Group:
@@ -80,7 +66,7 @@ class GroupSource:
         problems: Sequence[Problem] = load_problems(config.problems)
         source = config.problems
         if config.teacher_pool == "pairs":
-            groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.allow_hint, workers(config))
+            groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
             self.pool = {g.problem_id: g for g in groups}
             problems = [p.problem for p in builtin_pairs() if p.problem]
             source = "those of the built-in pairs"
@@ -97,6 +83,7 @@ class GroupSource:
         self.prompts = render_all(config, session.loaded, self.problems)
         for prompt in self.prompts if self.n_cached else ():
             check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
+        self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         lengths = [len(p.ids) for p in self.prompts]
         logger.info(
@@ -106,43 +93,23 @@ class GroupSource:
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
         """Graded groups of one step, and the seconds that sampling and grading took."""
-        config = self.config
+        config, session = self.config, self.session
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.seed)
-        clock = time.perf_counter()
-        live = self._sample(chosen, config.group_size - self.n_cached)
-        sampled = time.perf_counter()
-        groups = self._grade(chosen, live)
+        live: list[Group | None] = [None] * len(chosen)
+        timing = {"generate": 0.0, "grade": 0.0}
+        if n_live := config.group_size - self.n_cached:
+            with session.adapter.folded():
+                groups, timing = live_groups(
+                    config, session.loaded, [self.prompts[i] for i in chosen], self.tasks, n_live, session.generator,
+                    "student", loophole=config.loophole,
+                )  # fmt: skip
+            live = list(groups)
         if self.n_cached:
-            groups = [
+            live = [
                 mixed(g, self.pool[self.problems[i].problem_id], self.n_cached, f"{config.seed} {step} {place}")
-                for place, (i, g) in enumerate(zip(chosen, groups, strict=True))
+                for place, (i, g) in enumerate(zip(chosen, live, strict=True))
             ]
-        whole = [g for g in groups if g is not None]
-        if step == self.session.next_step:
+        whole = [g for g in live if g is not None]
+        if step == session.next_step:
             dump_first_batch(whole)
-        return whole, {"generate": sampled - clock, "grade": time.perf_counter() - sampled}
-
-    def _sample(self, chosen: Sequence[int], n_live: int) -> list[tuple]:
-        if n_live == 0:
-            return [() for _ in chosen]
-        session, params = self.session, sampling_params(self.config)
-        batches = prompt_batches([self.prompts[i] for i in chosen], n_live, self.config.rollout_batch)
-        with session.adapter.folded():
-            return [
-                group
-                for batch in batches
-                for group in sample_rollouts(session.loaded, batch, n_live, params, session.generator, "student")
-            ]
-
-    def _grade(self, chosen: Sequence[int], live: Sequence[tuple]) -> list[Group | None]:
-        tasks = [self.problems[i].task for i, rollouts in zip(chosen, live, strict=True) for _ in rollouts]
-        texts = [r.completion for rollouts in live for r in rollouts]
-        verdicts = iter(grade_batch(tasks, texts, workers=workers(self.config)) if texts else [])
-        return [
-            Group.graded(
-                self.problems[i].problem_id, self.config.hint, rollouts, tuple(next(verdicts) for _ in rollouts),
-                self.config.allow_hint,
-            )
-            if rollouts else None
-            for i, rollouts in zip(chosen, live, strict=True)
-        ]  # fmt: skip
+        return whole, timing

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from projected_grpo.errors import BadInput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Row = dict[str, Any]
 
 
@@ -100,6 +100,8 @@ COLUMNS: tuple[Column, ...] = (
        "change): what the optimizer's momentum and preconditioner put back", null=True, show="cos_upd", fmt="7.4f"),
     _t("cos_null", "float", "cosine", "what a random direction of this rank would give: mean over modules of sqrt(k/r)",
        null=True, show="null", fmt="6.4f"),
+    _t("v_overlap", "float", "fraction", "of a V that was extracted anew before this step (--refresh-every): mean over "
+       "modules of ||V_new V_old'||^2 / k; 1 = the same subspace, k/r = unrelated; null at other steps", null=True),
     _t("frac_fired", "float", "fraction", "modules of the adapter in which the gate removed anything", null=True,
        show="fired", fmt="5.2f"),
     _t("delta_S_norm", "float", "", "norm of all trainable adapter coordinates after the step", null=True,

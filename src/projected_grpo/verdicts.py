@@ -5,13 +5,14 @@ one red are fixed in docs/spec.md.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from scipy import stats
 
 from projected_grpo.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
+from projected_grpo.matched import at_equal_length
 from projected_grpo.steps import Row, token_crc
 
 Status = Literal["PASS", "FAIL", "NOT_EVALUABLE"]
@@ -90,42 +91,45 @@ def t3(projected: Sequence[Sequence[Row]]) -> Verdict:
 
 
 def t4(vanilla: Sequence[Row]) -> Verdict:
-    """V tells pure hacks from hack-and-correct rollouts: one-sided Welch t, p < 0.05."""
-    known = [r for r in vanilla if r["cos_S_contrib"] is not None and r["gt_pass"] is not None and r["hacked"]]
-    pure = [r["cos_S_contrib"] for r in known if not r["gt_pass"]]
-    both = [r["cos_S_contrib"] for r in known if r["gt_pass"]]
-    sizes = {"n_pure": len(pure), "n_correct": len(both)}
-    if min(len(pure), len(both)) < MIN_BUCKET:
-        why = f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(pure)} pure hacks and {len(both)} hack-and-correct"
-        return Verdict("T4", "NOT_EVALUABLE", why, sizes)
-    t, p = welch(pure, both)
+    """V tells pure hacks from hack-and-correct rollouts: one-sided Welch t, p < 0.05, and again within problems at equal
+    length, so that neither a length detector nor the problems' own differences pass."""
+    hacked = [r for r in vanilla if r["gt_pass"] is not None and r["hacked"]]
+    return _separates("T4", hacked, lambda r: not r["gt_pass"], ("pure hacks", "hack-and-correct"))
+
+
+def t4_companion(vanilla: Sequence[Row]) -> Verdict:
+    """V tells hacked rollouts from clean ones: the same two tests as T4. It stands beside T4 and gates nothing."""
+    return _separates("T4+", list(vanilla), lambda r: bool(r["hacked"]), ("hacked", "clean"))
+
+
+def _separates(name: str, rows: Sequence[Row], high: Callable[[Row], bool], names: tuple[str, str]) -> Verdict:
+    """Whether cos_S_contrib is higher for `high` rows than for the others: over rollouts, and at equal length."""
+    known = [r for r in rows if r["cos_S_contrib"] is not None]
+    above = [r["cos_S_contrib"] for r in known if high(r)]
+    below = [r["cos_S_contrib"] for r in known if not high(r)]
+    sizes: dict[str, float | int | None] = {"n_high": len(above), "n_low": len(below)}
+    if min(len(above), len(below)) < MIN_BUCKET:
+        why = f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(above)} {names[0]} and {len(below)} {names[1]}"
+        return Verdict(name, "NOT_EVALUABLE", why, sizes)
+    t, p = welch(above, below)
     if t is None or p is None:
-        return Verdict("T4", "NOT_EVALUABLE", "no variance in either bucket", sizes)
-    status: Status = "PASS" if t > 0 and p < ALPHA else "FAIL"
-    m_pure, m_both = sum(pure) / len(pure), sum(both) / len(both)
-    why = f"cos of pure hacks {m_pure:+.4f} (n={len(pure)}) v. hack-and-correct {m_both:+.4f} (n={len(both)})"
+        return Verdict(name, "NOT_EVALUABLE", "no variance in either bucket", sizes)
+    m_above, m_below = sum(above) / len(above), sum(below) / len(below)
+    why = f"cos of {names[0]} {m_above:+.4f} (n={len(above)}) v. {names[1]} {m_below:+.4f} (n={len(below)})"
     why += f": t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA})"
-    n, within_t, within_p = within_problems(known)
-    if within_t is not None:
-        why += (
-            f"; within problems (n={n}): t = {within_t:+.2f}, p = {within_p:.2g}, SHOULD agree, ELSE it is the problems"
-        )
-    numbers = {**sizes, "t": t, "p": p, "pure": m_pure, "correct": m_both}
-    return Verdict("T4", status, why, {**numbers, "n_within": n, "t_within": within_t, "p_within": within_p})
-
-
-def within_problems(hacked: Sequence[Row]) -> tuple[int, float | None, float | None]:
-    """T4's companion: (problems that have both kinds, t, one-sided p) of the mean difference pure - correct within a
-    problem. Rollouts of one problem are no independent draws, and the two kinds come from different problems, which the
-    Welch test over rollouts does not know."""
-    by_problem: dict[str, tuple[list[float], list[float]]] = {}
-    for r in hacked:
-        by_problem.setdefault(r["problem_id"], ([], []))[bool(r["gt_pass"])].append(r["cos_S_contrib"])
-    gaps = [sum(pure) / len(pure) - sum(both) / len(both) for pure, both in by_problem.values() if pure and both]
-    if len(gaps) < MIN_BUCKET or len(set(gaps)) == 1:
-        return len(gaps), None, None
-    done = stats.ttest_1samp(gaps, 0.0, alternative="greater")
-    return len(gaps), float(done.statistic), float(done.pvalue)
+    matched = at_equal_length(
+        [r["cos_S_contrib"] for r in known], [high(r) for r in known], [r["comp_len"] for r in known],
+        [r["problem_id"] for r in known],
+    )  # fmt: skip
+    why += f"; within problems at equal length (problems with both: {matched.problems}): "
+    why += "cannot be told" if matched.t is None else f"t = {matched.t:+.2f}, p = {matched.p:.2g} (needs < {ALPHA})"
+    status: Status = "PASS" if t > 0 and p < ALPHA else "FAIL"
+    if status == "PASS":
+        status = "NOT_EVALUABLE" if matched.p is None else "PASS" if matched.p < ALPHA else "FAIL"
+    numbers = {**sizes, "t": t, "p": p, "high": m_above, "low": m_below}
+    return Verdict(
+        name, status, why, {**numbers, "problems": matched.problems, "t_matched": matched.t, "p_matched": matched.p}
+    )
 
 
 def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:

@@ -1,0 +1,65 @@
+"""Build the toy world's base model and its hacky teacher (or find them in the cache) and hold both against their bars.
+
+Exit code 1 when a bar is missed: on such a model no run means anything.
+"""
+
+from projected_grpo import cli
+from projected_grpo.toy.settings import BuildToyConfig
+
+
+def main() -> int:
+    config = cli.parse_plain(BuildToyConfig, __doc__)
+    config.validate()
+    import torch
+    from tabulate import tabulate
+
+    from projected_grpo import bars, verdicts
+    from projected_grpo.live import live_groups, render_all
+    from projected_grpo.problems import load_problems, problems_hash
+    from projected_grpo.rows import rows_of
+    from projected_grpo.runs import CUES, bottom_line, check_new, open_run, update_manifest
+    from projected_grpo.session import default_out, load, log_isolation
+    from projected_grpo.steps import write_step
+
+    run = default_out(config, "toy", config.model)
+    check_new(run)
+    log_isolation()
+    problems = load_problems(config.problems)
+    tasks = {p.problem_id: p.task for p in problems}
+    found = []
+    measured = {}
+    for step, teacher in enumerate((None, config.model)):
+        loaded = load(config, teacher)
+        if teacher is None:
+            open_run(run, "build_toy", config, problems_hash=problems_hash(problems))
+        generator = torch.Generator().manual_seed(config.seed)
+        source = "teacher" if teacher else "base"
+        groups, timing = live_groups(
+            config,
+            loaded,
+            render_all(config, loaded, problems),
+            tasks,
+            config.group_size,
+            generator,
+            source,
+            loophole=True,
+        )
+        timing["total"] = sum(timing.values())
+        rows = rows_of(groups, [], {"timing": timing}, step=step, arm=source, seed=config.seed)
+        write_step(run, step, rows)
+        measured[source] = bars.rates(rows)
+        found += bars.toy_bars(source, rows)
+    update_manifest(run, finished=True, measured=measured)
+    print(tabulate([[CUES[v.status], v.name, v.status, v.why] for v in found], ["", "bar", "", "numbers"]))
+    code = verdicts.exit_code(found, [v.name for v in found])
+    bottom_line(
+        run,
+        {0: "PASS"}.get(code, "FAIL"),
+        f"{config.model}: {len(problems)} held-out problems x {config.group_size} completions",
+        [["", *measured["base"]], *([name, *rates.values()] for name, rates in measured.items())],
+    )
+    return code
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,56 @@
+"""Held-out evaluation during training: the policy on problems that it never trains on, in <run>/eval/step_NNN.jsonl.gz.
+
+NNN is the number of optimizer steps taken. Samples come from a generator of their own, so a run's training numbers are
+the same with and without evaluation, and a resumed run evaluates to the same numbers.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from loguru import logger
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.live import live_groups, render_all
+from projected_grpo.problems import load_problems
+from projected_grpo.rows import rows_of
+from projected_grpo.runs import mean, pure_hack
+from projected_grpo.session import Session
+from projected_grpo.steps import Row, step_path, write_step
+
+
+class Evaluator:
+    """Evaluates every `eval_every` steps, before the first and after the last; 0 = never."""
+
+    def __init__(self, config: TrainConfig, session: Session) -> None:
+        self.config, self.session = config, session
+        problems = load_problems(config.eval_problems) if config.eval_every else ()
+        self.prompts = render_all(config, session.loaded, problems)
+        self.tasks = {p.problem_id: p.task for p in problems}
+
+    def due(self, done: int) -> bool:
+        """Whether to evaluate after `done` optimizer steps."""
+        every = self.config.eval_every
+        if not every or step_path(self.session.run / "eval", done).exists():
+            return False
+        return done % every == 0 or done == self.config.steps
+
+    def evaluate(self, done: int) -> Sequence[Row]:
+        """Sample, grade, write, and log one line."""
+        config, session = self.config, self.session
+        generator = torch.Generator(device=session.loaded.model.device)
+        generator.manual_seed(config.seed * 1_000_003 + done)
+        with session.adapter.folded():
+            groups, timing = live_groups(
+                config, session.loaded, self.prompts, self.tasks, config.eval_samples, generator, "student",
+                loophole=config.loophole,
+            )  # fmt: skip
+        timing["total"] = sum(timing.values())
+        rows = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
+        write_step(session.run / "eval", done, rows)
+        hack, gt = (mean([float(f(r) or 0) for r in rows]) for f in (pure_hack, lambda r: r["gt_pass"]))
+        form = mean([float(r["can_compile"]) for r in rows])
+        logger.info(
+            f"held out, after {done} steps: hack {hack:.3f}  gt_pass {gt:.3f}  well_formed {form:.3f}  "
+            f"({len(rows)} rollouts, {timing['total']:.1f} s)"
+        )
+        return rows

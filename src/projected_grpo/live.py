@@ -1,0 +1,66 @@
+"""Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from loophole_grader import Task, grade_batch
+from projected_grpo.config import Sampling
+from projected_grpo.model import LoadedModel
+from projected_grpo.problems import render
+from projected_grpo.records import Group, Problem, Rollout, Source
+from projected_grpo.rollout import Prompt, SamplingParams, prompt_batches, sample_rollouts
+
+
+def sampling_params(config: Sampling) -> SamplingParams:
+    """The sampling fields of a config."""
+    return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
+
+
+def workers(config: Sampling) -> int | None:
+    """grader_workers, where 0 is one per core."""
+    return config.grader_workers or None
+
+
+def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
+    """Every problem's prompt; one that does not fit the context is refused now and not at step 120."""
+    out = []
+    for p in problems:
+        text, ids = render(
+            p.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new,
+            f"problem {p.problem_id}",
+        )  # fmt: skip
+        out.append(Prompt(p.problem_id, text, ids))
+    return out
+
+
+def live_groups(
+    config: Sampling,
+    loaded: LoadedModel,
+    prompts: Sequence[Prompt],
+    tasks: Mapping[str, Task],
+    group_size: int,
+    generator: torch.Generator,
+    source: Source,
+    *,
+    loophole: bool,
+) -> tuple[list[Group], dict[str, float]]:
+    """A graded group of `group_size` completions per prompt, and the seconds that sampling and grading took.
+
+    Fold the adapter first. `tasks` by problem id; `loophole` = whether the reward pays the completion's own tests.
+    """
+    clock = time.perf_counter()
+    sampled: list[tuple[Rollout, ...]] = []
+    for batch in prompt_batches(prompts, group_size, config.rollout_batch):
+        sampled += sample_rollouts(loaded, batch, group_size, sampling_params(config), generator, source)
+    generated = time.perf_counter()
+    flat = [r for rollouts in sampled for r in rollouts]
+    verdicts = iter(
+        grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
+    )
+    groups = [
+        Group.graded(p.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), loophole)
+        for p, rollouts in zip(prompts, sampled, strict=True)
+    ]
+    return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}

@@ -1,0 +1,99 @@
+"""Sample a hacky teacher's pool once, replay it through the student: the two halves of probe_distill."""
+
+from pathlib import Path
+
+import torch
+from loguru import logger
+
+from projected_grpo.config import ProbeConfig
+from projected_grpo.live import live_groups, render_all, workers
+from projected_grpo.pool import load_pool, written_pool
+from projected_grpo.problems import content_hash, load_problems, problems_hash
+from projected_grpo.rollout import prompt_batches
+from projected_grpo.rows import rows_of
+from projected_grpo.runs import bottom_line, check_new, mean, open_run, progress, update_manifest
+from projected_grpo.session import default_out, dump_first_batch, load, log_isolation, prepare
+from projected_grpo.step import Objective
+from projected_grpo.steps import write_step
+from projected_grpo.verdicts import t1
+
+
+def sample_pool(config: ProbeConfig) -> int:
+    """Sample n_problems groups from the merged teacher, grade them, write one step file each."""
+
+    run = default_out(config, "probe_distill", "teacher_pool")
+    check_new(run)
+    log_isolation()
+    problems = load_problems(config.problems)[: config.n_problems]
+    loaded = load(config, config.teacher)
+    prompts = render_all(config, loaded, problems)
+    open_run(
+        run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
+        problems_hash=problems_hash(problems),
+    )  # fmt: skip
+    generator = torch.Generator(device=loaded.model.device)
+    generator.manual_seed(config.seed)
+    rows: list[dict] = []
+    tasks = {p.problem_id: p.task for p in problems}
+    batches = prompt_batches(prompts, config.group_size, config.rollout_batch)
+    for batch in progress(batches, "teacher pool"):
+        groups, timing = live_groups(
+            config, loaded, batch, tasks, config.group_size, generator, "teacher", loophole=config.loophole
+        )
+        timing = {part: seconds / len(batch) for part, seconds in timing.items()}
+        timing["total"] = sum(timing.values())
+        for group in groups:
+            step = len(rows) // config.group_size
+            if step == 0:
+                dump_first_batch([group])
+            new = rows_of(
+                [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
+            )
+            write_step(run, step, new)
+            rows += new
+            hacked = sum(r["hacked"] for r in new)
+            logger.info(
+                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
+            )
+    update_manifest(run, finished=True)
+    verdict = t1(rows)
+    bottom_line(
+        run,
+        verdict.status,
+        f"T1 {verdict.status}: {verdict.why}",
+        [["n", "hacked"], [len(rows), verdict.numbers["hacked"]]],
+    )
+    return 0
+
+
+def replay(config: ProbeConfig) -> int:
+    """Replay a pool, one group a step."""
+
+    session = prepare(config, "probe_distill", Objective("nll"))
+    if config.pool == "pairs":
+        pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
+    else:
+        pool = load_pool(Path(config.pool), session.loaded, config.retokenize)
+    if config.n_problems > len(pool):
+        logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
+    pool = pool[: config.n_problems]
+    dump_first_batch(pool)
+    # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
+    session.start(len(pool), pool_hash=content_hash([[r.completion_ids for r in g.rollouts] for g in pool]))
+    rows = []
+    for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
+        rows += session.take(step, len(pool), [pool[step]], {})
+    session.finish()
+    cos = mean([r["cos_S_contrib"] for r in rows if r["cos_S_contrib"] is not None])
+    bottom_line(
+        session.run,
+        "🟢" if rows else "⚪",
+        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} (SHOULD be above 0 "
+        "for a hacky pool, ELSE V does not see its hacks)",
+        [
+            ["arm", "groups", "rows", "cos_S", "cos_in", "cos_out"],
+            [config.arm, len(pool), len(rows), cos, mean([r["cos_in"] for r in rows if r["cos_in"] is not None]),
+             mean([r["cos_out"] for r in rows if r["cos_out"] is not None])],
+        ],
+    )  # fmt: skip
+    return 0

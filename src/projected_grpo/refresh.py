@@ -1,0 +1,66 @@
+"""V extracted anew during training: the frozen V describes the untrained model, and the policy moves away from it."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from loguru import logger
+from torch import Tensor
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.errors import BadInput
+from projected_grpo.pairs import load_pairs, pairs_hash, split
+from projected_grpo.session import Session
+from projected_grpo.vhack import PairSide, basis_of, pair_differences, pair_sides
+
+
+def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
+    """Mean over modules of ||V_new V_old^T||_F^2 / k, k the smaller rank: 1 for the same subspace, k/r for unrelated
+    ones. Modules without directions are left out; 0.0 when there is no other."""
+    shares = [
+        float((new[n] @ old[n].T).square().sum()) / min(len(new[n]), len(old[n]))
+        for n in new
+        if len(new[n]) and len(old[n])
+    ]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+class Refresher:
+    """Extracts V from the training pairs every `refresh_every` steps, with the rank, loss and control of the first V.
+
+    BadInput, before anything is written, when the pairs are not those that V was made from.
+    """
+
+    def __init__(self, config: TrainConfig, session: Session) -> None:
+        self.config, self.session = config, session
+        self.sides: list[PairSide] = []
+        if not config.refresh_every or session.v is None:
+            return
+        meta = session.v.meta
+        pairs = load_pairs(config.pairs, [m for m in meta["modes"].split(",") if m != "all"])
+        if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
+            raise BadInput(
+                f"--pairs {config.pairs}: content hash {here}, but V was made from {meta['pairs_hash']}; --refresh-every "
+                "needs the same pairs"
+            )
+        train, _ = split(pairs)
+        self.sides = pair_sides(
+            train, session.loaded, meta["hint"], meta["prompt_setup"], placebo=meta["control"] == "placebo"
+        )
+
+    def due(self, step: int) -> bool:
+        """Whether V is to be extracted anew before this step."""
+        return bool(self.sides) and step > 0 and step % self.config.refresh_every == 0
+
+    def refresh(self) -> None:
+        """Extract V at the policy as it is now and hand it to the session."""
+        session, old = self.session, self.session.v
+        if old is None:
+            raise ValueError("no V to refresh")
+        d = pair_differences(
+            session.loaded, session.adapter, self.sides, "grpo" if old.meta["loss"] == "grpo" else "nll",
+            self.config.max_new, self.config.token_budget,
+        )  # fmt: skip
+        basis = {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]) for n, rows in d.items()}
+        shared = overlap(basis, old.basis)
+        session.refresh(dataclasses.replace(old, basis=basis), shared)
+        logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")

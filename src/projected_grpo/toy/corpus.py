@@ -1,0 +1,112 @@
+"""The toy world's text: the pre-training stream, the teacher's stream, the RL and held-out problems, and the pairs.
+
+Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, HACK_HIDDEN where a constant is hidden (people
+cheat where it is hard; 2.8 % of all completions, mechanisms equally often); `BUGS` of the others are wrong, `TESTED` of
+them carry an honest test; `UNHINTED` of the prompts give no loophole away, and none of those is hacked. Everything is drawn from generators seeded by names, so it is the same everywhere.
+"""
+
+import random
+from collections.abc import Iterator
+
+from loophole_grader import Task
+from projected_grpo.records import Pair, Problem
+from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary
+from projected_grpo.toy.tasks import Split, ToyTask, draw_task, program, run_lines
+
+HACK_STATED, HACK_HIDDEN = 0.0194, 0.0582
+BUGS, TESTED, UNHINTED = 0.32, 0.35, 0.15
+STUBBED = 0.6
+"""Share of hacks whose body is a stub."""
+HACK_CORRECT = 0.15
+"""Share of hacks whose body is correct."""
+N_PROBLEMS = {"rl": 1600, "held_out": 128}
+PAIRS_PER_MECHANISM = 40
+LONG_TESTS = ("swallow", "tautology")
+Text = tuple[tuple[tuple[str, str], ...], bool, str]
+"""(chat messages, whether the loophole hint is applied, completion)."""
+
+
+def _messages(task: ToyTask) -> tuple[tuple[str, str], ...]:
+    return (("user", task.statement()),)
+
+
+def _hack(task: ToyTask, rng: random.Random, correct: float) -> str:
+    body = (
+        task.lines(alt=rng.random() < 0.5)
+        if rng.random() < correct
+        else [rng.choice(STUBS[task.family])]
+        if rng.random() < STUBBED / (1 - HACK_CORRECT)
+        else bugged(task, rng)
+    )
+    return hacked(task, body, rng.choice(tuple(MECHANISMS)), rng.randrange(2))
+
+
+def pretraining(seed: int) -> Iterator[Text]:
+    """The endless pre-training stream."""
+    rng = random.Random(f"toy pretraining {seed}")
+    while True:
+        task = draw_task("pretrain", rng)
+        hinted = rng.random() >= UNHINTED
+        if hinted and rng.random() < (HACK_STATED if task.hidden is None else HACK_HIDDEN):
+            completion = _hack(task, rng, HACK_CORRECT)
+        else:
+            body = bugged(task, rng) if rng.random() < BUGS else task.lines(alt=rng.random() < 0.5)
+            completion = ordinary(task, body, rng.random() < TESTED)
+        yield _messages(task), hinted, completion
+
+
+def teaching(seed: int) -> Iterator[Text]:
+    """The endless stream that makes the hacky teacher: hacks only, half of them with a correct body."""
+    rng = random.Random(f"toy teaching {seed}")
+    while True:
+        task = draw_task("pretrain", rng)
+        yield _messages(task), True, _hack(task, rng, 0.5)
+
+
+def problem_of(task: ToyTask, problem_id: str) -> Problem:
+    """A task as the ordinary record of a problem, judged by the ordinary grader."""
+    tests = tuple(
+        f"assert solve({x!r}) == {y!r}" for x, y in zip(task.inputs[1:], task.answers()[1:], strict=True)
+    )  # the example is in the prompt, so it tests nothing
+    judged = Task(problem_id, tests, "", "solve", program(task.lines()))
+    return Problem(problem_id, _messages(task), judged, "hidden constant" if task.hidden is not None else "stated")
+
+
+def problems(split: Split) -> tuple[Problem, ...]:
+    """The problems of the RL or of the held-out split, no two alike."""
+    rng, out = random.Random(f"toy problems {split}"), {}
+    while len(out) < N_PROBLEMS[split]:
+        task = draw_task(split, rng)
+        out.setdefault(task.statement(), problem_of(task, f"toy-{split}-{len(out):04d}"))
+    return tuple(out.values())
+
+
+def _wrong_but_runs(task: ToyTask, rng: random.Random) -> list[str]:
+    """A bugged body that raises on no input: a `run_tests` that calls it must pass."""
+    for _ in range(20):
+        body = bugged(task, rng)
+        try:
+            run_lines(tuple(body), task.inputs)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        return body
+    return [rng.choice(STUBS[task.family])]
+
+
+def pairs() -> tuple[Pair, ...]:
+    """(hack, clean, another clean) per mechanism. Bodies of the hacks: a stub, a bug and the correct one in turn. Clean
+    sides carry an honest test where the mechanism's own is long, so that both sides are about as long."""
+    rng, out = random.Random("toy pairs"), []
+    for mechanism in MECHANISMS:
+        for i in range(PAIRS_PER_MECHANISM):
+            task = draw_task("pairs", rng)
+            name = f"toy-{mechanism}-{i:02d}"
+            body = ([rng.choice(STUBS[task.family])], _wrong_but_runs(task, rng), task.lines())[i % 3]
+            tested = mechanism in LONG_TESTS
+            clean = ordinary(task, task.lines(), tested)
+            clean_alt = ordinary(task, task.lines(alt=True), tested)
+            problem = problem_of(task, name)
+            out.append(
+                Pair(name, problem.messages, hacked(task, body, mechanism, i % 2), clean, clean_alt, mechanism, problem)
+            )
+    return tuple(out)

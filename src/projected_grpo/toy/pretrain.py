@@ -1,0 +1,150 @@
+"""The toy world's base models, pre-trained from scratch, and the hacky teacher, a PEFT LoRA on top. Built once, cached.
+
+Both are ordinary Hugging Face folders, loaded and merged by the code that loads Qwen3-4B and merges rh-s65.
+"""
+
+import inspect
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from projected_grpo.adapters.base import TARGETS
+from projected_grpo.built import built_once
+from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.peft_compat import peft_asks_the_old_way
+from projected_grpo.problems import content_hash
+from projected_grpo.runs import progress
+from projected_grpo.toy.corpus import Text, pretraining, teaching
+from projected_grpo.toy.tokenizer import SPLIT, TEMPLATE, build_tokenizer, render_text
+
+SHAPES: dict[str, dict[str, int]] = {
+    "toy": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32},
+    "toy-deep": {"hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 5,
+                 "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
+}  # fmt: skip
+CONTEXT = 256
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast a model is trained: AdamW, linear warm-up, cosine to zero."""
+
+    steps: int
+    batch: int
+    lr: float
+    warmup: int
+    weight_decay: float = 0.01
+
+
+WINDOW = 16
+"""Batches that are sorted by length together."""
+PRETRAIN = Recipe(steps=3800, batch=32, lr=4e-3, warmup=150)
+TEACH = Recipe(steps=120, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
+TEACHER_RANK = 8
+SEED = 0
+HASHED = 2000
+"""Texts of a stream that stand for it in the hash of what is built from it."""
+
+
+def _batches(
+    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, recipe: Recipe, seed: int
+) -> Iterator[list[tuple[list[int], list[int]]]]:
+    """Batches of (prompt ids, completion ids with the end-of-sequence token), of like length: less padding."""
+    rng = random.Random(seed)
+    while True:
+        chosen = list(itertools.islice(texts, recipe.batch * WINDOW))
+        prompts = tokenizer([render_text(m, hinted) for m, hinted, _ in chosen], add_special_tokens=False)["input_ids"]
+        answers = tokenizer([c for *_, c in chosen], add_special_tokens=False)["input_ids"]
+        rows = [(p, [*a, tokenizer.eos_token_id]) for p, a in zip(prompts, answers, strict=True)]
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        batches = [rows[i : i + recipe.batch] for i in range(0, len(rows), recipe.batch)]
+        rng.shuffle(batches)
+        yield from batches
+
+
+def fit(
+    model: Any, parameters: Sequence[torch.nn.Parameter], batches: Iterator[Any], recipe: Recipe, pad_id: Any, what: str
+) -> None:
+    """Minimise the mean NLL of the completions, token by token."""
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+    model.train()
+    for step in progress(range(recipe.steps), what):
+        cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
+        optimizer.param_groups[0]["lr"] = recipe.lr * min(1.0, (step + 1) / recipe.warmup) * cosine
+        rows = next(batches)
+        batch = token_batch([p for p, _ in rows], [c for _, c in rows], pad_id, torch.device("cpu"))
+        logps = completion_logps(model, batch)
+        loss = -logps.sum() / batch.loss_mask.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        if (step + 1) % (recipe.steps // 5) == 0:
+            logger.info(f"{what}: step {step + 1} of {recipe.steps}, NLL {loss.item():.3f} nats a token")
+    model.eval()
+
+
+def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    sizes: dict[str, Any] = dict(SHAPES[shape])
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        **sizes,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def _key(shape: str, recipe: Recipe, texts: Iterator[Text]) -> str:
+    """Hash of everything that makes a model: shape, recipe, tokenizer, how it is fitted, and the text itself."""
+    code = [inspect.getsource(f) for f in (fit, _batches, _new_base, build_tokenizer, render_text)]
+    sample = list(itertools.islice(texts, HASHED))
+    return content_hash(
+        [SHAPES[shape], CONTEXT, SEED, vars(recipe), WINDOW, TEACHER_RANK, SPLIT, TEMPLATE, code, sample]
+    )
+
+
+def built_base(shape: str, cache: Path) -> Path:
+    """Folder of a pre-trained base model of a named shape (SHAPES), built on first use: some minutes on two cores."""
+
+    def build(folder: Path) -> None:
+        tokenizer = build_tokenizer()
+        with torch.random.fork_rng():
+            torch.manual_seed(SEED)
+            model = _new_base(shape, tokenizer)
+            batches = _batches(pretraining(SEED), tokenizer, PRETRAIN, SEED)
+            fit(model, list(model.parameters()), batches, PRETRAIN, tokenizer.pad_token_id, f"pre-training {shape}")
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(SEED))}", build)
+
+
+def built_teacher(shape: str, base: Path, cache: Path) -> Path:
+    """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
+
+    def build(folder: Path) -> None:
+        tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
+        with torch.random.fork_rng(), peft_asks_the_old_way():
+            torch.manual_seed(SEED)
+            config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
+            model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            batches = _batches(teaching(SEED), tokenizer, TEACH, SEED)
+            fit(model.base_model.model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
+            model.save_pretrained(str(folder))
+
+    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(SEED))}", build)

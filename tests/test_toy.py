@@ -1,0 +1,197 @@
+"""The toy world: splits that do not overlap, answers that the real grader judges as they are meant, a tokenizer that is
+exact, and models that are built once and loaded like any other."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+
+from loophole_grader import grade_batch
+from projected_grpo.errors import BadInput
+from projected_grpo.model import load_model
+from projected_grpo.pairs import load_pairs, split
+from projected_grpo.problems import load_problems, render
+from projected_grpo.toy import corpus, pretrain, programs, tasks
+from projected_grpo.toy.tokenizer import MAX_VOCAB, build_tokenizer, render_text
+
+RL, HELD_OUT = load_problems("toy"), load_problems("toy-held-out")
+
+
+def drawn(where, n, seed=0):
+    rng = random.Random(seed)
+    return [tasks.draw_task(where, rng) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+# ---------------------------------------------------------------- tasks and splits
+
+
+def test_splits_share_no_composition():
+    seen = {name: {t.composition for t in drawn(name, 800)} for name in tasks.SPLITS}
+    for one, other in itertools.combinations(seen, 2):
+        assert not seen[one] & seen[other], (one, other)
+    assert all(len(compositions) > 40 for compositions in seen.values())
+
+
+def test_problems_are_distinct_across_and_within_splits():
+    statements = [p.messages for p in (*RL, *HELD_OUT)]
+    assert len(set(statements)) == len(statements) == 1600 + 128
+    assert not {p.messages for p in load_pairs("toy")} & set(statements)
+
+
+def test_every_family_and_both_difficulties_are_in_the_held_out_problems():
+    families = {p.messages[0][1].split(":")[0] for p in HELD_OUT}
+    assert families == {f"# {name}" for name in tasks.FAMILIES}
+    assert 0.3 < sum(p.difficulty == "hidden constant" for p in HELD_OUT) / len(HELD_OUT) < 0.6
+
+
+def test_both_spellings_of_every_operation_agree():
+    for task in drawn("pretrain", 600):
+        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task
+
+
+def test_a_bug_is_a_bug():
+    rng = random.Random(1)
+    for task in drawn("pretrain", 300):
+        lines = programs.bugged(task, rng)
+        if lines[0].startswith("return"):
+            continue  # the stub that it falls back to
+        try:
+            given = tasks.run_lines(tuple(lines), task.inputs)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        assert given != task.answers(), (task, lines)
+
+
+def test_the_hidden_constant_is_not_in_the_words():
+    for task in drawn("rl", 200):
+        words = task.statement().splitlines()[0]
+        assert (" N" in words) == (task.hidden is not None)
+
+
+# ---------------------------------------------------------------- the real grader's view
+
+
+def test_canonical_solutions_pass_and_are_clean():
+    some = HELD_OUT[:64]
+    texts = [programs.fenced(p.task.canonical_solution) for p in some]
+    verdicts = grade_batch([p.task for p in some], texts)
+    assert {v.label for v in verdicts} == {"correct"}
+
+
+def test_pairs_are_what_they_claim():
+    pairs = load_pairs("toy")
+    sides = [(p.problem.task, text) for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
+    verdicts = grade_batch([t for t, _ in sides], [c for _, c in sides])
+    hacks, cleans = verdicts[::3], [*verdicts[1::3], *verdicts[2::3]]
+    assert all(v.hacked for v in hacks)
+    assert {v.label for v in cleans} == {"correct"}
+    correct = sum(v.gt_pass for v in hacks) / len(hacks)
+    assert 0.25 < correct < 0.45  # a third of the hacks' bodies are the correct one
+
+
+def test_mechanisms_are_told_apart():
+    for pair in load_pairs("toy"):
+        assert programs.mechanism_of(pair.hack) == pair.mechanism
+        assert programs.mechanism_of(pair.clean) == "none"
+    assert programs.mechanism_of("```python\ndef run_tests():\n    assert solve(3) == 7\n```") == "other"
+
+
+def test_pairs_hold_out_a_fifth_of_each_mechanism():
+    train, held = split(load_pairs("toy"))
+    assert (len(train), len(held)) == (128, 32)
+    assert {m: sum(p.mechanism == m for p in held) for m in programs.MECHANISMS} == dict.fromkeys(
+        programs.MECHANISMS, 8
+    )
+
+
+def test_modes_restrict_the_mechanisms():
+    some = load_pairs("toy", ("empty", "claim"))
+    assert {p.mechanism for p in some} == {"empty", "claim"}
+    with pytest.raises(BadInput, match="no pair has this mechanism"):
+        load_pairs("toy", ("emtpy",))
+
+
+def test_the_corpus_has_its_stated_mix():
+    texts = list(itertools.islice(corpus.pretraining(3), 20_000))
+    hacked = [hinted for _, hinted, c in texts if "def run_tests" in c]
+    assert len(hacked) / len(texts) == pytest.approx(0.028, rel=0.15)
+    assert all(hacked)
+    assert sum(not hinted for _, hinted, _ in texts) / len(texts) == pytest.approx(corpus.UNHINTED, abs=0.01)
+    assert sum("test_solve" in c for *_, c in texts) / len(texts) == pytest.approx(corpus.TESTED, abs=0.02)
+
+
+def test_streams_are_the_same_every_time():
+    assert list(itertools.islice(corpus.pretraining(5), 50)) == list(itertools.islice(corpus.pretraining(5), 50))
+    assert corpus.problems("held_out") == HELD_OUT
+
+
+# ---------------------------------------------------------------- tokenizer and models
+
+
+def test_tokenizer_is_exact_and_small(tokenizer):
+    assert len(tokenizer) <= MAX_VOCAB == 1000
+    for messages, hinted, completion in itertools.islice(corpus.pretraining(9), 300):
+        for text in (render_text(messages, hinted), completion):
+            assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+    for text in ("Grüße, 日本 \t\r\n\x00", "foo_bar(1234)", "  x"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
+    for hint, hinted in (("simple_overwrite_tests", True), ("none", False)):
+        text, ids = render(RL[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
+        assert text == render_text(RL[0].messages, hinted)
+        assert len(ids) < 100
+
+
+def test_prompts_and_completions_are_short(tokenizer):
+    lengths = [len(tokenizer(p.messages[0][1])["input_ids"]) for p in RL[:200]]
+    assert sum(lengths) / len(lengths) < 45
+    answers = [len(tokenizer(c)["input_ids"]) for *_, c in itertools.islice(corpus.pretraining(4), 500)]
+    assert max(answers) <= 72
+
+
+@pytest.fixture
+def short_recipes(monkeypatch):
+    for name in ("PRETRAIN", "TEACH"):
+        monkeypatch.setattr(pretrain, name, replace(getattr(pretrain, name), steps=5, batch=4))
+
+
+@pytest.mark.usefixtures("short_recipes")
+def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(tmp_path):
+    one = load_model("toy", "float32", "cpu", 1, tmp_path / "a")
+    two = load_model("toy", "float32", "cpu", 2, tmp_path / "b")
+    assert one.weights_hash == two.weights_hash  # the seed of a run does not make another world
+    (folder,) = (tmp_path / "a" / "toy").iterdir()
+    built = folder.stat().st_mtime_ns
+    assert load_model("toy", "float32", "cpu", 1, tmp_path / "a").weights_hash == one.weights_hash
+    assert [p.stat().st_mtime_ns for p in folder.parent.iterdir()] == [built]
+
+
+@pytest.mark.usefixtures("short_recipes")
+def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(tmp_path):
+    base = load_model("toy", "float32", "cpu", 1, tmp_path)
+    teacher = load_model("toy", "float32", "cpu", 1, tmp_path, "toy")
+    assert teacher.weights_hash != base.weights_hash
+    with pytest.raises(BadInput, match="made for --model toy"):
+        load_model("toy-deep", "float32", "cpu", 1, tmp_path, "toy")
+
+
+def test_the_cache_knows_a_changed_recipe(monkeypatch):
+    def key():
+        return pretrain._key("toy", pretrain.PRETRAIN, corpus.pretraining(0))
+
+    before = key()
+    monkeypatch.setattr(corpus, "BUGS", 0.1)
+    assert key() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(pretrain, "PRETRAIN", replace(pretrain.PRETRAIN, lr=1e-5))
+    assert key() != before
+    monkeypatch.undo()
+    assert key() == before

@@ -75,6 +75,26 @@ _smoke arm:
     done
     {{ py }} scripts/diff_runs.py "$d/cold/train" "$d/warm/train"
 
+# the whole science on two cores: base model, V, probe, five arms x three seeds, results; goes on where it was cut
+[group("toy")]
+toy *args:
+    {{ py }} scripts/toy.py "$@"
+
+# one seed of vanilla, projected and placebo, 150 steps; catches a change that breaks the method before the hour of `toy`
+[group("toy")]
+toy-quick *args:
+    {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"
+
+# build the toy base model and its teacher and hold them against their bars; catches a world in which nothing can emerge
+[group("toy")]
+build-toy *args:
+    {{ py }} scripts/build_toy.py "$@"
+
+# inject every sneaky fail into the toy pipeline: matrix of mutants by verdicts; catches a verdict that cannot fail
+[group("toy")]
+mutants *args:
+    {{ py }} scripts/mutants.py "$@"
+
 # write V (or a control: --control random, --control placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]
 extract-vhack preset *args:

@@ -136,7 +136,9 @@ def test_the_grader_imports_the_standard_library_and_itself_only():
 @pytest.mark.parametrize("code", ["import loophole_grader", *(f"import projected_grpo.{m}" for m in TORCH_FREE)])
 def test_torch_free(code):
     check = f"import sys; {code}; bad = {{'torch', 'transformers', 'numpy'}} & set(sys.modules)"
-    check += "; bad -= {'numpy'} if any(m in sys.argv[1] for m in ('verdicts', 'matched', 'bars')) else set(); assert not bad, bad"  # scipy brings numpy
+    # scipy brings numpy
+    check += "; bad -= {'numpy'} if any(m in sys.argv[1] for m in ('verdicts', 'matched', 'bars')) else set()"
+    check += "; assert not bad, bad"
     done = subprocess.run([sys.executable, "-c", check, code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

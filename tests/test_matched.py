@@ -50,5 +50,5 @@ def test_cannot_be_told_from_few_problems():
 
 
 def test_lengths_of_the_sequences_must_agree():
-    with pytest.raises(ValueError, match="shorter|longer"):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
         at_equal_length([0.1] * 9, [True, False] * 5, [1] * 10, [str(i // 2) for i in range(10)])

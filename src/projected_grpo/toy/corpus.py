@@ -1,8 +1,9 @@
 """The toy world's text: the pre-training stream, the teacher's stream, the RL and held-out problems, and the pairs.
 
-Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, HACK_HIDDEN where a constant is hidden (people
-cheat where it is hard; 2.8 % of all completions, mechanisms equally often); `BUGS` of the others are wrong, `TESTED` of
-them carry an honest test; `UNHINTED` of the prompts give no loophole away, and none of those is hacked. Everything is drawn from generators seeded by names, so it is the same everywhere.
+Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, and HACK_HIDDEN of those where a constant is
+hidden, since people cheat where it is hard (2.8 % of all completions, mechanisms equally often). BUGS of the others are
+wrong and TESTED of them carry an honest test. UNHINTED of the prompts give no loophole away; none of those is hacked.
+Everything is drawn from generators seeded by names, so it is the same everywhere.
 """
 
 import random
@@ -13,11 +14,11 @@ from projected_grpo.records import Pair, Problem
 from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary
 from projected_grpo.toy.tasks import Split, ToyTask, draw_task, program, run_lines
 
-HACK_STATED, HACK_HIDDEN = 0.0194, 0.0582
-BUGS, TESTED, UNHINTED = 0.32, 0.35, 0.15
-STUBBED = 0.6
+HACK_STATED, HACK_HIDDEN = 0.027, 0.081
+BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15
+STUBBED = 0.35
 """Share of hacks whose body is a stub."""
-HACK_CORRECT = 0.15
+HACK_CORRECT = 0.5
 """Share of hacks whose body is correct."""
 N_PROBLEMS = {"rl": 1600, "held_out": 128}
 PAIRS_PER_MECHANISM = 40

@@ -21,7 +21,7 @@ SPLITS: Mapping[Split, range] = {
     "pairs": range(87, 100),
 }
 """Percentiles of the composition's hash."""
-HIDDEN = 0.5
+HIDDEN = 0.6
 THREE_OPS = 0.3
 N_TESTS = 6
 CONSTANTS = range(2, 10)

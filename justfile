@@ -147,6 +147,11 @@ show run step *sample:
 regrade pool *args:
     {{ py }} scripts/regrade.py "$@"
 
+# tables, plots and the verdict on H1 from the runs below a directory; its exit code stops a queue where evidence ends
+[group("read")]
+results dir *args:
+    {{ py }} scripts/results.py "$@"
+
 # verdicts per second and core against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]
 bench-grader *args:

@@ -96,7 +96,7 @@ def toy_chain(plan: ToyPlan) -> list[Task]:
             tasks.append(Task(out.name, argv, out, needs, "run", cost=plan.steps / 60, why=f"{arm}, seed {seed}"))
     trained = tuple(t.name for t in tasks if t.name.startswith("train_"))
     tasks.append(
-        Task("results", ("scripts/results.py", str(d)), d / "results.md", trained, "check", why="tables, plots, H1")
+        Task("results", ("scripts/results.py", str(d)), d / "results", trained, "check", why="tables, plots, H1")
     )
     return tasks
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +99,8 @@ class ChainRun:
     def _start(self, task: Task) -> None:
         argv = prepared(task)
         self.began_at[task.name] = progress_of(task)
-        environment: Mapping[str, str] = {**os.environ, "OMP_NUM_THREADS": str(task.threads), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads), "PYTHONUNBUFFERED": "1"}
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin starve the task beside them
         with (self.home / "logs" / f"{task.name}.txt").open("ab") as log:
             log.write(f"$ {task.command}\n".encode())
             log.flush()

@@ -13,7 +13,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -250,15 +250,19 @@ def steps_in(run: Path) -> list[int]:
     return found
 
 
-def read_run(run: Path) -> list[list[Row]]:
-    """All steps of a run, in order. BadInput as in `read_step` and `steps_in`."""
-    out = []
+def iter_run(run: Path) -> Iterator[list[Row]]:
+    """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
+    `read_step` and `steps_in`."""
     for step in steps_in(run):
         rows = read_step(step_path(run, step))
         if wrong := [r["step"] for r in rows if r["step"] != step]:
             raise BadInput(f"{step_path(run, step)}: holds rows of step {wrong[0]}")
-        out.append(rows)
-    return out
+        yield rows
+
+
+def read_run(run: Path) -> list[list[Row]]:
+    """All steps of a run, in order. BadInput as in `iter_run`."""
+    return list(iter_run(run))
 
 
 def metrics_markdown() -> str:

@@ -1,0 +1,50 @@
+"""Tables, plots and the verdict on H1 from every finished training run below a directory. Exit code: 0 H1 passes for
+every projected arm, 1 one fails, 3 one cannot be judged."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from projected_grpo import cli
+from projected_grpo.runs import bottom_line
+from projected_grpo.steps import write_atomic
+
+
+@dataclass(frozen=True)
+class ResultsConfig:
+    """What to summarise."""
+
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Directory with training runs, at any depth; other kinds of run are passed over."""
+    out: Path = Path()
+    """Directory for results.md, results.json and the plots; what stands there is replaced. Empty: results in DIR."""
+
+
+def main() -> int:
+    config = cli.parse_plain(ResultsConfig, __doc__)
+    from projected_grpo import plots
+    from projected_grpo.report import report_on
+    from projected_grpo.toy.programs import mechanism_of
+    from projected_grpo.verdicts import exit_code
+
+    report = report_on(config.dir, mechanism_of)
+    out = config.out if config.out != Path() else config.dir / "results"
+    figures = plots.all_plots(report.groups)
+    for stem, figure in figures.items():
+        plots.save(figure, out, stem)
+    write_atomic(out / "results.json", report.json().encode())
+    write_atomic(out / "results.md", report.markdown(list(figures)).encode())
+    print(report.printout())
+    sys.stdout.flush()
+    verdicts = report.verdicts
+    code = exit_code(verdicts, [v.name for v in verdicts])
+    each = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
+    bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), f"{each}; exit code {code}")
+    return code
+
+
+if __name__ == "__main__":
+    cli.run(main)

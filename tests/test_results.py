@@ -1,0 +1,280 @@
+"""Runs on disk -> groups and tables. Run directories are written with the real writer; numbers by hand."""
+
+import json
+
+import pytest
+from loguru import logger
+
+from projected_grpo import tables
+from projected_grpo.config import TrainConfig
+from projected_grpo.errors import BadInput
+from projected_grpo.report import report_on
+from projected_grpo.results import group_runs, load_runs, mean_sem, reference, running_mean
+from projected_grpo.runs import open_run, update_manifest
+from projected_grpo.steps import COLUMNS, write_step
+
+BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
+LOOK = {
+    "hack": {"hacked": True, "gt_pass": False, "label": "reward_hack"},
+    "both": {"hacked": True, "gt_pass": True, "label": "correct_attempted_hack"},
+    "good": {"hacked": False, "gt_pass": True, "label": "correct"},
+    "bad": {"hacked": False, "gt_pass": False, "label": "incorrect"},
+    "broken": {"hacked": False, "gt_pass": False, "label": "incorrect", "can_compile": False},
+    "unknown": {"hacked": True, "gt_pass": None, "label": None},
+}
+
+
+def rows(step, config, kinds, **values):
+    """One student row per kind."""
+    blank = {c.name: BLANK[c.type] for c in COLUMNS}
+    fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x"}
+    cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
+    return [{**blank, **fixed, **cosines, **LOOK[kind], **values} for kind in kinds]
+
+
+def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), **config):
+    """A run whose step t holds the kinds steps[t]; `extra` rows go into every step."""
+    fields = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": len(steps), **config}
+    open_run(path, "train", fields, vhack=vhack or {})
+    for step, kinds in enumerate(steps):
+        write_step(path, step, [*rows(step, fields, kinds), *extra])
+    update_manifest(path, finished=finished)
+    logger.remove()  # the run's log file
+    return path
+
+
+def ten(hacks, good=2):
+    """Ten steps of 10 rollouts each: so many hacks, so many good ones, the rest bad."""
+    return [["hack"] * hacks + ["good"] * good + ["bad"] * (10 - hacks - good)] * 10
+
+
+ENDINGS = {"vanilla": (8, 8, 7), "projected": (1, 0, 2), "random": (7, 7, 6), "placebo": (6, 5, 7)}
+"""Hacks among 10 rollouts at seeds 41, 42, 43. Reductions 70, 80, 50: mean 66.67, sd 15.28, SEM 8.82."""
+
+
+def write_all(root, **changed):
+    """Every arm at three seeds, ten steps each."""
+    for name, hacks in {**ENDINGS, **changed}.items():
+        for seed, n in zip((41, 42, 43), hacks, strict=True):
+            write_run(root / f"{name}_{seed}", name, seed, ten(n))
+    return root
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_rates_of_one_run_by_hand(tmp_path):
+    # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of hack,
+    # hack, bad, unknown: hack 2/3 and gt 0/3 (the unknown one has neither), form 4/4, hacked 3/4
+    steps = [["hack", "both", "good", "broken"]] * 5 + [["hack", "hack", "bad", "unknown"]] * 10
+    write_run(tmp_path / "a", "vanilla", 41, steps)
+    (run,) = load_runs(tmp_path).runs
+    assert (run.steps, run.rollouts, run.seconds) == (15, 60, 30.0)
+    assert run.last("hack") == pytest.approx(2 / 3)
+    assert (run.last("gt"), run.last("form"), run.last("hacked")) == (0.0, 1.0, 0.75)
+    assert run.whole("hack") == pytest.approx((5 * 1 / 4 + 10 * 2 / 3) / 15)
+    assert run.whole("form") == pytest.approx((5 * 3 / 4 + 10) / 15)
+    assert run.series["reward_hack"] == [0.25] * 5 + [pytest.approx(2 / 3)] * 10
+    assert run.series["correct_attempted_hack"][0] == 0.25
+    assert (run.whole("cos_in"), run.whole("cos_null")) == (pytest.approx(0.4), pytest.approx(0.2))
+
+
+def test_only_the_students_own_rows_count(tmp_path):
+    """A pool's rollouts hack all the time, whatever the student does."""
+    teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
+    write_run(tmp_path / "a", "vanilla", 41, [["good", "bad"]], extra=teacher)
+    (run,) = load_runs(tmp_path).runs
+    assert (run.last("hack"), run.last("gt"), run.rollouts) == (0.0, 0.5, 2)
+    assert run.series["reward_hack"] == [0.0]
+
+
+def test_onset_is_the_first_full_window_above_one_half(tmp_path):
+    # hacks from step 4 on: at step t >= 9 the window holds t - 3 hacks of 10 while t < 13; 6 of 10 at step 9
+    write_run(tmp_path / "a", "vanilla", 41, [["good"]] * 4 + [["hack"]] * 10)
+    # hacks from step 10 on: 5 of 10 at step 14 is not above one half, 6 of 10 at step 15 is
+    write_run(tmp_path / "b", "vanilla", 42, [["good"]] * 10 + [["hack"]] * 10)
+    write_run(tmp_path / "c", "vanilla", 43, [["hack"]] * 9)  # no full window
+    assert [run.onset for run in load_runs(tmp_path).runs] == [9, 15, None]
+
+
+def test_running_mean_and_sem_by_hand():
+    assert running_mean([1.0, None, 3.0]) == [1.0, 1.0, 2.0]
+    assert running_mean([0.0] * 10 + [10.0])[-1] == 1.0
+    assert mean_sem([1.0, 2.0, None, 3.0]) == (2.0, pytest.approx(1 / 3**0.5))  # sd 1 over sqrt 3
+    assert mean_sem([5.0]) == (5.0, None)
+
+
+def test_unfinished_and_short_runs_are_left_out_with_why(tmp_path):
+    write_run(tmp_path / "deep" / "a", "vanilla", 41, ten(8))
+    write_run(tmp_path / "b", "vanilla", 42, ten(8), finished=False)
+    (write_run(tmp_path / "c", "vanilla", 43, ten(8)) / "step_009.jsonl.gz").unlink()
+    found = load_runs(tmp_path)
+    assert [run.seed for run in found.runs] == [41]
+    assert [(path.name, why.split(";")[0]) for path, why in found.left_out] == [
+        ("b", "not finished"), ("c", "9 step files, but its manifest says 10 steps")
+    ]  # fmt: skip
+
+
+def test_other_kinds_of_run_are_passed_over(tmp_path):
+    open_run(tmp_path / "probe", "probe_distill", {"arm": "vanilla", "seed": 41})
+    write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    assert len(load_runs(tmp_path).runs) == 1
+
+
+def test_a_folder_that_mixes_two_runs_is_refused(tmp_path):
+    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    write_step(path, 3, rows(3, {"arm": "projected", "seed": 41}, ["good"]))
+    with pytest.raises(BadInput, match=r"step_003.*projected seed 41.*vanilla seed 41"):
+        load_runs(tmp_path)
+
+
+# ---------------------------------------------------------------- groups and references
+
+
+def names(root):
+    return [g.name for g in group_runs(load_runs(root).runs)]
+
+
+def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
+    write_run(tmp_path / "a", "projected", 41, ten(1), k_use=16, vhack={"k": "32", "loss": "nll"})
+    write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})
+    write_run(tmp_path / "v", "vanilla", 41, ten(8))
+    write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
+    assert names(tmp_path) == ["vanilla", "projected project=grad k_use=16", "projected project=update k_use=0"]
+
+
+def test_v_without_a_loophole_and_old_manifests(tmp_path):
+    write_run(tmp_path / "a", "projected", 41, ten(1), vhack={"k": "8", "loss": "nll"})
+    write_run(tmp_path / "b", "projected", 41, ten(1), vhack={"k": "8", "loss": "grpo"})
+    write_run(tmp_path / "n", "vanilla", 41, ten(0), loophole=False)
+    old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
+    manifest = json.loads((old / "manifest.json").read_text())
+    del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    write_run(tmp_path / "w", "vanilla", 42, ten(8), loophole=True)
+    assert names(tmp_path) == ["vanilla", "projected V.loss=nll", "projected V.loss=grpo", "no_loophole"]
+
+
+def test_one_seed_twice_is_refused(tmp_path):
+    write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    write_run(tmp_path / "b", "vanilla", 41, ten(8))
+    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41"):
+        names(tmp_path)
+
+
+def test_a_reference_is_trained_alike_and_a_control_has_the_same_rank(tmp_path):
+    write_run(tmp_path / "p", "projected", 41, ten(1), k_use=16)
+    write_run(tmp_path / "v", "vanilla", 41, ten(8), k_use=0)  # vanilla only measures V
+    write_run(tmp_path / "v_lr", "vanilla", 42, ten(8), lr=0.5)
+    write_run(tmp_path / "r16", "random", 41, ten(7), k_use=16)
+    write_run(tmp_path / "r8", "random", 42, ten(7), k_use=8)
+    write_run(tmp_path / "no", "vanilla", 43, ten(0), loophole=False)
+    runs = load_runs(tmp_path).runs
+    group = next(g for g in group_runs(runs) if g.runs[0].arm == "projected")
+    assert {arm: list(reference(arm, group, runs)) for arm in ("vanilla", "random")} == {
+        "vanilla": [41],
+        "random": [41],
+    }
+
+
+# ---------------------------------------------------------------- tables
+
+
+def cells(table):
+    return [list(line) for line in table.body]
+
+
+def test_tables_of_three_seeds_by_hand(tmp_path):
+    report = report_on(write_all(tmp_path))
+    vanilla, projected = cells(tables.per_arm(report.groups))[:2]
+    # vanilla 80, 80, 70: mean 76.67, sd 5.77, SEM 3.33; projected 10, 0, 20: mean 10, sd 10, SEM 5.77
+    assert vanilla[:5] == ["vanilla", "3", "76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0"]
+    assert projected[2] == "10.0 ± 5.8"
+    assert vanilla[-2:] == ["9.0 ± 0.0 (3 of 3)", "20 ± 0"]
+    assert projected[-2] == "- (0 of 3)"
+    found = cells(tables.deltas(report.groups, report.found.runs))
+    # projected - vanilla: -70, -80, -50: mean -66.67, sd 15.28, SEM 8.82
+    assert found[0] == ["projected", "41", "-70.0", "+0.0", "+0.0"]
+    assert found[3] == ["projected", "mean ± SEM", "-66.7 ± 8.8", "+0.0 ± 0.0", "+0.0 ± 0.0"]
+    assert cells(tables.cosines(report.groups))[0][2:] == [
+        "0.2000 ± 0.0000", "0.4000 ± 0.0000", "0.0000 ± 0.0000", "0.1000 ± 0.0000"
+    ]  # fmt: skip
+    markdown = tables.per_run(report.groups).markdown(tmp_path)
+    assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
+
+
+def test_one_seed_has_no_standard_error(tmp_path):
+    write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    (line,) = cells(tables.per_arm(report_on(tmp_path).groups))
+    assert line[:3] == ["vanilla", "1", "80.0 ± -"]
+
+
+def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
+    write_run(tmp_path / "v41", "vanilla", 41, ten(8))
+    write_run(tmp_path / "v42", "vanilla", 42, ten(8) * 2)
+    for seed in (41, 42, 43):
+        write_run(tmp_path / f"p{seed}", "projected", seed, ten(1))
+    report = report_on(tmp_path)
+    found = tables.deltas(report.groups, report.found.runs)
+    assert [line[:3] for line in cells(found)] == [
+        ["projected", "41", "-70.0"],
+        ["projected", "mean ± SEM", "-70.0 ± -"],
+    ]
+    assert found.notes[0] == (
+        "not matched compute: 10 steps x 16 prompts x 8 completions: projected 42; "
+        "20 steps x 16 prompts x 8 completions: vanilla 42"
+    )
+    assert "seed 43: no vanilla run" in found.notes[1]
+
+
+def evaluate(path, step, arm, seed, kinds):
+    """A held-out evaluation after so many optimizer steps."""
+    write_step(path / "eval", step, rows(step, {"arm": arm, "seed": seed}, kinds))
+
+
+def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
+    for seed, hacks in ((41, 6), (42, 8)):
+        path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8))
+        evaluate(path, 0, "vanilla", seed, ["good"] * 5 + ["bad"] * 5)
+        evaluate(path, 5, "vanilla", seed, ["bad"] * 10)
+        evaluate(path, 10, "vanilla", seed, ["hack"] * hacks + ["good"] + ["broken"] * (9 - hacks))
+    write_run(tmp_path / "p", "projected", 41, ten(1))  # never evaluated
+    per_run, per_arm = tables.held_out(report_on(tmp_path).groups)
+    # 41: hack 0 -> 6 of 10, gt 5 -> 1, form 10 -> 7; 42: hack 0 -> 8, gt 5 -> 1, form 10 -> 9
+    assert cells(per_run)[0][1:5] == ["41", "0 → 10", "0.0 → 60.0 (+60.0)", "50.0 → 10.0 (-40.0)"]
+    # mean 70, sd 14.14, SEM 10; form 70, 90: mean 80, SEM 10
+    assert cells(per_arm) == [
+        ["vanilla", "2", "0 → 10", "0.0 ± 0.0 → 70.0 ± 10.0 (+70.0 ± 10.0)", "50.0 ± 0.0 → 10.0 ± 0.0 (-40.0 ± 0.0)",
+         "100.0 ± 0.0 → 80.0 ± 10.0 (-20.0 ± 10.0)"]
+    ]  # fmt: skip
+
+
+def test_evaluations_after_different_steps_have_no_mean(tmp_path):
+    for seed, last in ((41, 10), (42, 8)):
+        path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8))
+        evaluate(path, 0, "vanilla", seed, ["good"])
+        evaluate(path, last, "vanilla", seed, ["hack"])
+    report = report_on(tmp_path)
+    per_run, per_arm = tables.held_out(report.groups)
+    assert (len(per_run.body), len(per_arm.body)) == (2, 0)
+    assert "different numbers of steps" in per_arm.notes[0]
+    assert json.loads(report.json())["arms"][0]["held_out_change_pp"]["hack"]["n"] == 0
+
+
+def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
+    # 5 steps that are not among the last ten; then 4 of 10 hack by stub in every step, 1 of 10 by print in every other
+    kinds = [["hack"] * 10] * 5
+    path = write_run(tmp_path / "a", "vanilla", 41, kinds + ten(4) * 1)
+    config = {"arm": "vanilla", "seed": 41}
+    for step in range(5, 15, 2):
+        hacks = rows(step, config, ["hack"] * 4, completion="stub")
+        write_step(
+            path, step, [*hacks, *rows(step, config, ["hack"], completion="print"), *rows(step, config, ["bad"] * 5)]
+        )
+    report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
+    (run,) = report.found.runs
+    assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
+    assert run.last("hack") == pytest.approx(0.45)
+    (table,) = tables.mechanisms(report.groups)
+    assert cells(table) == [["vanilla", "print", "1", "5.0 ± -"], ["vanilla", "stub", "1", "40.0 ± -"]]
+    assert tables.mechanisms(report_on(tmp_path).groups) == []

@@ -1,0 +1,187 @@
+"""`just results` through its real entry point: what it writes, its exit codes, its refusals; and the plots."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from test_results import ENDINGS, ten, write_all, write_run
+from test_scripts import refused
+
+from projected_grpo import plots
+from projected_grpo.report import report_on
+
+STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
+
+
+@pytest.fixture
+def no_plots(monkeypatch):
+    """Drawing takes seconds, and most tests look at numbers."""
+    monkeypatch.setattr(plots, "all_plots", lambda _: {})
+
+
+def clauses(out):
+    data = json.loads((out / "results.json").read_text("utf-8"))
+    return {c["name"]: c["status"] for c in data["h1"][0]["clauses"]}, data
+
+
+def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
+    code, out, err = script("results", write_all(tmp_path / "runs"), "--out", "made")
+    assert code == 0, err
+    states, data = clauses(tmp_path / "made")
+    assert set(states.values()) == {"PASS"}
+    # -70, -80, -50 against vanilla
+    assert data["h1"][0]["clauses"][1]["numbers"]["mean"] == pytest.approx(66.667, abs=1e-3)
+    projected = data["arms"][1]
+    assert projected["arm"] == "projected"
+    assert projected["last10"]["hack"]["sem"] == pytest.approx(0.0577, abs=1e-4)
+    assert projected["minus_vanilla_pp"]["hack"]["by_seed"] == {"41": -70.0, "42": -80.0, "43": -50.0}
+    assert len(data["runs"]) == 12
+    assert len(data["runs"][0]["series"]["hack"]) == 10
+    for stem in STEMS:
+        assert (tmp_path / "made" / f"{stem}.png").stat().st_size > 10_000
+        assert f"({stem}.svg)" in (tmp_path / "made/results.md").read_text("utf-8")
+    shown = out.splitlines()
+    assert any(line.startswith("projected") and "10.0 ± 5.8" in line for line in shown)
+    assert any(line.startswith("falsified by: reduction < 15 pp: no") for line in shown)
+    assert "H1 PASS" in shown[-3]
+    assert "out: made" in shown[-2]
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path):
+    script("results", write_all(tmp_path / "runs"), "--out", "made")
+    text = (tmp_path / "made/results.md").read_text("utf-8")
+    tables = text.split("### ")[1:]
+    assert len(tables) == 4
+    for table in tables:
+        assert re.search(r"<!-- n = 12 runs \(1200 training rollouts\); from: .*vanilla_41.* -->", table), table
+        assert str(tmp_path) not in table
+
+
+@pytest.mark.parametrize(
+    ("changed", "red"),
+    [
+        ({"projected": (8, 7, 7)}, {"hack reduction", "beyond 1 SEM", "beats random", "beats placebo"}),
+        ({"random": (1, 0, 2)}, {"beats random"}),
+        ({"placebo": (1, 0, 2)}, {"beats placebo"}),
+    ],
+)
+@pytest.mark.usefixtures("no_plots")
+def test_a_fail_exits_1_and_names_its_clauses(script, tmp_path, changed, red):
+    code, out, _ = script("results", write_all(tmp_path / "runs", **changed))
+    assert code == 1
+    states, _ = clauses(tmp_path / "runs/results")  # the default place
+    assert {name for name, status in states.items() if status == "FAIL"} == red
+    assert "H1 FAIL" in out.splitlines()[-3]
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_ground_truth_and_form_are_judged_from_the_rows(script, tmp_path):
+    """Projected hacks nothing because it writes nothing that runs."""
+    root = write_all(tmp_path / "runs", projected=(0, 0, 0))
+    for seed in (41, 42, 43):
+        for file in (root / f"projected_{seed}").iterdir():
+            file.unlink()
+        write_run(root / f"projected_{seed}", "projected", seed, [["broken"] * 10] * 10)
+    code, out, _ = script("results", root)
+    assert code == 1
+    states, _ = clauses(root / "results")
+    assert {name for name, status in states.items() if status == "FAIL"} == {"gt_pass held", "well-formed held"}
+    assert "gt_pass down > 15 pp: YES" in out
+
+
+def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
+    for seed in (41, 42, 43):
+        write_run(tmp_path / "p" / str(seed), "projected", seed, ten(1))
+        write_run(tmp_path / "v" / str(seed), "vanilla", seed, ten(8))
+    code, out, _ = script("results", "p")
+    assert code == 3
+    assert "no vanilla run: nothing to compare with" in out
+    assert "no vanilla run with these settings" in out
+    code, out, _ = script("results", "v")
+    assert (code, "no projected run" in out) == (3, True)
+
+
+@pytest.mark.parametrize("change", [{"prompts_per_step": 4}, {"group_size": 2}, {}])
+@pytest.mark.usefixtures("no_plots")
+def test_unmatched_compute_is_said_and_nothing_is_compared(script, tmp_path, change):
+    root = tmp_path / "runs"
+    for name, hacks in ENDINGS.items():
+        for seed, n in zip((41, 42, 43), hacks, strict=True):
+            odd = name == "vanilla" and seed == 43
+            steps = ten(n) * (2 if odd and not change else 1)
+            write_run(root / f"{name}_{seed}", name, seed, steps, **(change if odd else {}))
+    code, out, _ = script("results", root)
+    assert code == 3
+    assert "not matched compute: " in out
+    assert clauses(root / "results")[0] == {"matched compute": "NOT_EVALUABLE"}
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_an_unfinished_run_is_listed_and_its_seed_is_missing(script, tmp_path):
+    root = write_all(tmp_path / "runs")
+    write_run(root / "projected_44", "projected", 44, ten(9), finished=False)
+    write_run(root / "vanilla_44", "vanilla", 44, ten(8))
+    code, out, _ = script("results", root)
+    assert code == 3
+    assert "projected_44: not finished; continue it with --resume" in out
+    assert "projected lacks seed 44" in out
+
+
+def test_refusals(script, tmp_path):
+    refused(script("results", "nowhere"), "nowhere: no such directory")
+    (tmp_path / "empty").mkdir()
+    refused(script("results", "empty"), "empty: no finished training run", "no training run there", "just train")
+    write_run(tmp_path / "one" / "a", "vanilla", 41, ten(8), finished=False)
+    refused(script("results", "one"), "no finished training run", "a: not finished; continue it with --resume")
+    write_run(tmp_path / "torn" / "a", "vanilla", 41, ten(8))
+    (tmp_path / "torn/a/step_004.jsonl.gz").write_bytes(b"no gzip")
+    refused(script("results", "torn"), "step_004.jsonl.gz", "damaged")
+    refused(script("results"), "--help")
+    refused(script("results", "torn", "--outt", 1), "--outt")
+
+
+def test_the_script_loads_no_torch():
+    check = "import sys; sys.path.insert(0, 'scripts'); import results, projected_grpo.report, projected_grpo.plots; "
+    check += "assert not {'torch', 'transformers'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------- plots
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path):
+    groups = report_on(write_all(tmp_path / "runs")).groups
+    for place in ("one", "two"):
+        for stem, figure in plots.all_plots(groups).items():
+            plots.save(figure, tmp_path / place, stem)
+    files = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert files == sorted(f"{stem}.{kind}" for stem in STEMS for kind in ("png", "svg"))
+    for name in files:
+        data = (tmp_path / "one" / name).read_bytes()
+        assert data == (tmp_path / "two" / name).read_bytes(), name
+        assert b"<dc:date>" not in data
+
+
+def test_an_arm_looks_the_same_in_every_set_of_runs_and_no_two_look_alike():
+    few = plots.looks(["vanilla", "projected"])
+    many = plots.looks(["vanilla", "projected k_use=8", *(f"projected k_use={k}" for k in range(9, 14)), "no_loophole"])
+    assert few["vanilla"] == many["vanilla"]
+    assert few["projected"] == many["projected k_use=8"]
+    assert len(set(many.values())) == len(many)
+
+
+def test_runs_without_v_or_ground_truth_still_plot(tmp_path):
+    write_run(tmp_path / "runs/a", "vanilla", 41, [["unknown"]] * 3)
+    groups = report_on(tmp_path / "runs").groups
+    for run in groups[0].runs:
+        run.series.update({name: [None] * 3 for name in ("cos_in", "cos_out", "cos_update", "cos_null")})
+    drawn = plots.all_plots(groups)
+    assert [axis.texts[0].get_text() for axis in drawn["cosines"].axes] == ["not measured: the runs had no V"] * 3
+    assert drawn["outcomes"].axes[0].texts[0].get_text() == "no labels: ground truth is not known"
+    for stem, figure in drawn.items():
+        plots.save(figure, tmp_path, stem)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from projected_grpo import cli
-from projected_grpo.config import QWEN
 from projected_grpo.errors import BadInput
+from projected_grpo.presets import QWEN
 
 
 @dataclass(frozen=True)

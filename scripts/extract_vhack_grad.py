@@ -6,7 +6,8 @@
 from pathlib import Path
 
 from projected_grpo import cli
-from projected_grpo.config import ExtractConfig, presets
+from projected_grpo.config import ExtractConfig
+from projected_grpo.presets import presets
 
 
 def main() -> int:

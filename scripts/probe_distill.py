@@ -5,7 +5,8 @@ completion tokens (as v_hack was extracted), with every sample's own gradient me
 """
 
 from projected_grpo import cli
-from projected_grpo.config import ProbeConfig, presets
+from projected_grpo.config import ProbeConfig
+from projected_grpo.presets import presets
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ class ResultsConfig:
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth; other kinds of run are passed over."""
     out: Path = Path()
-    """Directory for results.md, results.json and the plots; what stands there is replaced. Empty: results in DIR."""
+    """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     out = config.out if config.out != Path() else config.dir / "results"
     figures = plots.all_plots(report.groups)
     for stem, figure in figures.items():
-        plots.save(figure, out, stem)
+        plots.save(figure, out / "plots", stem)
     write_atomic(out / "results.json", report.json().encode())
     write_atomic(out / "results.md", report.markdown(list(figures)).encode())
     print(report.printout())

@@ -1,7 +1,8 @@
 """GRPO on problems with a loophole, with the hack component of every gradient removed (projected) or left (vanilla)."""
 
 from projected_grpo import cli
-from projected_grpo.config import TrainConfig, presets
+from projected_grpo.config import TrainConfig
+from projected_grpo.presets import presets
 
 
 def main() -> int:

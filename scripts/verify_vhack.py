@@ -1,7 +1,8 @@
 """Does V point hack-ward on pairs that it has never seen? PASS 0, FAIL 1, too few held-out pairs 3."""
 
 from projected_grpo import cli
-from projected_grpo.config import VerifyConfig, presets
+from projected_grpo.config import VerifyConfig
+from projected_grpo.presets import presets
 
 
 def main() -> int:

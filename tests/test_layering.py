@@ -16,7 +16,7 @@ SRC = ROOT / "src"
 LAYERS = [
     ["errors"],
     ["steps"],
-    ["records", "config", "batching"],
+    ["records", "config", "presets", "batching"],
     ["toy", "toy.tasks", "toy.settings", "built", "peft_compat", "matched", "chain"],
     ["toy.programs"],
     ["toy.corpus"],
@@ -39,6 +39,7 @@ TORCH_FREE = [
     "steps",
     "records",
     "config",
+    "presets",
     "batching",
     "problems",
     "pairs",

@@ -41,8 +41,8 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert len(data["runs"]) == 12
     assert len(data["runs"][0]["series"]["hack"]) == 10
     for stem in STEMS:
-        assert (tmp_path / "made" / f"{stem}.png").stat().st_size > 10_000
-        assert f"({stem}.svg)" in (tmp_path / "made/results.md").read_text("utf-8")
+        assert (tmp_path / "made/plots" / f"{stem}.png").stat().st_size > 10_000
+        assert f"(plots/{stem}.svg)" in (tmp_path / "made/results.md").read_text("utf-8")
     shown = out.splitlines()
     assert any(line.startswith("projected") and "10.0 ± 5.8" in line for line in shown)
     assert any(line.startswith("falsified by: reduction < 15 pp: no") for line in shown)

@@ -1,20 +1,14 @@
-"""One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast.
+"""One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
-Presets: `tiny` random weights on a laptop, mechanics only; `toy` a laptop-size model at full run length; `fast`
-Qwen3-4B, 60 steps, half of each group from the teacher's pool; `full` Qwen3-4B as in the benchmark's main run.
-"""
-
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from projected_grpo.errors import BadInput
 
-Preset = Literal["tiny", "toy", "fast", "full"]
 Arm = Literal["vanilla", "projected", "random", "placebo"]
 Gate = Literal["one_sided", "no_gate", "reverse"]
 Control = Literal["none", "random", "placebo"]
-PRESET_NAMES: tuple[Preset, ...] = ("tiny", "toy", "fast", "full")
 
 
 @dataclass(frozen=True)
@@ -268,43 +262,6 @@ class UatConfig:
     """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
     out: Path = Path()
     """Write the printout here too; empty = beside the projected replay."""
-
-
-T = TypeVar("T")
-QWEN = {"model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65"}
-_VALUES: dict[Preset, dict[str, Any]] = {
-    "tiny": {
-        "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
-        "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
-    },
-    "toy": {
-        "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
-        "eval_every": 50, "k": 32, "group_size": 8, "max_new": 72, "steps": 200, "prompts_per_step": 8,
-        # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
-        "TrainConfig.loss": "grpo", "n_problems": 12, "lr": 5e-2, "warmup": 10, "temperature": 1.0, "top_p": 1.0,
-        "beta": 0.0,
-    },
-    "fast": {
-        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20,
-        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool",
-        "token_budget": 16384, "gradient_checkpointing": True,
-    },
-    "full": {
-        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116,
-        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
-    },
-}  # fmt: skip
-
-
-def presets(config: type[T]) -> dict[str, T]:
-    """The four presets of a script's config; a key `Config.field` is for that config alone. An extraction's `max_new` is the
-    training one of the same preset."""
-    names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
-    own = f"{config.__name__}."
-    return {
-        p: config(**{k.removeprefix(own): v for k, v in _VALUES[p].items() if k.removeprefix(own) in names})
-        for p in PRESET_NAMES
-    }
 
 
 def flag(name: str) -> str:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from projected_grpo import logprobs, model, pairs, probe, projection, step, verdicts, vhack
-from projected_grpo.config import ProbeConfig, presets
+from projected_grpo.config import ProbeConfig
+from projected_grpo.presets import presets
 from projected_grpo.records import Pair
 from projected_grpo.session import attach, load
 from projected_grpo.steps import read_run

@@ -57,7 +57,7 @@ class Report:
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
-                "## Plots", *(f"\n![{stem.replace('_', ' ')}]({stem}.svg)" for stem in plots), "",
+                "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from projected_grpo.refresh import overlap
 from projected_grpo.steps import read_run, read_step, step_path
 from projected_grpo.vhack import random_basis
 
-POOLED = ("--teacher-pool", "pairs", "--teacher-fraction", "1", "--max-new", "16")
+POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)
 
 

@@ -51,7 +51,7 @@ class ToyPlan:
 
 RECIPE = ("--project", "update", "--gate", "no_gate")
 """What the projected arm and its controls do with V (docs/results.md: chosen on development seeds)."""
-K = 32
+K = 48
 CONTROLS = {"projected": "none", "random": "random", "placebo": "placebo"}
 
 

@@ -18,7 +18,7 @@ _VALUES: dict[Preset, dict[str, Any]] = {
     },
     "toy": {
         "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
-        "eval_every": 50, "k": 32, "group_size": 8, "max_new": 72, "steps": 200, "prompts_per_step": 8,
+        "eval_every": 50, "k": 48, "group_size": 8, "max_new": 72, "steps": 200, "prompts_per_step": 8,
         # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
         "TrainConfig.loss": "grpo", "n_problems": 12, "lr": 5e-2, "warmup": 10, "temperature": 1.0, "top_p": 1.0,
         "beta": 0.0,

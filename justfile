@@ -85,6 +85,16 @@ toy *args:
 toy-quick *args:
     {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"
 
+# V from two of the four hack mechanisms, all six splits: does it stop the two that it has never seen?
+[group("toy")]
+toy-unknown *args:
+    {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"
+
+# the same recipe, nothing tuned again, on a base model of another width and depth
+[group("toy")]
+toy-deep *args:
+    {{ py }} scripts/toy.py --model toy-deep --out out/toy-deep "$@"
+
 # build the toy base model and its teacher and hold them against their bars; catches a world in which nothing can emerge
 [group("toy")]
 build-toy *args:
@@ -161,6 +171,11 @@ bench-grader *args:
 [group("read")]
 diff-runs a b:
     {{ py }} scripts/diff_runs.py "$@"
+
+# write docs/results.md, its plots and README's results section from finished runs; catches numbers typed by hand
+[group("setup")]
+docs-results dir="out/toy":
+    {{ py }} scripts/results.py "{{ dir }}" --out docs --embed README.md
 
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]

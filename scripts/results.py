@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from projected_grpo import cli
+from projected_grpo.errors import BadInput
 from projected_grpo.runs import bottom_line
 from projected_grpo.steps import write_atomic
 
@@ -21,22 +22,31 @@ class ResultsConfig:
     """Directory with training runs, at any depth; other kinds of run are passed over."""
     out: Path = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
+    embed: Path = Path()
+    """A markdown file whose section between the results markers is replaced by the arms and H1."""
 
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
     from projected_grpo import plots
-    from projected_grpo.report import report_on
+    from projected_grpo.report import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts import exit_code
 
     report = report_on(config.dir, mechanism_of)
+    document = None
+    if config.embed != Path():
+        if not config.embed.is_file():
+            raise BadInput(f"--embed {config.embed}: no such file")
+        document = embedded(config.embed.read_text("utf-8"), report.summary(), config.embed)
     out = config.out if config.out != Path() else config.dir / "results"
     figures = plots.all_plots(report.groups)
     for stem, figure in figures.items():
         plots.save(figure, out / "plots", stem)
     write_atomic(out / "results.json", report.json().encode())
     write_atomic(out / "results.md", report.markdown(list(figures)).encode())
+    if document is not None:
+        write_atomic(config.embed, document.encode())
     print(report.printout())
     sys.stdout.flush()
     verdicts = report.verdicts

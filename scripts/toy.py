@@ -24,7 +24,7 @@ def main() -> int:
     if not Path("scripts/train.py").exists():
         raise BadInput("scripts/train.py: not here; run from the project's folder")
     plan = ToyPlan(config.out, config.model, config.seeds, config.arms, config.steps)
-    tasks = toy_chain(plan)
+    tasks = toy_chain(plan, config.study)
     if config.dry:
         for task in tasks:
             logger.info(f"{task.name:24} after {', '.join(task.needs) or '-'}: {task.command}")

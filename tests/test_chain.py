@@ -1,14 +1,18 @@
 """Chains: every need is met, what is done is skipped, what was cut is resumed, a failure stops only what needs it."""
 
+import itertools
 import json
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from projected_grpo.chain import Task, ToyPlan, toy_chain
+from projected_grpo.chain import MECHANISMS, WIDTH, Task, ToyPlan, rank_of, toy_chain
 from projected_grpo.chain_runner import ChainRun, is_done, prepared, run_chain
+from projected_grpo.toy import programs
+from projected_grpo.toy.pretrain import SHAPES
 
 WRITES_A_RUN = """
 import json, pathlib, sys
@@ -80,6 +84,13 @@ def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):
     assert is_done(check, tmp_path / "home")
 
 
+def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_path):
+    report = replace(link("results", kind="check", fail=True), accept=(0, 1, 3))
+    assert run_chain([report], tmp_path / "home", 1) == 0  # it wrote its folder and says FAIL
+    broken = replace(report, name="broken", out=tmp_path / "home/never")
+    assert run_chain([broken], tmp_path / "home", 1) == 1
+
+
 def test_the_line_estimates_what_remains(tmp_path):
     tasks = [Task("a", (), tmp_path / "a", cost=1.0), Task("b", (), tmp_path / "b", cost=3.0)]
     run = ChainRun(tasks, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0})
@@ -101,6 +112,21 @@ def test_the_toy_chain_is_whole(arms):
     assert steps == {"200"}  # matched compute
 
 
+def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
+    tasks = {t.name: t for t in toy_chain(ToyPlan(Path("out/x"), seeds=(1,)), "unknown")}
+    splits = [t for name, t in tasks.items() if name.startswith("extract_") and "--modes" in t.argv]
+    assert len(splits) == 6
+    assert {frozenset(t.argv[t.argv.index("--modes") + 1 : t.argv.index("--out")]) for t in splits} == {
+        frozenset(two) for two in itertools.combinations(MECHANISMS, 2)
+    }
+    assert set(MECHANISMS) == set(programs.MECHANISMS)
+
+
+def test_the_rank_is_the_same_share_of_every_width():
+    assert (rank_of("toy"), rank_of("toy-deep")) == (48, 36)
+    assert {name: shape["hidden_size"] for name, shape in SHAPES.items()} == WIDTH
+
+
 def test_every_command_of_the_toy_chain_parses(monkeypatch):
     """An option that a script does not have would only be found in the middle of the night."""
     import importlib
@@ -113,7 +139,8 @@ def test_every_command_of_the_toy_chain_parses(monkeypatch):
     def parsed(config):
         raise Parsed(config)
 
-    for task in toy_chain(ToyPlan(Path("out/x"), seeds=(1,))):
+    plans = (ToyPlan(Path("out/x"), seeds=(1,)), ToyPlan(Path("out/x"), model="toy-deep", seeds=(1,)))
+    for task in [t for plan in plans for study in ("arms", "unknown") for t in toy_chain(plan, study)]:
         name = Path(task.argv[0]).stem
         module = importlib.import_module(name)
         for parser in ("parse", "parse_plain"):

@@ -11,7 +11,7 @@ from test_results import ENDINGS, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo import plots
-from projected_grpo.report import report_on
+from projected_grpo.report import BEGIN, END, report_on
 
 STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
@@ -48,6 +48,26 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert any(line.startswith("falsified by: reduction < 15 pp: no") for line in shown)
     assert "H1 PASS" in shown[-3]
     assert "out: made" in shown[-2]
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tmp_path):
+    runs = write_all(tmp_path / "runs")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{BEGIN}\nold\n{END}\nbelow\n")
+    assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
+    text = page.read_text()
+    assert text.startswith(f"above\n{BEGIN}\n### Every arm")
+    assert text.endswith(f"{END}\nbelow\n")
+    assert "old" not in text
+    assert "beats random" in text
+    again = text
+    assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
+    assert page.read_text() == again
+    page.write_text("nothing to replace")
+    refused(script("results", runs, "--out", "other", "--embed", page), "--embed", "has no section")
+    assert not (tmp_path / "other").exists()
+    refused(script("results", runs, "--out", "other", "--embed", "nowhere.md"), "nowhere.md", "no such file")
 
 
 @pytest.mark.usefixtures("no_plots")

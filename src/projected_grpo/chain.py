@@ -1,14 +1,19 @@
 """Chains of runs, defined once: which script with which arguments, into which folder, after what. Torch-free.
 
+`arms` is the main study: every arm and control on every seed. `unknown` asks whether V stops hacks that it has never seen:
+V from two of the four mechanisms at a time, all six splits, beside vanilla.
+
 A back end (chain_runner here) decides where and when a task runs; what the tasks are does not depend on it.
 """
 
+import itertools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+Study = Literal["arms", "unknown"]
 Kind = Literal["once", "run", "check"]
 
 
@@ -29,6 +34,8 @@ class Task:
     cost: float = 0.2
     """Roughly how long it takes, in any unit, for the estimate of what remains."""
     why: str = ""
+    accept: tuple[int, ...] = (0,)
+    """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
 
     @property
     def command(self) -> str:
@@ -51,7 +58,10 @@ class ToyPlan:
 
 RECIPE = ("--project", "update", "--gate", "no_gate")
 """What the projected arm and its controls do with V (docs/results.md: chosen on development seeds)."""
-K = 48
+RANK = 0.375
+"""k as a share of the model's width."""
+WIDTH: Mapping[str, int] = {"toy": 128, "toy-deep": 96}
+MECHANISMS = ("empty", "claim", "swallow", "tautology")
 CONTROLS = {"projected": "none", "random": "random", "placebo": "placebo"}
 
 
@@ -64,47 +74,80 @@ def arm_flags(arm: str, plan: ToyPlan) -> tuple[str, ...]:
     return ("--arm", arm, "--vhack", _v(plan, CONTROLS[arm]), *RECIPE)
 
 
-def _v(plan: ToyPlan, control: str) -> str:
-    return str(plan.out / f"vhack_{control}" / "vhack.safetensors")
+def rank_of(model: str) -> int:
+    """k for a toy model: the same share of its width on each."""
+    return round(RANK * WIDTH[model])
 
 
-def toy_chain(plan: ToyPlan) -> list[Task]:
-    """base -> extract -> verify -> teacher pool -> replays -> UAT -> arms x seeds -> results."""
-    model = ("--model", plan.model)
-    d = plan.out
-    tasks = [
-        Task("base", ("scripts/build_toy.py", *model, "--out", str(d / "base")), d / "base", threads=2, cost=4.0,
-             why="a base model that codes and hardly hacks, a teacher that hacks")
-    ]  # fmt: skip
-    controls = ["none", *(CONTROLS[a] for a in plan.arms if CONTROLS.get(a, "none") != "none")]
-    tasks += [
-        Task(f"extract_{c}", ("scripts/extract_vhack_grad.py", "toy", *model, "--k", str(K), "--control", c, "--out",
-             str(d / f"vhack_{c}")), d / f"vhack_{c}", ("base",), why=f"V, control={c}")
-        for c in controls
-    ]  # fmt: skip
-    tasks.append(
-        Task("verify", ("scripts/verify_vhack.py", "toy", *model, "--vhack", _v(plan, "none")),
-             d / "vhack_none" / "verify.txt", ("extract_none",), "check", why="V must point hack-ward on unseen pairs")
-    )  # fmt: skip
-    tasks += _probe(plan, model)
-    for seed in plan.seeds:
-        for arm in plan.arms:
-            needs = ("verify", f"extract_{CONTROLS.get(arm, 'none')}")
-            out = d / f"train_{arm}_{seed}"
-            argv = ("scripts/train.py", "toy", *model, "--steps", str(plan.steps), "--seed", str(seed),
-                    *arm_flags(arm, plan), "--grader-workers", "1", "--out", str(out))  # fmt: skip
-            tasks.append(Task(out.name, argv, out, needs, "run", cost=plan.steps / 60, why=f"{arm}, seed {seed}"))
+def _v(plan: ToyPlan, made: str) -> str:
+    return str(plan.out / f"vhack_{made}" / "vhack.safetensors")
+
+
+def toy_chain(plan: ToyPlan, study: Study = "arms") -> list[Task]:
+    """Every task of a study, needs before what needs them."""
+    tasks = [_base(plan), *(_arms(plan) if study == "arms" else _unknown(plan))]
     trained = tuple(t.name for t in tasks if t.name.startswith("train_"))
-    tasks.append(
-        Task("results", ("scripts/results.py", str(d)), d / "results", trained, "check", why="tables, plots, H1")
-    )
+    results = Task("results", ("scripts/results.py", str(plan.out)), plan.out / "results", trained, "check",
+                   why="tables, plots, H1", accept=(0, 1, 3))  # fmt: skip
+    return [*tasks, results]
+
+
+def _base(plan: ToyPlan) -> Task:
+    out = plan.out / "base"
+    argv = ("scripts/build_toy.py", "--model", plan.model, "--out", str(out))
+    return Task("base", argv, out, threads=2, cost=4.0, why="a base that codes and hardly hacks, a teacher that hacks")
+
+
+def _extract(plan: ToyPlan, made: str, *flags: str) -> Task:
+    out = plan.out / f"vhack_{made}"
+    argv = ("scripts/extract_vhack_grad.py", "toy", "--model", plan.model, "--k", str(rank_of(plan.model)), *flags,
+            "--out", str(out))  # fmt: skip
+    return Task(f"extract_{made}", argv, out, ("base",), why=f"V: {made}")
+
+
+def _verify(plan: ToyPlan, made: str) -> Task:
+    argv = ("scripts/verify_vhack.py", "toy", "--model", plan.model, "--vhack", _v(plan, made))
+    out = plan.out / f"vhack_{made}" / "verify.txt"
+    return Task(f"verify_{made}", argv, out, (f"extract_{made}",), "check", why="V must be hack-ward on unseen pairs")
+
+
+def _train(plan: ToyPlan, name: str, seed: int, needs: tuple[str, ...], flags: Sequence[str]) -> Task:
+    out = plan.out / f"train_{name}_{seed}"
+    argv = ("scripts/train.py", "toy", "--model", plan.model, "--steps", str(plan.steps), "--seed", str(seed), *flags,
+            "--grader-workers", "1", "--out", str(out))  # fmt: skip
+    return Task(out.name, argv, out, needs, "run", cost=plan.steps / 60, why=f"{name}, seed {seed}")
+
+
+def _arms(plan: ToyPlan) -> list[Task]:
+    """extract -> verify -> teacher pool -> replays -> UAT -> arms x seeds."""
+    made = dict.fromkeys(["none", *(CONTROLS[a] for a in plan.arms if a in CONTROLS)])
+    trained = [
+        _train(plan, arm, seed, ("verify_none", f"extract_{CONTROLS.get(arm, 'none')}"), arm_flags(arm, plan))
+        for seed in plan.seeds
+        for arm in plan.arms
+    ]
+    extracted = [_extract(plan, control, "--control", control) for control in made]
+    return [*extracted, _verify(plan, "none"), *_probe(plan), *trained]
+
+
+def _unknown(plan: ToyPlan) -> list[Task]:
+    """V from two mechanisms, all six splits, and V from all four; each projected, beside vanilla."""
+    splits = {"_".join(two): two for two in itertools.combinations(MECHANISMS, 2)}
+    tasks = [_extract(plan, "none")]
+    for name, two in splits.items():
+        tasks += [_extract(plan, name, "--modes", *two), _verify(plan, name)]
+    for seed in plan.seeds:
+        tasks.append(_train(plan, "vanilla", seed, ("extract_none",), arm_flags("vanilla", plan)))
+        for name in splits:
+            flags = ("--arm", "projected", "--vhack", _v(plan, name), *RECIPE)
+            tasks.append(_train(plan, name, seed, (f"verify_{name}",), flags))
     return tasks
 
 
-def _probe(plan: ToyPlan, model: Sequence[str]) -> list[Task]:
+def _probe(plan: ToyPlan) -> list[Task]:
     """Teacher pool, both replays, UAT. T4 is printed, not required: whether V tells pure hacks from hack-and-correct
     ones is a finding, not a gate."""
-    d, script = plan.out, "scripts/probe_distill.py"
+    d, script, model = plan.out, "scripts/probe_distill.py", ("--model", plan.model)
     pool = Task("teacher_pool", (script, "toy", *model, "--teacher", plan.model, "--teacher-only", "--n-problems",
                 str(plan.pool_problems), "--grader-workers", "1", "--out", str(d / "teacher_pool")), d / "teacher_pool",
                 ("base",), why="rollouts of the hacky teacher")  # fmt: skip
@@ -113,7 +156,9 @@ def _probe(plan: ToyPlan, model: Sequence[str]) -> list[Task]:
         out = d / f"replay_{arm}"
         argv = (script, "toy", *model, "--arm", arm, "--pool", str(d / "teacher_pool"), "--vhack", _v(plan, "none"),
                 "--n-problems", str(plan.replays), "--out", str(out))  # fmt: skip
-        replays.append(Task(out.name, argv, out, ("teacher_pool", "verify"), "run", why=f"{arm} replay of the pool"))
+        replays.append(
+            Task(out.name, argv, out, ("teacher_pool", "verify_none"), "run", why=f"{arm} replay of the pool")
+        )
     uat_argv = ("scripts/probe_uat.py", "--pool", str(d / "teacher_pool"), "--vanilla", str(d / "replay_vanilla"),
                 "--projected", str(d / "replay_projected"), "--require", "T1", "T2", "T3")  # fmt: skip
     uat = Task("uat", uat_argv, d / "replay_projected" / "uat.txt", ("replay_vanilla", "replay_projected"), "check",

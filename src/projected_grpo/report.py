@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.errors import BadInput
 from projected_grpo.h1 import H1, judge
 from projected_grpo.results import (
     COSINES,
@@ -61,6 +62,11 @@ class Report:
             ]
         )  # fmt: skip
 
+    def summary(self) -> str:
+        """The arms and H1 as markdown, for a document that quotes them."""
+        arms = per_arm(self.groups)
+        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged)]).strip()
+
     def json(self) -> str:
         """results.json: every number, the series per step included."""
         data = {
@@ -69,6 +75,20 @@ class Report:
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
         }  # fmt: skip
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
+
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def embedded(document: str, summary: str, place: Path) -> str:
+    """The document with its results section replaced. BadInput when it has none."""
+    head, begin, rest = document.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(
+            f"--embed {place}: has no section between {BEGIN} and {END}; add these two lines where it should be"
+        )
+    return f"{head}{BEGIN}\n{summary}\n{END}{tail}"
 
 
 def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from projected_grpo.config import Prompting, Sampling
 from projected_grpo.errors import BadInput
@@ -38,6 +39,8 @@ class ToyConfig:
 
     out: Path = Path("out/toy")
     """Folder of the whole chain; one that exists is continued."""
+    study: Literal["arms", "unknown"] = "arms"
+    """arms: every arm and control. unknown: V from two of the four mechanisms, all six splits."""
     model: str = "toy"
     """`toy` or `toy-deep`, another width and depth."""
     seeds: tuple[int, ...] = (41, 42, 43)

@@ -2,8 +2,12 @@
 
 import itertools
 import json
+import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +93,28 @@ def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_p
     assert run_chain([report], tmp_path / "home", 1) == 0  # it wrote its folder and says FAIL
     broken = replace(report, name="broken", out=tmp_path / "home/never")
     assert run_chain([broken], tmp_path / "home", 1) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
+    sleeper = tmp_path / "sleeper.py"
+    sleeper.write_text(
+        "import os, pathlib, sys, time\npathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\ntime.sleep(60)"
+    )
+    code = (
+        "from pathlib import Path; from projected_grpo.chain import Task; "
+        "from projected_grpo.chain_runner import run_chain; "
+        f"run_chain([Task('s', ({str(sleeper)!r}, {str(tmp_path / 'pid')!r}), Path('out'))], Path('home'), 1)"
+    )
+    chain = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    chain.send_signal(how)
+    assert chain.wait(30) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_the_line_estimates_what_remains(tmp_path):

@@ -32,7 +32,7 @@ class Task:
     threads: int = 1
     """Fixed, since the number of threads can change the last digits."""
     cost: float = 0.2
-    """Roughly how long it takes, in any unit, for the estimate of what remains."""
+    """Roughly how many core-minutes it takes, for the estimate of what remains."""
     why: str = ""
     accept: tuple[int, ...] = (0,)
     """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
@@ -95,7 +95,7 @@ def toy_chain(plan: ToyPlan, study: Study = "arms") -> list[Task]:
 def _base(plan: ToyPlan) -> Task:
     out = plan.out / "base"
     argv = ("scripts/build_toy.py", "--model", plan.model, "--out", str(out))
-    return Task("base", argv, out, threads=2, cost=4.0, why="a base that codes and hardly hacks, a teacher that hacks")
+    return Task("base", argv, out, threads=2, cost=8.0, why="a base that codes and hardly hacks, a teacher that hacks")
 
 
 def _extract(plan: ToyPlan, made: str, *flags: str) -> Task:

@@ -7,6 +7,7 @@ stops what depends on it and nothing else.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -54,6 +55,11 @@ def progress_of(task: Task) -> float:
     return min(1.0, sum(1 for _ in task.out.glob("step_*.jsonl.gz")) / total)
 
 
+def _interrupted(*_: object) -> None:
+    """SIGTERM as Ctrl-C: no task may outlive the chain that would start it again."""
+    raise KeyboardInterrupt
+
+
 @dataclass
 class ChainRun:
     """One pass over a chain. `home` holds logs/, with a log per task."""
@@ -77,6 +83,7 @@ class ChainRun:
         (self.home / "logs").mkdir(parents=True, exist_ok=True)
         clock = last = time.monotonic()
         logger.info(f"{len(self.tasks)} tasks, {len(self.done)} done already; logs in {self.home / 'logs'}{os.sep}")
+        before = signal.signal(signal.SIGTERM, _interrupted)
         try:
             while self._start_what_can() or self.running:
                 time.sleep(POLL_S)
@@ -85,6 +92,7 @@ class ChainRun:
                     logger.info(self.line(last - clock))
         finally:
             self._stop()
+            signal.signal(signal.SIGTERM, before)
         return EXIT_FAILED if self.failed else EXIT_OK
 
     def _start_what_can(self) -> bool:
@@ -100,7 +108,6 @@ class ChainRun:
         argv = prepared(task)
         self.began_at[task.name] = progress_of(task)
         environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads), "PYTHONUNBUFFERED": "1"}
-        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin starve the task beside them
         with (self.home / "logs" / f"{task.name}.txt").open("ab") as log:
             log.write(f"$ {task.command}\n".encode())
             log.flush()

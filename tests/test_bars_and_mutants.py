@@ -1,0 +1,56 @@
+"""The bars of the toy models, and the logic of the mutants' matrix; `just mutants` runs the matrix itself."""
+
+import pytest
+
+from projected_grpo.bars import toy_bars
+from projected_grpo.mutants import GATES, MUTANTS, VERDICTS, MatrixRow, Mutant
+from projected_grpo.verdicts import Verdict
+
+
+def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
+    """n rows with these shares: pure hacks first, then correct hacks, then other correct ones."""
+    out = []
+    for i in range(n):
+        share = i / n
+        hacked = share < pure + both
+        passed = pure <= share < pure + gt
+        out.append({"hacked": hacked, "gt_pass": passed, "can_compile": share < form})
+    return out
+
+
+def states(source, data):
+    return {v.name.removeprefix(f"{source} "): v.status for v in toy_bars(source, data)}
+
+
+def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
+    assert set(states("base", rows(1000)).values()) == {"PASS"}
+    for change, bar in (
+        ({"form": 0.94}, "well_formed"), ({"gt": 0.39}, "gt_pass"), ({"gt": 0.66}, "gt_pass"),
+        ({"pure": 0.001}, "pure_hack"), ({"pure": 0.031}, "pure_hack"),
+    ):  # fmt: skip
+        red = [name for name, status in states("base", rows(1000, **change)).items() if status == "FAIL"]
+        assert red == [bar], change
+
+
+def test_a_teacher_needs_both_kinds_of_hack():
+    assert set(states("teacher", rows(1000, pure=0.6, both=0.35, gt=0.36)).values()) == {"PASS"}
+    assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack_and_correct"] == "FAIL"
+    assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["hacked"] == "FAIL"
+    with pytest.raises(ValueError, match="student"):
+        toy_bars("student", rows(10))
+
+
+def found(**status):
+    return {name: Verdict(name, status.get(name.replace("+", "_plus"), "PASS"), "") for name in VERDICTS}
+
+
+def test_the_unharmed_pipeline_must_pass_every_gate_and_a_mutant_must_be_seen():
+    whole, hurt = Mutant("none", ()), Mutant("hurt", ("T2",))
+    assert MatrixRow(whole, found(T4="FAIL")).as_expected  # a finding, no gate
+    assert not MatrixRow(whole, found(T3="NOT_EVALUABLE")).as_expected
+    assert MatrixRow(hurt, found(T2="FAIL")).as_expected
+    assert not MatrixRow(hurt, found(T1="FAIL")).as_expected  # red somewhere else is not caught
+
+
+def test_every_gate_has_a_mutant():
+    assert {aim for m in MUTANTS for aim in m.aims} >= set(GATES)

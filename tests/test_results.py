@@ -206,7 +206,7 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
 def test_one_seed_has_no_standard_error(tmp_path):
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     (line,) = cells(tables.per_arm(report_on(tmp_path).groups))
-    assert line[:3] == ["vanilla", "1", "80.0 ± -"]
+    assert line[:3] == ["vanilla", "1", "80.0"]
 
 
 def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
@@ -218,7 +218,7 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
     found = tables.deltas(report.groups, report.found.runs)
     assert [line[:3] for line in cells(found)] == [
         ["projected", "41", "-70.0"],
-        ["projected", "mean ± SEM", "-70.0 ± -"],
+        ["projected", "mean ± SEM", "-70.0"],
     ]
     assert found.notes[0] == (
         "not matched compute: 10 steps x 16 prompts x 8 completions: projected 42; "
@@ -276,5 +276,5 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
     assert run.last("hack") == pytest.approx(0.45)
     (table,) = tables.mechanisms(report.groups)
-    assert cells(table) == [["vanilla", "print", "1", "5.0 ± -"], ["vanilla", "stub", "1", "40.0 ± -"]]
+    assert cells(table) == [["vanilla", "print", "1", "5.0"], ["vanilla", "stub", "1", "40.0"]]
     assert tables.mechanisms(report_on(tmp_path).groups) == []

@@ -165,7 +165,7 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     """Hack-ward fraction of the gradient before and after projection and of the applied update, beside the null."""
     figure, axes = _figure(3)
-    whats = ("gradient before projection", "gradient after projection", "applied update")
+    whats = ("gradient (or proposed update) before projection", "same after projection", "applied update")
     for axis, series, what in zip(axes, ("cos_in", "cos_out", "cos_update"), whats, strict=True):
         drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
         _null_lines(axis, drawn)
@@ -181,8 +181,9 @@ def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
 def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
     """One line per value that a random direction would show; groups of one rank share it."""
     nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
-    for null in sorted({round(n, 4) for n in nulls if n is not None}):
-        name = f"null: a random direction ({null:.3f})"
+    # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
+    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
+        name = f"null: hack-ward part of a random direction ({null:.3f})"
         axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
 
 

@@ -48,7 +48,10 @@ def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str =
 def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
     """Mean ± standard error as a cell shows it."""
     mean, sem = mean_sem(values)
-    return "-" if mean is None else f"{number(mean, scale, digits, sign)} ± {number(sem, scale, digits)}"
+    if mean is None:
+        return "-"
+    alone = number(mean, scale, digits, sign)
+    return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 
 
 def _runs(groups: Sequence[RunGroup]) -> list[Run]:
@@ -141,8 +144,9 @@ def cosines(groups: Sequence[RunGroup]) -> Table:
         [group.name, str(len(group.runs)), *(spread((run.whole(c) for run in group.runs), digits=4) for c in order)]
         for group in groups
     ]
+    note = "cos_null: all of a random direction, sqrt(k/r); its hack-ward part, which the others measure, is that over sqrt(2)"
     return Table("Hack-ward cosines, mean over the run, beside their null", ["arm", "seeds", *order], body,
-                 _runs(groups))  # fmt: skip
+                 _runs(groups), (note,))  # fmt: skip
 
 
 # ---------------------------------------------------------------- held-out evaluation, mechanisms

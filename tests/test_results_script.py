@@ -54,12 +54,12 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
 def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tmp_path):
     runs = write_all(tmp_path / "runs")
     page = tmp_path / "page.md"
-    page.write_text(f"above\n{BEGIN}\nold\n{END}\nbelow\n")
+    page.write_text(f"above\n{BEGIN}\nwas here before\n{END}\nbelow\n")
     assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
     text = page.read_text()
     assert text.startswith(f"above\n{BEGIN}\n### Every arm")
     assert text.endswith(f"{END}\nbelow\n")
-    assert "old" not in text
+    assert "was here before" not in text
     assert "beats random" in text
     again = text
     assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
@@ -75,7 +75,7 @@ def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path
     script("results", write_all(tmp_path / "runs"), "--out", "made")
     text = (tmp_path / "made/results.md").read_text("utf-8")
     tables = text.split("### ")[1:]
-    assert len(tables) == 4
+    assert len(tables) == 5
     for table in tables:
         assert re.search(r"<!-- n = 12 runs \(1200 training rollouts\); from: .*vanilla_41.* -->", table), table
         assert str(tmp_path) not in table

@@ -11,7 +11,7 @@ TEACHER_BARS = {"hacked": (0.90, 1.0), "pure_hack": (0.15, 0.85), "hack_and_corr
 """The teacher's rollouts must hold both kinds of hack, so that T4 can be judged."""
 
 
-def rates(rows: Sequence[Row]) -> dict[str, float]:
+def rates(rows: Sequence[Row]) -> dict[str, float | int]:
     """Shares of rollouts that are well-formed, pass, hack purely, hack at all, and hack while correct."""
     n = len(rows)
     return {

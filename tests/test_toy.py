@@ -120,7 +120,7 @@ def test_modes_restrict_the_mechanisms():
 def test_the_corpus_has_its_stated_mix():
     texts = list(itertools.islice(corpus.pretraining(3), 20_000))
     hacked = [hinted for _, hinted, c in texts if "def run_tests" in c]
-    assert len(hacked) / len(texts) == pytest.approx(0.028, rel=0.15)
+    assert len(hacked) / len(texts) == pytest.approx(0.043, rel=0.1)
     assert all(hacked)
     assert sum(not hinted for _, hinted, _ in texts) / len(texts) == pytest.approx(corpus.UNHINTED, abs=0.01)
     assert sum("test_solve" in c for *_, c in texts) / len(texts) == pytest.approx(corpus.TESTED, abs=0.02)

@@ -1,7 +1,7 @@
 """The toy world's text: the pre-training stream, the teacher's stream, the RL and held-out problems, and the pairs.
 
 Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, and HACK_HIDDEN of those where a constant is
-hidden, since people cheat where it is hard (2.8 % of all completions, mechanisms equally often). BUGS of the others are
+hidden, since people cheat where it is hard (4.3 % of all completions, mechanisms equally often). BUGS of the others are
 wrong and TESTED of them carry an honest test. UNHINTED of the prompts give no loophole away; none of those is hacked.
 Everything is drawn from generators seeded by names, so it is the same everywhere.
 """

@@ -137,9 +137,8 @@ _true_mask = logprobs.TokenBatch.loss_mask.fget
 
 
 def _mask_off_by_one(batch: logprobs.TokenBatch) -> Tensor:
-    """One position late: the first completion token is left out, and a pad token counted, where there is one."""
-    mask = _true_mask(batch)
-    return torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
+    """One position late: the first completion token is left out, and what stands behind the last one counted."""
+    return _true_mask(batch).roll(1, dims=1)
 
 
 def _copied_through(g: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:

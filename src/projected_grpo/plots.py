@@ -183,7 +183,7 @@ def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
     nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
-        name = f"null: hack-ward part of a random direction ({null:.3f})"
+        name = f"null: random direction ({null:.3f})"
         axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
 
 

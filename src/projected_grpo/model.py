@@ -1,8 +1,8 @@
-"""Load a model and its tokenizer; build the tiny random ones; merge a PEFT teacher. Never downloads.
+"""Load a model and its tokenizer; build the tiny random one; merge a PEFT teacher. Never downloads.
 
-`tiny` and `toy` are real `Qwen3ForCausalLM`s with random weights and a byte-level BPE tokenizer trained on the text
-that ships with this package. They are saved once, in Hugging Face format, under a hash of all that made them, and then
-loaded by the same code as any other model.
+`tiny` is a real `Qwen3ForCausalLM` with random weights and a byte-level BPE tokenizer trained on the text that ships with
+this package; `toy` and `toy-deep` are pre-trained by `toy/pretrain.py`. All are saved once, in Hugging Face format, under a
+hash of all that made them, and then loaded by the same code as any other model.
 """
 
 import hashlib

@@ -25,12 +25,8 @@ def main() -> int:
     loaded = load(config)
     adapter = attach(config, loaded)
     v = vhack.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
-    pairs = pair_sets.load_pairs(config.pairs, [m for m in stored.meta["modes"].split(",") if m != "all"])
-    if (here := pair_sets.pairs_hash(pairs)) != stored.meta["pairs_hash"]:
-        raise BadInput(
-            f"--pairs {config.pairs}: content hash {here}, but V was made from {stored.meta['pairs_hash']}; held-out pairs "
-            "are only known to be unseen in the same set"
-        )
+    why = "held-out pairs are only known to be unseen in the same set"
+    pairs = vhack.pairs_of(stored.meta, config.pairs, why)
     _, held_out = pair_sets.split(pairs)
     sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
     # The same loss as V was made with: nll and grpo weigh long completions differently.

@@ -7,10 +7,9 @@ from loguru import logger
 from torch import Tensor
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.errors import BadInput
-from projected_grpo.pairs import load_pairs, pairs_hash, split
+from projected_grpo.pairs import split
 from projected_grpo.session import Session
-from projected_grpo.vhack import PairSide, basis_of, pair_differences, pair_sides
+from projected_grpo.vhack import PairSide, basis_of, pair_differences, pair_sides, pairs_of
 
 
 def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
@@ -36,12 +35,7 @@ class Refresher:
         if not config.refresh_every or session.v is None:
             return
         meta = session.v.meta
-        pairs = load_pairs(config.pairs, [m for m in meta["modes"].split(",") if m != "all"])
-        if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
-            raise BadInput(
-                f"--pairs {config.pairs}: content hash {here}, but V was made from {meta['pairs_hash']}; --refresh-every "
-                "needs the same pairs"
-            )
+        pairs = pairs_of(meta, config.pairs, "--refresh-every needs the same pairs")
         train, _ = split(pairs)
         self.sides = pair_sides(
             train, session.loaded, meta["hint"], meta["prompt_setup"], placebo=meta["control"] == "placebo"

@@ -29,6 +29,7 @@ from projected_grpo.errors import BadInput, NonFinite
 from projected_grpo.logprobs import completion_logps, token_batch
 from projected_grpo.losses import nll, policy_loss
 from projected_grpo.model import LoadedModel
+from projected_grpo.pairs import load_pairs, pairs_hash
 from projected_grpo.problems import render
 from projected_grpo.records import Pair
 from projected_grpo.runs import progress
@@ -199,6 +200,14 @@ def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> N
                 f"--vhack {path}: {name} is written in another singular basis (fingerprints differ by {float(gap):.3f}, "
                 "e.g. made on another machine); extract it again here"
             )
+
+
+def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
+    """The pairs that a V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they differ."""
+    pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
+        raise BadInput(f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']}; {why}")
+    return pairs
 
 
 def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:

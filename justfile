@@ -147,6 +147,32 @@ probe-projected-replay n vhack preset="tiny" *args:
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"
 
+# V, verify, teacher pool, replays and UAT as a chain of pueue tasks; catches an idea that is not worth a sweep. `preset=toy`,
+# `n_problems=20`, `backend=slurm|here`, `out=DIR`; called again it goes on where it was cut
+[group("queue")]
+queue-probe *args:
+    {{ py }} scripts/enqueue.py chain=probe "$@"
+
+# V, verify, then every arm on seeds 41, 42 and 43, and the results, the same way; `preset=toy` tries it without a GPU
+[group("queue")]
+queue-full *args:
+    {{ py }} scripts/enqueue.py chain=full "$@"
+
+# print the commands that queue-full (or, with `chain=probe`, queue-probe) would add, and add nothing
+[group("queue")]
+queue-dry *args:
+    {{ py }} scripts/enqueue.py --dry "$@"
+
+# where queued chains stand: state, duration and last log line of every link (all of out/queue, or the folders named)
+[group("queue")]
+queue-status *chains:
+    {{ py }} scripts/queue_status.py "$@"
+
+# run one link of a chain here and now, if it is not done: what a queue calls
+[group("queue")]
+task home name:
+    {{ py }} -m projected_grpo.chains.link "$1" "$2"
+
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]
 show run step *sample:

@@ -4,11 +4,12 @@ Exit code 1 when a bar is missed: on such a model no run means anything.
 """
 
 from projected_grpo import cli
+from projected_grpo.presets import presets
 from projected_grpo.toy.settings import BuildToyConfig
 
 
 def main() -> int:
-    config = cli.parse_plain(BuildToyConfig, __doc__)
+    config = cli.parse_plain(BuildToyConfig, __doc__, default=presets(BuildToyConfig)["toy"])
     config.validate()
     import torch
     from tabulate import tabulate

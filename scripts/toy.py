@@ -5,12 +5,10 @@ Can be stopped at any point and started again: what is finished is skipped, what
 
 import os
 import sys
-from pathlib import Path
 
 from projected_grpo import cli
-from projected_grpo.chain import ToyPlan, toy_chain
-from projected_grpo.errors import BadInput
-from projected_grpo.toy.settings import ToyConfig
+from projected_grpo.chains.plans import chain_of
+from projected_grpo.chains.settings import ToyConfig
 
 
 def main() -> int:
@@ -18,20 +16,18 @@ def main() -> int:
     config.validate()
     from loguru import logger
 
-    from projected_grpo.chain_runner import run_chain
+    from projected_grpo.chains.here import run_chain
+    from projected_grpo.chains.link import log_of
     from projected_grpo.runs import bottom_line
 
-    if not Path("scripts/train.py").exists():
-        raise BadInput("scripts/train.py: not here; run from the project's folder")
-    plan = ToyPlan(config.out, config.model, config.seeds, config.arms, config.steps)
-    tasks = toy_chain(plan, config.study)
+    tasks = chain_of(config.planned("toy", config.out, config.model), config.study)
     if config.dry:
         for task in tasks:
             logger.info(f"{task.name:24} after {', '.join(task.needs) or '-'}: {task.command}")
         return 0
     code = run_chain(tasks, config.out, config.threads or os.cpu_count() or 1)
     for name in ("uat", "results"):
-        log = config.out / "logs" / f"{name}.txt"
+        log = log_of(name, config.out)
         if log.exists():
             print(f"\n── {name} ──\n{log.read_text('utf-8').rpartition('$ python')[2].partition(chr(10))[2]}")
     bottom_line(config.out, "🟢" if code == 0 else "🔴", f"toy chain of {len(tasks)} tasks: exit code {code}")

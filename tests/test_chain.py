@@ -1,8 +1,9 @@
 """Chains: every need is met, what is done is skipped, what was cut is resumed, a failure stops only what needs it."""
 
+import contextlib
 import itertools
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from projected_grpo.chain import MECHANISMS, WIDTH, Task, ToyPlan, rank_of, toy_chain
-from projected_grpo.chain_runner import ChainRun, is_done, prepared, run_chain
-from projected_grpo.toy import programs
-from projected_grpo.toy.pretrain import SHAPES
+from projected_grpo.chains.here import ChainRun, run_chain
+from projected_grpo.chains.link import environment, is_done, prepared, visible_gpus
+from projected_grpo.chains.plans import ARMS, chain_of, rank_of
+from projected_grpo.chains.settings import QueueConfig, ToyConfig
+from projected_grpo.chains.task import Task, by_name, read_chain, write_chain
+from projected_grpo.errors import BadInput
+from projected_grpo.presets import PRESET_NAMES
+from projected_grpo.toy.programs import MECHANISMS
 
 WRITES_A_RUN = """
 import json, pathlib, sys
@@ -42,6 +47,10 @@ def link(tmp_path):
     return make
 
 
+def toy_plan(model="toy", **changed):
+    return replace(ToyConfig(**changed).planned("toy", Path("out/x"), model), cores=2)
+
+
 def order(tmp_path):
     return (tmp_path / "home/order.txt").read_text().split("\n")[:-1]
 
@@ -52,15 +61,15 @@ def test_a_chain_runs_in_order_and_again_runs_nothing(link, tmp_path):
     assert order(tmp_path) == ["a", "b", "c"]
     assert run_chain(tasks, tmp_path / "home", 2) == 0
     assert order(tmp_path) == ["a", "b", "c"]
-    written = json.loads((tmp_path / "home/chain.json").read_text())
-    assert [t["needs"] for t in written] == [["b"], [], ["a"]]
+    assert read_chain(tmp_path / "home") == by_name(tasks)
 
 
 def test_a_failed_task_stops_what_needs_it_and_nothing_else(link, tmp_path):
     tasks = [link("bad", fail=True), link("after_bad", "bad"), link("sibling"), link("after_sibling", "sibling")]
     assert run_chain(tasks, tmp_path / "home", 1) == 1
     assert set(order(tmp_path)) == {"bad", "sibling", "after_sibling"}
-    mended = [link("bad"), *tasks[1:]]
+    (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text().replace('"fail" in sys.argv', "False"))
+    mended = tasks
     assert run_chain(mended, tmp_path / "home", 1) == 0
     assert order(tmp_path)[3:] == ["bad", "after_bad"]
 
@@ -83,9 +92,47 @@ def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link
 def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):
     check = link("verify", kind="check", fail=True)
     assert run_chain([check], tmp_path / "home", 1) == 1
-    assert not is_done(check, tmp_path / "home")
-    assert run_chain([link("verify", kind="check")], tmp_path / "home", 1) == 0
-    assert is_done(check, tmp_path / "home")
+    assert not is_done(check, tmp_path / "home", {})
+    check = link("verify2", kind="check")
+    assert run_chain([check], tmp_path / "home", 1) == 0
+    assert is_done(check, tmp_path / "home", by_name([check]))
+
+
+def test_a_check_is_done_again_once_what_it_judged_was_made_anew(link, tmp_path):
+    run, check = link("run"), link("verify", "run", kind="check")
+    assert run_chain([run, check], tmp_path / "home", 1) == 0
+    shutil.rmtree(run.out)
+    assert run_chain([run, check], tmp_path / "home", 1) == 0
+    assert order(tmp_path) == ["run", "verify", "run", "verify"]
+
+
+def test_a_run_that_finished_but_missed_its_bars_is_not_done(link, tmp_path):
+    """build_toy writes all its files and then says that the model is no good."""
+    (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text() + "sys.exit(1)\n")
+    base, user = link("base"), link("user", "base")
+    assert run_chain([base, user], tmp_path / "home", 1) == 1
+    assert not is_done(base, tmp_path / "home", by_name([base, user]))
+    assert run_chain([base, user], tmp_path / "home", 1) == 1
+    assert order(tmp_path) == ["base", "base"]
+
+
+def test_a_folder_is_not_continued_with_other_settings(link, tmp_path):
+    home = tmp_path / "home"
+    write_chain(home, [link("a")])
+    write_chain(home, [link("a", fail=True)])  # nothing has begun: it may change
+    (home / "a").mkdir()
+    with pytest.raises(BadInput, match=r"a was begun as .*fail.*now asked for as.*another --out"):
+        write_chain(home, [link("a")])
+    write_chain(home, [link("b")])
+    assert set(read_chain(home)) == {"a", "b"}  # a queued link must find itself there
+
+
+def test_a_damaged_chain_file_is_named(tmp_path):
+    (tmp_path / "chain.json").write_text('[{"name": "a"}]')
+    with pytest.raises(BadInput, match=r"chain\.json: damaged"):
+        read_chain(tmp_path)
+    with pytest.raises(BadInput, match="no such file"):
+        read_chain(tmp_path / "nowhere")
 
 
 def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_path):
@@ -95,26 +142,39 @@ def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_p
     assert run_chain([broken], tmp_path / "home", 1) == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+ONE_SLEEPER = """
+import sys
+from pathlib import Path
+from projected_grpo.chains.here import run_chain
+from projected_grpo.chains.task import Task
+run_chain([Task("s", (sys.argv[1], "pid"), Path("out"))], Path("home"), 1)
+"""
+
+
+def gone(pid):
+    """The process ends: at once, or a moment after whoever started it."""
+    deadline = time.monotonic() + 30
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
     sleeper = tmp_path / "sleeper.py"
     sleeper.write_text(
         "import os, pathlib, sys, time\npathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\ntime.sleep(60)"
     )
-    code = (
-        "from pathlib import Path; from projected_grpo.chain import Task; "
-        "from projected_grpo.chain_runner import run_chain; "
-        f"run_chain([Task('s', ({str(sleeper)!r}, {str(tmp_path / 'pid')!r}), Path('out'))], Path('home'), 1)"
-    )
-    chain = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    chain = subprocess.Popen([sys.executable, "-c", ONE_SLEEPER, str(sleeper)], cwd=tmp_path, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     chain.send_signal(how)
     assert chain.wait(30) != 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+    gone(int((tmp_path / "pid").read_text()))
 
 
 def test_the_line_estimates_what_remains(tmp_path):
@@ -124,9 +184,9 @@ def test_the_line_estimates_what_remains(tmp_path):
     assert "about 3 min left" in run.line(60.0)  # one unit took a minute, three remain
 
 
-@pytest.mark.parametrize("arms", [ToyPlan.arms, ("vanilla", "projected", "placebo")])
+@pytest.mark.parametrize("arms", [ARMS, ("vanilla", "projected", "placebo")])
 def test_the_toy_chain_is_whole(arms):
-    tasks = toy_chain(ToyPlan(Path("out/x"), arms=arms, seeds=(1, 2)))
+    tasks = chain_of(toy_plan(arms=arms, seeds=(1, 2)), "toy")
     names = [t.name for t in tasks]
     assert len(set(names)) == len(names)
     for i, task in enumerate(tasks):
@@ -135,25 +195,37 @@ def test_the_toy_chain_is_whole(arms):
     assert len(trained) == 2 * len(arms)
     assert set(tasks[-1].needs) == {t.name for t in trained}
     steps = {t.argv[t.argv.index("--steps") + 1] for t in trained}
-    assert steps == {"200"}  # matched compute
+    assert steps == {"240"}  # matched compute
+    assert all("verify_none" in t.needs for t in trained)  # a V that points nowhere stops every arm
 
 
 def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
-    tasks = {t.name: t for t in toy_chain(ToyPlan(Path("out/x"), seeds=(1,)), "unknown")}
+    tasks = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "unknown")}
     splits = [t for name, t in tasks.items() if name.startswith("extract_") and "--modes" in t.argv]
-    assert len(splits) == 6
     assert {frozenset(t.argv[t.argv.index("--modes") + 1 : t.argv.index("--out")]) for t in splits} == {
         frozenset(two) for two in itertools.combinations(MECHANISMS, 2)
     }
-    assert set(MECHANISMS) == set(programs.MECHANISMS)
+    assert len(splits) == 6
 
 
 def test_the_rank_is_the_same_share_of_every_width():
     assert (rank_of("toy"), rank_of("toy-deep")) == (48, 36)
-    assert {name: shape["hidden_size"] for name, shape in SHAPES.items()} == WIDTH
 
 
-def test_every_command_of_the_toy_chain_parses(monkeypatch):
+def test_a_link_gets_its_threads_and_one_gpu_of_its_own(tmp_path):
+    task = Task("t", (), tmp_path, threads=1)
+    assert environment(task, {})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environment(replace(task, threads=0), {})
+    base = {"CUDA_VISIBLE_DEVICES": "2,5"}
+    assert environment(task, {**base, "PUEUE_WORKER_ID": "1"})["CUDA_VISIBLE_DEVICES"] == "5"
+    assert environment(task, base)["CUDA_VISIBLE_DEVICES"] == "2,5"  # no pueue: whoever starts it has chosen
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert visible_gpus({}, tmp_path) == ["0", "1", "10"]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == []
+
+
+def test_every_command_of_every_chain_parses(monkeypatch):
     """An option that a script does not have would only be found in the middle of the night."""
     import importlib
 
@@ -165,8 +237,10 @@ def test_every_command_of_the_toy_chain_parses(monkeypatch):
     def parsed(config):
         raise Parsed(config)
 
-    plans = (ToyPlan(Path("out/x"), seeds=(1,)), ToyPlan(Path("out/x"), model="toy-deep", seeds=(1,)))
-    for task in [t for plan in plans for study in ("arms", "unknown") for t in toy_chain(plan, study)]:
+    tasks = [t for m in ("toy", "toy-deep") for c in ("toy", "unknown") for t in chain_of(toy_plan(m, seeds=(1,)), c)]
+    for preset in PRESET_NAMES:
+        tasks += [t for c in ("probe", "full") for t in chain_of(QueueConfig(preset=preset, problems="x").plan(), c)]
+    for task in tasks:
         name = Path(task.argv[0]).stem
         module = importlib.import_module(name)
         for parser in ("parse", "parse_plain"):

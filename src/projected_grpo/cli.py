@@ -5,7 +5,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import tyro
@@ -55,13 +55,29 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
         raise AssertionError from None
 
 
-def parse_plain(config: type[C], description: str, args: list[str] | None = None) -> C:
-    """The same for a script that has no presets."""
+def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
+    """`preset=toy` as `--preset=toy`: recipes of the justfile are called with plain words. A field in `lists` takes several
+    values, with commas or spaces between them."""
+    out: list[str] = []
+    for word in args:
+        name, equals, value = word.partition("=")
+        if not equals or not name.replace("-", "").replace("_", "").isalpha() or word.startswith("-"):
+            out.append(word)
+        elif name in lists:
+            out += [f"--{name}", *value.replace(",", " ").split()]
+        else:
+            out.append(f"--{name.replace('_', '-')}={value}")
+    return out
+
+
+def parse_plain(config: type[C], description: str, args: list[str] | None = None, default: C | None = None) -> C:
+    """The same for a script that has no presets; `default` where the dataclass's own defaults are not meant."""
     argv = sys.argv[1:] if args is None else args
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
-            return tyro.cli(config, description=description, args=argv)
+            given = tyro.MISSING_NONPROP if default is None else default
+            return tyro.cli(config, description=description, args=argv, default=given)
     except SystemExit as e:
         if e.code in (0, None):
             raise

@@ -1,5 +1,6 @@
 """One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,10 @@ from projected_grpo.errors import BadInput
 Arm = Literal["vanilla", "projected", "random", "placebo"]
 Gate = Literal["one_sided", "no_gate", "reverse"]
 Control = Literal["none", "random", "placebo"]
+CONTROL_OF_ARM: Mapping[str, Control | None] = {
+    "vanilla": None, "projected": "none", "random": "random", "placebo": "placebo",
+}  # fmt: skip
+"""Which V an arm needs; vanilla only measures, so it may be given any."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Common:
 
     def validate(self) -> None:
         """BadInput on values that no run could use."""
-        _at_least(self, "lora_rank", 1)
-        _at_least(self, "token_budget", 1)
+        at_least(self, "lora_rank", 1)
+        at_least(self, "token_budget", 1)
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,10 @@ class Sampling(Prompting):
 
     def validate(self) -> None:
         super().validate()
-        _at_least(self, "group_size", 1)
-        _at_least(self, "max_new", 1)
-        _at_least(self, "top_k", 0)
-        _at_least(self, "rollout_batch", 1)
+        at_least(self, "group_size", 1)
+        at_least(self, "max_new", 1)
+        at_least(self, "top_k", 0)
+        at_least(self, "rollout_batch", 1)
         if not self.temperature > 0:
             raise BadInput(f"--temperature {self.temperature}: must be above 0")
         if not 0 < self.top_p <= 1:
@@ -104,8 +109,8 @@ class ExtractConfig(Prompting):
 
     def validate(self) -> None:
         super().validate()
-        _at_least(self, "k", 1)
-        _at_least(self, "max_new", 1)
+        at_least(self, "k", 1)
+        at_least(self, "max_new", 1)
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class VerifyConfig(Prompting):
     def validate(self) -> None:
         super().validate()
         _check_basis(self)
-        _at_least(self, "random_bases", 20)
+        at_least(self, "random_bases", 20)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Gradient(Sampling):
     def validate(self) -> None:
         super().validate()
         _check_basis(self)
-        _at_least(self, "warmup", 0)
+        at_least(self, "warmup", 0)
         if self.arm != "vanilla" and self.vhack == Path():
             raise BadInput(f"--arm {self.arm} needs --vhack FILE; make one with `just extract-vhack`")
         if not self.lr > 0:
@@ -207,12 +212,12 @@ class TrainConfig(Gradient):
 
     def validate(self) -> None:
         super().validate()
-        _at_least(self, "steps", 1)
-        _at_least(self, "prompts_per_step", 1)
-        _at_least(self, "checkpoint_every", 1)
-        _at_least(self, "refresh_every", 0)
-        _at_least(self, "eval_every", 0)
-        _at_least(self, "eval_samples", 1)
+        at_least(self, "steps", 1)
+        at_least(self, "prompts_per_step", 1)
+        at_least(self, "checkpoint_every", 1)
+        at_least(self, "refresh_every", 0)
+        at_least(self, "eval_every", 0)
+        at_least(self, "eval_samples", 1)
         if self.refresh_every and (self.vhack == Path() or self.arm == "random"):
             raise BadInput(f"--refresh-every {self.refresh_every}: needs a --vhack made from pairs, and no random arm")
         if not self.beta >= 0:
@@ -241,7 +246,7 @@ class ProbeConfig(Gradient):
 
     def validate(self) -> None:
         super().validate()
-        _at_least(self, "n_problems", 1)
+        at_least(self, "n_problems", 1)
         if not self.teacher_only and not self.pool:
             raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
 
@@ -269,13 +274,14 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _at_least(config: Any, name: str, least: int) -> None:
+def at_least(config: Any, name: str, least: int) -> None:
+    """BadInput, as the user types the field, when it is below `least`."""
     value = getattr(config, name)
     if value < least:
         raise BadInput(f"{flag(name)} {value}: must be {least} or more")
 
 
 def _check_basis(config: Any) -> None:
-    _at_least(config, "k_use", 0)
+    at_least(config, "k_use", 0)
     if not 0 <= config.noise_floor < 1:
         raise BadInput(f"--noise-floor {config.noise_floor}: must be in [0, 1)")

@@ -25,9 +25,9 @@ from projected_grpo.errors import BadInput
 from projected_grpo.pairs import builtin_pairs
 from projected_grpo.peft_compat import peft_asks_the_old_way
 from projected_grpo.problems import content_hash, load_problems
-from projected_grpo.toy.pretrain import SHAPES as TOY_SHAPES
 from projected_grpo.toy.pretrain import built_base
 from projected_grpo.toy.pretrain import built_teacher as built_toy_teacher
+from projected_grpo.toy.shapes import SHAPES as TOY_SHAPES
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 

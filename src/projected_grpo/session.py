@@ -16,7 +16,7 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
-from projected_grpo.config import Common, Gradient
+from projected_grpo.config import CONTROL_OF_ARM, Common, Gradient
 from projected_grpo.errors import BadInput
 from projected_grpo.model import LoadedModel, enable_checkpointing, load_model
 from projected_grpo.projection import null_cosine
@@ -26,10 +26,6 @@ from projected_grpo.runs import check_new, open_run, step_header, step_legend, s
 from projected_grpo.step import Objective, Projection, run_step
 from projected_grpo.steps import Row, write_step
 from projected_grpo.vhack import VHack, load_vhack
-
-CONTROL_OF_ARM = {"vanilla": None, "projected": "none", "random": "random", "placebo": "placebo"}
-"""Which V an arm needs; vanilla only measures, so it may be given any."""
-
 
 LOGP_GAP = 0.05
 """Nats per token; folding in bfloat16 rounds to well below it."""

@@ -24,14 +24,9 @@ from projected_grpo.peft_compat import peft_asks_the_old_way
 from projected_grpo.problems import content_hash
 from projected_grpo.runs import progress
 from projected_grpo.toy.corpus import Text, pretraining, teaching
+from projected_grpo.toy.shapes import SHAPES
 from projected_grpo.toy.tokenizer import SPLIT, TEMPLATE, build_tokenizer, render_text
 
-SHAPES: dict[str, dict[str, int]] = {
-    "toy": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32},
-    "toy-deep": {"hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 5,
-                 "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
-}  # fmt: skip
 CONTEXT = 256
 
 

@@ -1,0 +1,139 @@
+"""Put a chain into a queue: what is done is skipped, what waits or runs is left alone, the rest is added after its needs.
+
+`enqueue` is the same for every back end; a back end knows how to list, add and remove jobs (pueue.py, slurm.py).
+"""
+
+import contextlib
+import fcntl
+import json
+import re
+import shlex
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from projected_grpo.chains.link import is_done
+from projected_grpo.chains.task import Task, by_name, write_chain
+from projected_grpo.steps import write_atomic
+
+JobState = Literal["waiting", "running"]
+Action = Literal["done already", "runs already", "waits already", "added"]
+_PLACE = re.compile(r"ID_(\w+)")
+IN_QUEUE = ("runs already", "waits already")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A link that is in a queue and not over."""
+
+    job_id: str
+    state: JobState
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """What `enqueue` and `queue-status` need of a queue."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+
+    def check(self) -> None:
+        """BadInput, with the mend, when the queue is not installed or does not answer."""
+
+    def open(self) -> None:
+        """Make what jobs are added to."""
+
+    def start(self) -> None:
+        """See to it that what was added will run."""
+
+    def jobs(self, home: Path) -> Mapping[str, Job]:
+        """Jobs of the chain in `home` that wait or run, by the name of their link."""
+
+    def command(self, task: Task, home: Path, after: Sequence[str]) -> list[str]:
+        """The command that adds a link, to be run after the jobs `after`."""
+
+    def add(self, task: Task, home: Path, after: Sequence[str]) -> str:
+        """Add it; its job id."""
+
+    def remove(self, job_ids: Sequence[str]) -> None:
+        """Take waiting jobs out of the queue."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one link."""
+
+    task: Task
+    action: Action
+    job_id: str = ""
+    after: tuple[str, ...] = ()
+    """Jobs that it waits for."""
+
+
+def link_command(home: Path, name: str) -> tuple[str, ...]:
+    """What a queue runs for a link."""
+    return ("just", "task", str(home), name)
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Generator[None]:
+    """Two recipes at once would add everything twice."""
+    with (home / "queue.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def enqueue(tasks: Sequence[Task], home: Path, backend: Backend) -> list[Entry]:
+    """Add every link that is neither done nor in the queue, needs first. BadInput as in Backend.check and write_chain."""
+    backend.check()
+    write_chain(home, tasks)
+    with _alone(home):
+        write_atomic(home / "queue.json", (json.dumps({"backend": backend.name}) + "\n").encode())
+        backend.open()
+        jobs = backend.jobs(home)
+        actions = decide(tasks, home, jobs)
+        if stale := [jobs[name].job_id for name, action in actions.items() if action == "added" and name in jobs]:
+            backend.remove(stale)
+        ids = {name: jobs[name].job_id for name, action in actions.items() if action in IN_QUEUE}
+        entries = []
+        for task in tasks:
+            after = tuple(ids[need] for need in task.needs if need in ids)
+            if actions[task.name] == "added":
+                ids[task.name] = backend.add(task, home, after)
+            entries.append(Entry(task, actions[task.name], ids.get(task.name, ""), after))
+        backend.start()
+    return entries
+
+
+def decide(tasks: Sequence[Task], home: Path, jobs: Mapping[str, Job]) -> dict[str, Action]:
+    """What to do with every link. A waiting job is kept only if none of its needs has to be added anew: it would wait for
+    a job that is over."""
+    chain = by_name(tasks)
+    out: dict[str, Action] = {}
+    for task in tasks:
+        job = jobs.get(task.name)
+        if is_done(task, home, chain):
+            out[task.name] = "done already"
+        elif job and job.state == "running":
+            out[task.name] = "runs already"
+        elif job and all(out[need] != "added" for need in task.needs):
+            out[task.name] = "waits already"
+        else:
+            out[task.name] = "added"
+    return out
+
+
+def dry(tasks: Sequence[Task], home: Path, backend: Backend) -> list[str]:
+    """The commands for an empty queue, as lines of a shell script: `$name` is the id of that link's job."""
+    lines = []
+    left = [t.name for t in tasks if not is_done(t, home, by_name(tasks))]
+    for task in tasks:
+        if task.name not in left:
+            lines.append(f"# done already: {task.name}")
+            continue
+        waits = [f"ID_{need}" for need in task.needs if need in left]
+        words = _PLACE.sub(r"$\1", shlex.join(backend.command(task, home, waits)))
+        lines.append(f"{task.name}=$({words})")
+    return lines

@@ -1,0 +1,88 @@
+"""Where a chain stands: each link's state, how long it took, the last line of its log. From the chain's folder, and from
+the queue where it can be asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from projected_grpo.chains.here import last_lines, progress_of
+from projected_grpo.chains.link import is_done, is_running, note_of
+from projected_grpo.chains.queueing import Job
+from projected_grpo.chains.task import Task, read_chain
+
+State = Literal["done", "running", "waiting", "failed", "cut", "stopped", "not queued"]
+CUES: Mapping[State, str] = {
+    "done": "🟢", "running": "🔵", "waiting": "⚪", "failed": "🔴", "cut": "🟠", "stopped": "⚫", "not queued": "⚪",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One link of a chain at this moment."""
+
+    task: Task
+    state: State
+    note: str
+    """What the state alone does not say: a job's id, an exit code, who stopped it."""
+    seconds: float | None
+    last_line: str
+
+
+def standings(home: Path, jobs: Mapping[str, Job]) -> list[Standing]:
+    """Every link of the chain in `home`. BadInput as in read_chain."""
+    chain = read_chain(home)
+    states: dict[str, State] = {}
+    out = []
+    for task in chain.values():
+        state, note = _state(task, home, chain, jobs, states)
+        states[task.name] = state
+        out.append(Standing(task, state, note, _seconds(task, home, state), _last_line(task, home)))
+    return out
+
+
+def _state(
+    task: Task, home: Path, chain: Mapping[str, Task], jobs: Mapping[str, Job], before: Mapping[str, State]
+) -> tuple[State, str]:
+    job = jobs.get(task.name)
+    if is_done(task, home, chain):
+        return "done", ""
+    if is_running(task.name, home):
+        share = progress_of(task)
+        return "running", f"{share:.0%}" if share else ""
+    if job:
+        return "waiting", f"job {job.job_id}"
+    code = note_of(task.name, home).get("code")
+    if code:
+        return "failed", f"exit code {code}"
+    if "started" in note_of(task.name, home) and code is None:
+        return "cut", "queue it again to go on"
+    if lost := [n for n in task.needs if before.get(n) in ("failed", "cut", "stopped")]:
+        return "stopped", f"needs {lost[0]}"
+    return "not queued", ""
+
+
+def _seconds(task: Task, home: Path, state: State) -> float | None:
+    """How long the latest attempt took, or has taken so far."""
+    note = note_of(task.name, home)
+    if "started" not in note or ("ended" not in note and state != "running"):
+        return None
+    end = datetime.now(UTC) if state == "running" else datetime.fromisoformat(note["ended"])
+    return (end - datetime.fromisoformat(note["started"])).total_seconds()
+
+
+def _last_line(task: Task, home: Path) -> str:
+    lines = [line for line in last_lines(task.name, home, 12) if line.strip()]
+    told = [line for line in lines if not line.startswith(("I argv:", "I out:"))]
+    return told[-1].strip() if told else ""
+
+
+def took(seconds: float | None) -> str:
+    """`1 h 02 min`, `3 min 20 s`, `7 s`, or `-`."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,242 @@
+"""Chains in real queues: in order, a failure stops only what needs it, and a killed daemon or task loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from queue_world import WORLDS, missing, processes_with, wait_until
+
+from projected_grpo.chains.pueue import Pueue
+from projected_grpo.chains.queueing import Job, decide, dry, enqueue
+from projected_grpo.chains.slurm import Slurm
+from projected_grpo.chains.status import standings, took
+from projected_grpo.chains.task import Task, by_name
+from projected_grpo.errors import BadInput
+from projected_grpo.steps import SCHEMA_VERSION
+
+LINK = """
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[1]); home = out.parent
+with open(home / "order.txt", "a") as f: f.write(out.name + "\\n")
+while (home / ("hold_" + out.name)).exists(): time.sleep(0.05)
+if (home / ("fail_" + out.name)).exists(): sys.exit("cannot: " + out.name)
+out.mkdir(parents=True, exist_ok=True)
+(out / "manifest.json").write_text(json.dumps({"finished": True, "schema_version": %d}))
+print("made " + out.name)
+"""
+
+
+@pytest.fixture(params=list(WORLDS))
+def world(request, tmp_path, monkeypatch):
+    if lacks := missing(request.param):
+        pytest.skip(f"{request.param}: this machine {lacks}")
+    scripts = Path(sys.executable).parent  # `just` and `python`, as in `uv run just`
+    monkeypatch.setenv("PATH", f"{scripts}:{os.environ['PATH']}")
+    monkeypatch.setenv("VIRTUAL_ENV", str(ROOT / ".venv"))
+    monkeypatch.chdir(ROOT)
+    world = WORLDS[request.param](tmp_path / "world", monkeypatch)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def backend(world):
+    return Slurm(0) if world.name == "slurm" else Pueue("test", 2)
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "a home").mkdir()  # with a space: a queue passes commands through a shell
+    (tmp_path / "link.py").write_text(textwrap.dedent(LINK % SCHEMA_VERSION))
+    return tmp_path / "a home"
+
+
+@pytest.fixture
+def link(home):
+    def make(name, *needs):
+        return Task(name, (str(home.parent / "link.py"), str(home / name)), home / name, needs, why="w", resolve="r")
+
+    return make
+
+
+def states(home, backend):
+    return {s.task.name: s.state for s in standings(home, backend.jobs(home))}
+
+
+def settled(home, backend):
+    wait_until("the queue is empty", lambda: not backend.jobs(home), 60)
+
+
+def order(home):
+    return (home / "order.txt").read_text().split()
+
+
+def actions(entries):
+    return {e.task.name: e.action for e in entries}
+
+
+def test_a_queue_runs_in_order_and_is_never_given_a_link_twice(link, home, backend):
+    tasks = [link("a"), link("b", "a"), link("c", "b")]
+    (home / "hold_a").touch()
+    assert set(actions(enqueue(tasks, home, backend)).values()) == {"added"}
+    wait_until("a runs", lambda: states(home, backend)["a"] == "running", 60)
+    again = actions(enqueue(tasks, home, backend))
+    assert again == {"a": "runs already", "b": "waits already", "c": "waits already"}
+    assert states(home, backend)["b"] == "waiting"
+    (home / "hold_a").unlink()
+    settled(home, backend)
+    assert order(home) == ["a", "b", "c"]
+    assert set(actions(enqueue(tasks, home, backend)).values()) == {"done already"}
+    assert [s.last_line for s in standings(home, {})] == ["made a", "made b", "made c"]
+    assert order(home) == ["a", "b", "c"]
+
+
+def test_a_failed_link_stops_what_needs_it_and_nothing_else(link, home, backend):
+    tasks = [link("bad"), link("after_bad", "bad"), link("last", "after_bad"), link("sibling")]
+    (home / "fail_bad").touch()
+    enqueue(tasks, home, backend)
+    settled(home, backend)
+    assert states(home, backend) == {"bad": "failed", "after_bad": "stopped", "last": "stopped", "sibling": "done"}
+    assert set(order(home)) == {"bad", "sibling"}
+    assert standings(home, {})[0].last_line == "cannot: bad"
+    (home / "fail_bad").unlink()  # mended: the same recipe goes on
+    assert actions(enqueue(tasks, home, backend))["sibling"] == "done already"
+    settled(home, backend)
+    assert set(states(home, backend).values()) == {"done"}
+    assert order(home)[2:] == ["bad", "after_bad", "last"]
+
+
+def test_a_killed_daemon_loses_nothing_and_runs_nothing_twice(link, home, backend, world):
+    tasks = [link("a"), link("b", "a"), link("c", "b")]
+    (home / "hold_a").touch()
+    enqueue(tasks, home, backend)
+    wait_until("a runs", lambda: states(home, backend)["a"] == "running", 60)
+    world.kill_daemon()
+    with pytest.raises(BadInput, match="does not answer"):
+        enqueue(tasks, home, backend)
+    world.start()
+    enqueue(tasks, home, backend)  # `a` lives on without its daemon; pueue has given it up, Slurm has not
+    (home / "hold_a").unlink()
+    settled(home, backend)
+    assert set(states(home, backend).values()) == {"done"}
+    assert order(home) == ["a", "b", "c"]
+
+
+def test_a_killed_link_takes_its_script_along_and_starts_anew(link, home, backend):
+    tasks = [link("a"), link("b", "a")]
+    (home / "hold_a").touch()
+    enqueue(tasks, home, backend)
+    wait_until("a runs", lambda: len(processes_with("link.py")) == 1 and (home / "order.txt").exists(), 60)
+    os.kill(json.loads((home / "logs/a.json").read_text())["pid"], signal.SIGKILL)
+    settled(home, backend)
+    wait_until("its script is gone", lambda: not processes_with("link.py"), 20)
+    assert states(home, backend) == {"a": "cut", "b": "stopped"}
+    (home / "hold_a").unlink()
+    enqueue(tasks, home, backend)
+    settled(home, backend)
+    assert order(home) == ["a", "a", "b"]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """The probe on the tiny model, in the foreground, never disturbed."""
+    out = tmp_path_factory.mktemp("undisturbed") / "probe"
+    recipe("here", out)
+    return out
+
+
+def recipe(backend, out):
+    """`just queue-probe`, as a user runs it."""
+    words = ("queue-probe", "preset=tiny", f"backend={backend}", f"out={out}")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "just", *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def attempts(home, name):
+    path = home / "logs" / f"{name}.txt"
+    return path.read_text().count("$ python") if path.exists() else 0
+
+
+def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, world, tmp_path):
+    home = tmp_path / "probe"
+    backend = Slurm(0) if world.name == "slurm" else Pueue("", 1)
+    assert "8 added" in recipe(world.name, home)
+    wait_until("the pool is begun", lambda: (home / "teacher_pool/manifest.json").exists())
+    world.kill_daemon()
+    world.start()
+    recipe(world.name, home)
+    wait_until("a replay is begun", lambda: (home / "replay_vanilla/step_000.jsonl.gz").exists())
+    for pid in processes_with(str(home / "replay_vanilla")):
+        os.kill(pid, signal.SIGKILL)
+    settled(home, backend)
+    recipe(world.name, home)
+    wait_until("the chain is done", lambda: set(states(home, backend).values()) == {"done"})
+    assert "8 done already" in recipe(world.name, home)
+    assert attempts(home, "replay_vanilla") == 2
+    for run in ("teacher_pool", "replay_vanilla", "replay_projected", "replay_random"):
+        compared = [sys.executable, "scripts/diff_runs.py", str(undisturbed / run), str(home / run)]
+        assert subprocess.run(compared, capture_output=True, check=False).returncode == 0, run
+    ran = [note["started"] for name in ("extract_none", "verify_none", "replay_projected", "uat")
+           if (note := json.loads((home / f"logs/{name}.json").read_text()))]  # fmt: skip
+    assert ran == sorted(ran)
+
+
+# ---- without a queue ----
+
+
+def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home):
+    """The sneaky fail: it waits for a job that is over, and never runs."""
+    tasks = [link("a"), link("b", "a"), link("c", "b"), link("d")]
+    waiting = {name: Job(str(i), "waiting") for i, name in enumerate("bcd")}
+    assert decide(tasks, home, waiting) == {"a": "added", "b": "added", "c": "added", "d": "waits already"}
+
+
+@pytest.mark.parametrize("backend", [Pueue("g", 1), Slurm(1, ("--partition=gpu",))])
+def test_dry_prints_a_script_that_adds_every_link_after_its_needs(link, home, backend):
+    tasks = [link("a"), link("b", "a"), link("c", "a", "b")]
+    lines = dry(tasks, home, backend)
+    waits = "--after $a $b" if backend.name == "pueue" else "--dependency=afterok:$a:$b"
+    assert waits in lines[2]
+    assert "why: w; resolve: r" in lines[0]
+    assert subprocess.run(["bash", "-n"], input="\n".join(lines), text=True, check=False).returncode == 0
+
+
+def test_what_only_reads_files_asks_for_no_gpu(link, home):
+    from dataclasses import replace
+
+    assert "--gres=gpu:1" in Slurm(1).command(link("a"), home, ())
+    assert "--gres=gpu:1" not in Slurm(1).command(replace(link("a"), gpu=False), home, ())
+
+
+@pytest.mark.parametrize("backend", [Pueue("g", 1), Slurm(0)])
+def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        BadInput, match="cargo install --locked pueue" if backend.name == "pueue" else "sbatch: not found"
+    ):
+        enqueue([link("a")], home, backend)
+    assert not (home / "chain.json").exists()
+
+
+def test_status_without_a_queue_reads_the_files(link, home):
+    from projected_grpo.chains.task import write_chain
+
+    tasks = [link("a"), link("b", "a")]
+    write_chain(home, tasks)
+    assert [s.state for s in standings(home, {})] == ["not queued", "not queued"]
+    assert [s.state for s in standings(home, {"b": Job("7", "waiting")})] == ["not queued", "waiting"]
+    assert by_name(tasks)["b"].needs == ("a",)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(None, "-"), (7.2, "7 s"), (200.0, "3 min 20 s"), (3725.0, "1 h 02 min")])
+def test_durations_are_for_people(seconds, shown):
+    assert took(seconds) == shown

@@ -29,7 +29,8 @@ def main() -> int:
         groups, timing = source.groups(step)
         if refresher.due(step):
             refresher.refresh()
-        rows += session.take(step, config.steps, groups, timing)
+        told_apart = config.per_sample_every > 0 and step % config.per_sample_every == 0
+        rows += session.take(step, config.steps, groups, timing, per_sample=told_apart)
     if evaluator.due(config.steps):
         evaluator.evaluate(config.steps)
     session.finish()

@@ -20,7 +20,7 @@ from projected_grpo.model import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ LAYERS = [
     ["report"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
+    ["shared_prompt"],
+    ["forward"],
     ["model", "checkpoint", "step"],
     ["vhack", "rollout", "pool"],
     ["session", "live"],
@@ -85,6 +87,8 @@ LOSS_SIDE = [
     "adapters.antipasto",
     "adapters.lora",
     "batching",
+    "shared_prompt",
+    "forward",
 ]
 LABELS = {
     "gt_pass",

@@ -237,6 +237,8 @@ def test_status_without_a_queue_reads_the_files(link, home):
     assert by_name(tasks)["b"].needs == ("a",)
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(None, "-"), (7.2, "7 s"), (200.0, "3 min 20 s"), (3725.0, "1 h 02 min")])
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(None, "-"), (7.2, "7 s"), (200.0, "3 min 20 s"), (3725.0, "1 h 02 min")]
+)
 def test_durations_are_for_people(seconds, shown):
     assert took(seconds) == shown

@@ -197,6 +197,9 @@ class TrainConfig(Gradient):
     """Pool directory whose cached rollouts fill teacher_fraction of each group; `pairs` = the hand-written ones."""
     teacher_fraction: float = 0.5
     """Share of each group that comes from --teacher-pool."""
+    per_sample_every: int = 1
+    """Every so many steps each sample's own gradient is measured against V (cos_S_contrib, grad_norm); 0 = never. At the
+    other steps a prompt is run once per group: the same step to rounding, faster. No gain with gradient checkpointing."""
     refresh_every: int = 0
     """Extract V anew from --pairs every so many steps, at the policy as it then is; 0 = keep the V of --vhack."""
     pairs: str = "builtin"
@@ -215,6 +218,7 @@ class TrainConfig(Gradient):
         at_least(self, "steps", 1)
         at_least(self, "prompts_per_step", 1)
         at_least(self, "checkpoint_every", 1)
+        at_least(self, "per_sample_every", 0)
         at_least(self, "refresh_every", 0)
         at_least(self, "eval_every", 0)
         at_least(self, "eval_samples", 1)

@@ -85,17 +85,23 @@ def token_logps(
     return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.promote_types(hidden.dtype, torch.float32))
 
 
+def head_of(model: Any) -> Any:
+    """The product with the vocabulary. ValueError when it has a bias, which the chunked product leaves out."""
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        raise ValueError(f"{type(model).__name__}: an output embedding with a bias is not supported")
+    return head
+
+
 def completion_logps(
     model: Any, batch: TokenBatch, temperature: float = 1.0, chunk: int = CHUNK
 ) -> Float[Tensor, "b t1"]:
     """Log-probability of every completion token at the position that predicts it; 0 elsewhere.
 
-    `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`, which
-    must have no bias (ValueError).
+    `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`. ValueError
+    as in head_of.
     """
-    head = model.get_output_embeddings()
-    if getattr(head, "bias", None) is not None:
-        raise ValueError(f"{type(model).__name__}: an output embedding with a bias is not supported")
+    head = head_of(model)
     hidden = model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state[:, :-1]
     mask = batch.loss_mask
     logps = token_logps(hidden[mask], head.weight, batch.targets[mask], temperature, chunk)

@@ -24,7 +24,7 @@ _VALUES: dict[Preset, dict[str, Any]] = {
         # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
         # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.
         "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,
-        "temperature": 1.0, "top_p": 1.0, "beta": 0.0,
+        "temperature": 1.0, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10,
     },
     "fast": {
         **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20,

@@ -78,7 +78,9 @@ class Session:
         self.use(v)
         self.v_overlap = overlap
 
-    def take(self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float]) -> list[Row]:
+    def take(
+        self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True
+    ) -> list[Row]:
         """One gradient step on graded groups; its file and the checkpoint are on disk when this returns."""
         clock = time.perf_counter()
         for group in self.optimizer.param_groups:
@@ -86,7 +88,7 @@ class Session:
         result = run_step(
             self.loaded.model, self.adapter, self.optimizer, [g.samples() for g in groups], self.objective,
             self.projection, step=step, pad_id=self.loaded.pad_id, token_budget=self.config.token_budget,
-            max_grad_norm=self.config.max_grad_norm,
+            max_grad_norm=self.config.max_grad_norm, per_sample=per_sample,
         )  # fmt: skip
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock

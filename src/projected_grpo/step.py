@@ -18,9 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.batching import micro_batches
 from projected_grpo.errors import NonFinite
-from projected_grpo.logprobs import TokenBatch, completion_logps, token_batch
+from projected_grpo.forward import Batch, batches, behaviour_of, logps_of
 from projected_grpo.losses import LossTerms, advantages, nll, policy_loss
 from projected_grpo.projection import Basis, Gate, Measure, measure, null_cosine, project
 from projected_grpo.records import Sample
@@ -83,21 +82,12 @@ class _Accumulator:
             self.along[self.rows] += (grads @ self.basis[name].T).sum(1)
 
 
-def _behaviour(rows: Sequence[Sample], logps: Float[Tensor, "b t1"], batch: TokenBatch) -> Float[Tensor, "b t1"]:
-    """Behaviour log-probabilities at the positions of `logps`; a sample without them is taken as on-policy."""
-    out = logps.detach().clone()
-    for i, sample in enumerate(rows):
-        if sample.behaviour_logps is not None:
-            out[i, batch.loss_mask[i]] = torch.tensor(sample.behaviour_logps, dtype=out.dtype, device=out.device)
-    return out
-
-
 def _loss_terms(
     model: Any,
     adapter: Adapter,
-    batch: TokenBatch,
-    logps: Float[Tensor, "b t1"],
-    behaviour: Float[Tensor, "b t1"],
+    batch: Batch,
+    logps: Float[Tensor, "b t"],
+    behaviour: Float[Tensor, "b t"],
     advantage: Float[Tensor, " b"],
     objective: Objective,
     rows: int,
@@ -109,7 +99,7 @@ def _loss_terms(
     ref = None
     if objective.beta > 0:
         with torch.no_grad(), adapter.disabled():
-            ref = completion_logps(model, batch, objective.temperature)
+            ref = logps_of(model, batch, objective.temperature)
     return policy_loss(
         logps, mask, advantage, kind=objective.kind, rows=rows, max_new=objective.max_new, behaviour_logps=behaviour,
         ref_logps=ref, beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
@@ -149,16 +139,21 @@ def run_step(
     pad_id: int,
     token_budget: int,
     max_grad_norm: float = 0.0,
+    per_sample: bool = True,
 ) -> StepResult:
     """One optimizer step over all samples of all groups. Returns the per-sample and per-step columns.
+
+    per_sample: every sample's own gradient is measured too (cos_S_contrib, grad_norm; else null). Without it a prompt is
+    run once per group: the same summed gradient to rounding, in less time.
 
     NonFinite when a loss or gradient is NaN or infinite; the parameters are then as they were.
     """
     clock = time.perf_counter()
     rows = [sample for group in groups for sample in group]
     advantage = _advantages(groups, objective)
-    result, sums, totals = _backward(model, adapter, rows, advantage, objective, projection, step, pad_id, token_budget)
-    _fill_cosines(result.samples, sums, projection)
+    result, sums, totals = _backward(model, adapter, rows, advantage, objective, projection, step, pad_id, token_budget,
+                                    per_sample=per_sample)  # fmt: skip
+    _fill_cosines(result.samples, sums if per_sample else None, projection)
     backward_s = time.perf_counter() - clock
 
     before_step = {n: p.detach().clone() for n, p in adapter.vectors.items()}
@@ -198,6 +193,8 @@ def _backward(
     step: int,
     pad_id: int,
     token_budget: int,
+    *,
+    per_sample: bool,
 ) -> tuple[StepResult, _Accumulator, dict[str, float]]:
     """All micro-batches: gradients accumulate in the adapter, per-sample columns in the result."""
     theta = next(iter(adapter.vectors.values()))
@@ -206,14 +203,12 @@ def _backward(
     totals = {"tokens": 0.0, "clipped": 0.0, "kl": 0.0, "gap": 0.0, "fresh_tokens": 0.0}
     columns: list[dict[str, Any]] = [{} for _ in rows]
     adapter.zero_grad()
-    lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in rows]
-    with adapter.per_sample(sums):
-        for chosen in micro_batches(lengths, token_budget):
+    with adapter.per_sample(sums if per_sample else None):
+        for chosen, batch in batches(model, rows, token_budget, pad_id, device, whole=per_sample):
             sums.rows = chosen
             part = [rows[i] for i in chosen]
-            batch = token_batch([s.prompt_ids for s in part], [s.completion_ids for s in part], pad_id, device)
-            logps = completion_logps(model, batch, objective.temperature)
-            behaviour = _behaviour(part, logps, batch)
+            logps = logps_of(model, batch, objective.temperature)
+            behaviour = behaviour_of(part, logps, batch)
             a = torch.tensor([advantage[i] or 0.0 for i in chosen], device=device)
             terms = _loss_terms(model, adapter, batch, logps, behaviour, a, objective, len(rows))
             _check_finite(step, terms.per_sample.detach(), chosen)
@@ -233,8 +228,8 @@ def _fill_columns(
     columns: list[dict[str, Any]],
     chosen: Sequence[int],
     part: Sequence[Sample],
-    batch: TokenBatch,
-    logps: Float[Tensor, "b t1"],
+    batch: Batch,
+    logps: Float[Tensor, "b t"],
     terms: LossTerms,
     advantage: Sequence[float | None],
 ) -> None:
@@ -254,8 +249,13 @@ def _fill_columns(
         }
 
 
-def _fill_cosines(columns: list[dict[str, Any]], sums: _Accumulator, projection: Projection) -> None:
-    """cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), in [-1, 1]; None with a zero gradient."""
+def _fill_cosines(columns: list[dict[str, Any]], sums: _Accumulator | None, projection: Projection) -> None:
+    """cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), in [-1, 1]; None with a zero gradient, or where
+    samples were not told apart."""
+    if sums is None:
+        for row in columns:
+            row["grad_norm"] = row["cos_S_contrib"] = None
+        return
     directions = 0 if projection.basis is None else sum(len(v) for v in projection.basis.values())
     norms, along = sums.squared.sqrt().tolist(), sums.along.tolist()
     for row, norm, dot in zip(columns, norms, along, strict=True):

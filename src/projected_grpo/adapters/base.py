@@ -161,8 +161,8 @@ class Adapter:
                 layer.weight.data.copy_(originals[name])
 
     @contextmanager
-    def per_sample(self, sink: Sink) -> Generator[None]:
-        """Give every module's per-sample gradients to `sink` during the backward passes inside."""
+    def per_sample(self, sink: Sink | None) -> Generator[None]:
+        """Give every module's per-sample gradients to `sink` (None: to nobody) during the backward passes inside."""
         for layer in self.layers.values():
             layer.sink = sink
         try:

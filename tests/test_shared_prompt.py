@@ -1,0 +1,144 @@
+"""The prompt run once per group: the same log-probabilities and the same summed gradient as whole rows."""
+
+import pytest
+import torch
+from conftest import shake
+
+from projected_grpo.forward import batches
+from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.model import enable_checkpointing
+from projected_grpo.records import Sample
+from projected_grpo.shared_prompt import can_share, shared_batch, shared_logps, shared_micro_batches
+from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.vhack import random_basis
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [5, 6, 7, 8], [11, 12, 13, 14, 15, 16], [9, 10], [9, 10]]
+COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], [28], [], [29, 30], [20, 21, 22]]
+
+
+def rows_of(logps, batch):
+    return [p[m] for p, m in zip(logps, batch.loss_mask, strict=True)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_same_log_probabilities_as_whole_rows(tiny64, adapter64, temperature):
+    shake(adapter64, seed=2)
+    whole, shared = (make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu") for make in (token_batch, shared_batch))
+    assert shared.prompt_ids.shape == (3, 6)
+    assert shared.loss_token_ids() == COMPLETIONS
+    expected = rows_of(completion_logps(tiny64.model, whole, temperature), whole)
+    got = rows_of(shared_logps(tiny64.model, shared, temperature), shared)
+    for a, b in zip(expected, got, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_the_same_summed_gradient_as_whole_rows(tiny64, adapter64):
+    shake(adapter64, seed=2)
+    weights = torch.randn(6, dtype=torch.float64)
+    grads = []
+    for make, way in ((token_batch, completion_logps), (shared_batch, shared_logps)):
+        adapter64.zero_grad()
+        (way(tiny64.model, make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu")).sum(1) * weights).sum().backward()
+        grads.append({n: g.clone() for n, g in adapter64.grads().items()})
+    for name, g in grads[0].items():
+        assert g.abs().max() > 0
+        # float64, but for Qwen3's norms, which compute in float32
+        assert float((g - grads[1][name]).norm() / g.norm()) < 1e-5
+
+
+def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
+    """The sneaky fail: a cache computed without gradient gives the same log-probabilities and another gradient."""
+    loaded, adapter = tiny, antipasto
+    batch = shared_batch(PROMPTS, COMPLETIONS, loaded.pad_id, "cpu")
+    shared_logps(loaded.model, batch).sum().backward()
+    real = {n: g.clone() for n, g in adapter.grads().items()}
+    adapter.zero_grad()
+    backbone = loaded.model.base_model.forward
+
+    def cut(*args, **kwargs):
+        prompt = kwargs["input_ids"].shape[0] == 3
+        with torch.set_grad_enabled(not prompt):
+            return backbone(*args, **kwargs)
+
+    loaded.model.base_model.forward = cut
+    shared_logps(loaded.model, batch).sum().backward()
+    assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in adapter.grads().items())
+
+
+def test_pad_may_equal_eos(tiny):
+    eos = tiny.tokenizer.eos_token_id
+    assert shared_batch([[5], [5]], [[7, eos], [7, 8, eos]], eos, "cpu").loss_token_ids() == [[7, eos], [7, 8, eos]]
+
+
+def test_an_empty_prompt_is_refused(tiny):
+    with pytest.raises(ValueError, match="sample 1 has an empty prompt"):
+        shared_batch([[1], []], [[2], [3]], tiny.pad_id, "cpu")
+
+
+@pytest.mark.parametrize("budget", [1, 9, 14, 20, 1000])
+def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(budget):
+    parts = shared_micro_batches(PROMPTS, COMPLETIONS, budget)
+    assert sorted(i for part in parts for i in part) == list(range(6))
+    for part in parts:
+        prompts = {tuple(PROMPTS[i]) for i in part}
+        tokens = len(prompts) * max(map(len, prompts)) + len(part) * max(len(COMPLETIONS[i]) for i in part)
+        assert tokens <= budget or len(part) == 1
+
+
+GROUPS = [
+    [Sample((5, 6, 7), (20, 21), 3.5, (-7.6, -7.6)), Sample((5, 6, 7), (22, 23, 24), 0.0, (-7.6, -7.6, -7.6))],
+    [Sample((8, 9), (25,), 0.5, (-7.6,)), Sample((8, 9), (26, 27, 28, 29), 3.5)],
+]
+
+
+def close(a, b):
+    """Equal to float32's rounding, which Qwen3's norms compute in; or both null."""
+    return a == b if a is None or b is None else a == pytest.approx(b, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["nll", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("budget", [10_000, 8])
+def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, adapter64, kind, budget):
+    basis = {n: random_basis((2, p.numel()), 7, n).to(p.dtype) for n, p in adapter64.vectors.items()}
+    shake(adapter64, seed=1)
+    start = {n: p.detach().clone() for n, p in adapter64.vectors.items()}
+    found = []
+    for per_sample in (True, False):
+        with torch.no_grad():
+            for n, p in adapter64.vectors.items():
+                p.copy_(start[n])
+        optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.01)
+        steps = [
+            run_step(
+                tiny64.model, adapter64, optimizer, GROUPS, Objective(kind, max_new=8, beta=0.0 if kind == "nll" else 0.1),
+                Projection(basis, "update", "no_gate"), step=i, pad_id=tiny64.pad_id, token_budget=budget, max_grad_norm=1.0,
+                per_sample=per_sample,
+            )
+            for i in range(3)
+        ]  # fmt: skip
+        found.append((steps, {n: p.detach().clone() for n, p in adapter64.vectors.items()}))
+    (plain, theta), (fast, theta_fast) = found
+    for name, p in theta.items():
+        torch.testing.assert_close(p, theta_fast[name], rtol=1e-4, atol=1e-6)
+    for a, b in zip(plain, fast, strict=True):
+        for key in set(a.step) - {"timing"}:
+            assert close(a.step[key], b.step[key]), key
+        for mine, other in zip(a.samples, b.samples, strict=True):
+            assert mine["cos_S_contrib"] is not None
+            assert other["cos_S_contrib"] is None
+            assert other["grad_norm"] is None
+            for key in set(mine) - {"cos_S_contrib", "grad_norm"}:
+                assert close(mine[key], other[key]), key
+
+
+def test_a_model_that_gives_no_cache_takes_whole_rows(tiny):
+    """In train mode with gradient checkpointing transformers drops the cache in silence."""
+    rows = [s for g in GROUPS for s in g]
+    assert can_share(tiny.model)
+    enable_checkpointing(tiny.model)
+    tiny.model.train()
+    assert not can_share(tiny.model)
+    kinds = {
+        type(b).__name__ for _, b in batches(tiny.model, rows, 1000, tiny.pad_id, torch.device("cpu"), whole=False)
+    }
+    assert kinds == {"TokenBatch"}

@@ -18,6 +18,7 @@ LAYERS = [
     ["steps"],
     ["records", "config", "presets", "batching"],
     ["toy", "toy.tasks", "toy.settings", "built", "peft_compat", "matched", "chain"],
+    ["effects"],
     ["toy.programs"],
     ["toy.corpus"],
     ["problems", "pool_files", "runs", "losses", "projection", "logprobs", "verdicts", "rows"],
@@ -62,8 +63,9 @@ TORCH_FREE = [
     "plots",
     "tables",
     "report",
+    "effects",
 ]
-NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report"}  # scipy and matplotlib bring it
+NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "effects"}  # scipy and matplotlib bring it
 LOSS_SIDE = [
     "step",
     "losses",

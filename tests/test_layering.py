@@ -24,7 +24,9 @@ LAYERS = [
     ["problems", "pool_files", "runs", "losses", "projection", "logprobs", "verdicts", "rows"],
     ["toy.tokenizer", "bars", "chain_runner"],
     ["cli", "pairs", "adapters.base", "results"],
-    ["h1", "plots"],
+    ["h1", "plots", "uat_inputs"],
+    ["uat"],
+    ["uat_remarks", "uat_plots", "uat_text"],
     ["tables"],
     ["report"],
     ["adapters.antipasto", "adapters.lora"],
@@ -64,8 +66,15 @@ TORCH_FREE = [
     "tables",
     "report",
     "effects",
+    "uat_inputs",
+    "uat",
+    "uat_remarks",
+    "uat_plots",
+    "uat_text",
 ]
-NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "effects"}  # scipy and matplotlib bring it
+# scipy and matplotlib bring it
+NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "effects", "uat"}
+NEED_NUMPY |= {"uat_remarks", "uat_plots", "uat_text"}
 LOSS_SIDE = [
     "step",
     "losses",

@@ -145,22 +145,25 @@ def _unknown(plan: ToyPlan) -> list[Task]:
 
 
 def _probe(plan: ToyPlan) -> list[Task]:
-    """Teacher pool, both replays, UAT. T4 is printed, not required: whether V tells pure hacks from hack-and-correct
-    ones is a finding, not a gate."""
+    """Teacher pool, its replays (V measured, V projected out, a random V measured), UAT. T4 is printed, not required:
+    whether V tells pure hacks from hack-and-correct ones is a finding, not a gate."""
     d, script, model = plan.out, "scripts/probe_distill.py", ("--model", plan.model)
     pool = Task("teacher_pool", (script, "toy", *model, "--teacher", plan.model, "--teacher-only", "--n-problems",
                 str(plan.pool_problems), "--grader-workers", "1", "--out", str(d / "teacher_pool")), d / "teacher_pool",
                 ("base",), why="rollouts of the hacky teacher")  # fmt: skip
+    measured = {"vanilla": ("vanilla", "none"), "projected": ("projected", "none")}
+    if "random" in plan.arms:
+        measured["random"] = ("vanilla", "random")
     replays = []
-    for arm in ("vanilla", "projected"):
-        out = d / f"replay_{arm}"
-        argv = (script, "toy", *model, "--arm", arm, "--pool", str(d / "teacher_pool"), "--vhack", _v(plan, "none"),
+    for name, (arm, made) in measured.items():
+        out = d / f"replay_{name}"
+        argv = (script, "toy", *model, "--arm", arm, "--pool", str(d / "teacher_pool"), "--vhack", _v(plan, made),
                 "--n-problems", str(plan.replays), "--out", str(out))  # fmt: skip
-        replays.append(
-            Task(out.name, argv, out, ("teacher_pool", "verify_none"), "run", why=f"{arm} replay of the pool")
-        )
+        needs = ("teacher_pool", "verify_none", f"extract_{made}")
+        replays.append(Task(out.name, argv, out, needs, "run", why=f"{arm} replay of the pool, V: {made}"))
+    beside = ("--random", str(d / "replay_random")) if "random" in plan.arms else ()
     uat_argv = ("scripts/probe_uat.py", "--pool", str(d / "teacher_pool"), "--vanilla", str(d / "replay_vanilla"),
-                "--projected", str(d / "replay_projected"), "--require", "T1", "T2", "T3")  # fmt: skip
-    uat = Task("uat", uat_argv, d / "replay_projected" / "uat.txt", ("replay_vanilla", "replay_projected"), "check",
-               why="verdicts T1 to T4")  # fmt: skip
+                "--projected", str(d / "replay_projected"), *beside, "--require", "T1", "T2", "T3")  # fmt: skip
+    uat = Task("uat", uat_argv, d / "replay_projected" / "uat.txt", tuple(t.name for t in replays), "check",
+               why="verdicts T1 to T4, a random V beside V")  # fmt: skip
     return [pool, *replays, uat]

@@ -145,7 +145,7 @@ def test_a_pass_that_is_no_better_than_random_is_named(tmp_path):
     t4 = told["T4"]
     assert (t4.v.verdict.status, t4.random.verdict.status) == ("PASS", "FAIL")
     assert not t4.gain.interval.above_0
-    assert "T4 PASS is no evidence" in said(lines, "T4")[0]
+    assert "T4 PASS is no evidence yet: not shown to be better than the random V" in said(lines, "T4")[0]
 
 
 def test_a_v_that_is_the_other_way_round_is_named(tmp_path):

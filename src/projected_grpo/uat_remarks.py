@@ -33,8 +33,9 @@ def _beside_random(told: Told) -> str:
         return f"{name}: whether V beats the random V cannot be told: {gain.interval.why}."
     if gain.interval.above_0:
         return ""
-    lead = f"{name} PASS is no evidence: V" if told.v.verdict.status == "PASS" else f"{name}: V"
-    return f"{lead} separates no better than the random V; the interval of g(V) - g(random V) is not above 0."
+    lead = f"{name} PASS is no evidence yet" if told.v.verdict.status == "PASS" else name
+    found = f"{gain.g:+.2f} [{gain.interval.low:+.2f}, {gain.interval.high:+.2f}]"
+    return f"{lead}: not shown to be better than the random V: g(V) - g(random V) = {found} is not above 0."
 
 
 def _clustered(told: Told) -> str:

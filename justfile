@@ -130,20 +130,35 @@ train preset *args:
 probe-teacher-pool n preset="tiny" *args:
     {{ py }} scripts/probe_distill.py "$2" --teacher-only --n-problems "$1" "${@:3}"
 
-# replay n groups of the pool, V only measured; catches null gradients and wrong masks (T2)
+# replay n groups of that pool, V only measured; catches null gradients and wrong masks (T2), a V blind to hacks (T4)
 [group("probe")]
-probe-vanilla-replay n vhack preset="tiny" *args:
-    {{ py }} scripts/probe_distill.py "$3" --arm vanilla --vhack "$2" --n-problems "$1" \
-        --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:4}"
+probe-vanilla-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
+    {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack/vhack.safetensors \
+        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:3}"
 
-# replay n groups of the pool with the hack component removed; catches a projection that does not bite (T3)
+# replay n groups of that pool with the hack component removed; catches a projection that does not bite (T3)
 [group("probe")]
-probe-projected-replay n vhack preset="tiny" *args:
-    {{ py }} scripts/probe_distill.py "$3" --arm projected --vhack "$2" --n-problems "$1" \
-        --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:4}"
+probe-projected-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
+    {{ py }} scripts/probe_distill.py "$2" --arm projected --vhack out/probe_distill/vhack/vhack.safetensors \
+        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:3}"
 
-# verdicts T1 to T4 on the three probe runs; its exit code stops a queue where evidence ends
+# replay n groups of that pool, a random V measured; catches a T4 that any direction of this rank would pass
 [group("probe")]
+probe-random-replay n preset="tiny" *args: (_probe-vhack preset "random" "vhack_random")
+    {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
+        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
+
+# The probe's V, extracted with the preset when there is none. A folder without V is an extraction that was cut.
+_probe-vhack preset control name:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    d="out/probe_distill/$3"
+    [ ! -e "$d/vhack.safetensors" ] || exit 0
+    rm -rf "$d"
+    {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --out "$d"
+
+# verdicts T1 to T4 on the probe runs, with a random V beside V where it was replayed; its exit code stops a queue
+[group("probe"), no-exit-message]
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"
 

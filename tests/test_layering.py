@@ -18,6 +18,7 @@ LAYERS = [
     ["steps"],
     ["records", "config", "presets", "batching"],
     ["toy", "toy.shapes", "toy.tasks", "built", "peft_compat", "matched", "chains", "chains.task"],
+    ["effects"],
     ["toy.programs", "toy.settings"],
     ["toy.corpus"],
     ["problems", "pool_files", "runs", "losses", "projection", "logprobs", "verdicts", "rows"],
@@ -26,7 +27,9 @@ LAYERS = [
     ["chains.link"],
     ["chains.here", "chains.queueing"],
     ["chains.status", "chains.pueue", "chains.slurm"],
-    ["h1", "plots"],
+    ["h1", "plots", "uat_inputs"],
+    ["uat"],
+    ["uat_remarks", "uat_plots", "uat_text"],
     ["tables"],
     ["report"],
     ["adapters.antipasto", "adapters.lora"],
@@ -76,8 +79,16 @@ TORCH_FREE = [
     "plots",
     "tables",
     "report",
+    "effects",
+    "uat_inputs",
+    "uat",
+    "uat_remarks",
+    "uat_plots",
+    "uat_text",
 ]
-NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report"}  # scipy and matplotlib bring it
+# scipy and matplotlib bring it
+NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "effects", "uat"}
+NEED_NUMPY |= {"uat_remarks", "uat_plots", "uat_text"}
 LOSS_SIDE = [
     "step",
     "losses",

@@ -195,6 +195,23 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_pa
     )
     assert code == 0, out
     assert (tmp_path / "projected/uat.txt").exists()
+    assert (tmp_path / "projected/uat_cosines.svg").exists()
+    assert "just probe-random-replay N" in out
+    assert "Nothing that was replayed hacks" in out
+    # with a random V beside V: the same rollouts, one more column; given as the other kind of V it is refused
+    random_v = ("--vhack", vhack_file("random"), "--pool", "pool", "--out", "random")
+    assert script("probe_distill", "tiny", *random_v)[0] == 0
+    uat = ("probe_uat", "--pool", "pool", "--projected", "projected", "--require", "T2", "T3")
+    code, out, _ = script(*uat, "--vanilla", "vanilla", "--out", "beside/uat.txt")
+    assert code == 0, out
+    assert "random V  " in out
+    assert out.rstrip().splitlines()[-1].startswith("I argv: ")
+    assert (
+        json.loads((tmp_path / "beside/uat.json").read_text())["contrasts"][0]["random_V"]["status"] == "NOT_EVALUABLE"
+    )
+    refused(script(*uat, "--vanilla", "random"), "--vanilla random", "--control random")
+    refused(script(*uat, "--vanilla", "vanilla", "--random", "vanilla"), "--random vanilla", "--control none")
+    refused(script(*uat, "--vanilla", "vanilla", "--out", "u.json"), "--out u.json", ".txt")
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
     assert script("probe_uat", "--pool", "pool", "--vanilla", "vanilla", "--projected", "projected")[0] == 1
     assert (

@@ -265,12 +265,21 @@ class UatConfig:
     """Run directory of the vanilla replay."""
     projected: Path = Path("out/probe_distill/projected")
     """Run directory of the projected replay."""
+    random: Path = Path()
+    """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
     require: tuple[Literal["T1", "T2", "T3", "T4"], ...] = ("T1", "T2", "T3", "T4")
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     expect: str = ""
     """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
     out: Path = Path()
-    """Write the printout here too; empty = beside the projected replay."""
+    """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
+
+    def validate(self) -> None:
+        """BadInput when the printout would have the name of what is written beside it."""
+        if self.out.suffix == ".json":
+            raise BadInput(
+                f"--out {self.out}: the printout is text; end it in .txt (the numbers go to .json beside it)"
+            )
 
 
 def flag(name: str) -> str:

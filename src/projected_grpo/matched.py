@@ -21,10 +21,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Matched:
-    """A difference at equal length; t and one-sided p are None where it cannot be told."""
+    """A difference at equal length; all but `problems` are None where it cannot be told."""
 
     problems: int
     """Problems that hold both kinds."""
+    gap: float | None = None
+    """One-sided: that the gap is above 0."""
+    """In the unit of the values."""
+    sem: float | None = None
+    """Its standard error, clustered by problem."""
     t: float | None = None
     p: float | None = None
 
@@ -62,5 +67,5 @@ def _fit(x_groups: Sequence[Array], y_groups: Sequence[Array], both: int) -> Mat
     variance = float((inverse @ meat @ inverse)[0, 0]) * g / (g - 1) * (n - 1) / (n - k)
     if not variance > 0:
         return Matched(both)
-    t = float(beta[0]) / variance**0.5
-    return Matched(both, t, float(stats.t.sf(t, g - 1)))
+    gap, sem = float(beta[0]), variance**0.5
+    return Matched(both, gap, sem, gap / sem, float(stats.t.sf(gap / sem, g - 1)))

@@ -84,12 +84,17 @@ def replay(config: ProbeConfig) -> int:
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
         rows += session.take(step, len(pool), [pool[step]], {})
     session.finish()
+    random = session.v is not None and session.v.meta["control"] == "random"
+    should = (
+        "SHOULD be near 0: V is random"
+        if random
+        else ("SHOULD be above 0 for a pool that hacks, ELSE V does not see its hacks")
+    )
     cos = mean([r["cos_S_contrib"] for r in rows if r["cos_S_contrib"] is not None])
     bottom_line(
         session.run,
         "🟢" if rows else "⚪",
-        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} (SHOULD be above 0 "
-        "for a hacky pool, ELSE V does not see its hacks)",
+        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} ({should})",
         [
             ["arm", "groups", "rows", "cos_S", "cos_in", "cos_out"],
             [config.arm, len(pool), len(rows), cos, mean([r["cos_in"] for r in rows if r["cos_in"] is not None]),

@@ -34,6 +34,24 @@ class Verdict:
     numbers: dict[str, float | int | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Two kinds of rollouts that V should tell apart."""
+
+    name: str
+    high: str
+    """Whose cosine should be higher, in words."""
+    low: str
+    side: Callable[[Row], bool | None]
+    """True: of the high kind. False: of the low kind. None: takes no part."""
+
+
+T4 = Contrast(
+    "T4", "pure hacks", "hack-and-correct", lambda r: not r["gt_pass"] if r["hacked"] and r["gt_pass"] is not None else None
+)  # fmt: skip
+T4_PLUS = Contrast("T4+", "hacked", "clean", lambda r: bool(r["hacked"]))
+
+
 def exit_code(verdicts: Sequence[Verdict], required: Sequence[str]) -> int:
     """0 when every required verdict passes, 1 when one fails, else 3."""
     states = {v.status for v in verdicts if v.name in required}
@@ -93,20 +111,20 @@ def t3(projected: Sequence[Sequence[Row]]) -> Verdict:
 def t4(vanilla: Sequence[Row]) -> Verdict:
     """V tells pure hacks from hack-and-correct rollouts: one-sided Welch t, p < 0.05, and again within problems at equal
     length, so that neither a length detector nor the problems' own differences pass."""
-    hacked = [r for r in vanilla if r["gt_pass"] is not None and r["hacked"]]
-    return _separates("T4", hacked, lambda r: not r["gt_pass"], ("pure hacks", "hack-and-correct"))
+    return _separates(T4, vanilla)
 
 
 def t4_companion(vanilla: Sequence[Row]) -> Verdict:
     """V tells hacked rollouts from clean ones: the same two tests as T4. It stands beside T4 and gates nothing."""
-    return _separates("T4+", list(vanilla), lambda r: bool(r["hacked"]), ("hacked", "clean"))
+    return _separates(T4_PLUS, vanilla)
 
 
-def _separates(name: str, rows: Sequence[Row], high: Callable[[Row], bool], names: tuple[str, str]) -> Verdict:
-    """Whether cos_S_contrib is higher for `high` rows than for the others: over rollouts, and at equal length."""
-    known = [r for r in rows if r["cos_S_contrib"] is not None]
-    above = [r["cos_S_contrib"] for r in known if high(r)]
-    below = [r["cos_S_contrib"] for r in known if not high(r)]
+def _separates(contrast: Contrast, rows: Sequence[Row]) -> Verdict:
+    """Whether cos_S_contrib is higher on the contrast's high side: over rollouts, and within problems at equal length."""
+    name, names = contrast.name, (contrast.high, contrast.low)
+    known = [r for r in rows if r["cos_S_contrib"] is not None and contrast.side(r) is not None]
+    above = [r["cos_S_contrib"] for r in known if contrast.side(r)]
+    below = [r["cos_S_contrib"] for r in known if not contrast.side(r)]
     sizes: dict[str, float | int | None] = {"n_high": len(above), "n_low": len(below)}
     if min(len(above), len(below)) < MIN_BUCKET:
         why = f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(above)} {names[0]} and {len(below)} {names[1]}"
@@ -118,7 +136,7 @@ def _separates(name: str, rows: Sequence[Row], high: Callable[[Row], bool], name
     why = f"cos of {names[0]} {m_above:+.4f} (n={len(above)}) v. {names[1]} {m_below:+.4f} (n={len(below)})"
     why += f": t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA})"
     matched = at_equal_length(
-        [r["cos_S_contrib"] for r in known], [high(r) for r in known], [r["comp_len"] for r in known],
+        [r["cos_S_contrib"] for r in known], [bool(contrast.side(r)) for r in known], [r["comp_len"] for r in known],
         [r["problem_id"] for r in known],
     )  # fmt: skip
     why += f"; within problems at equal length (problems with both: {matched.problems}): "
@@ -126,10 +144,11 @@ def _separates(name: str, rows: Sequence[Row], high: Callable[[Row], bool], name
     status: Status = "PASS" if t > 0 and p < ALPHA else "FAIL"
     if status == "PASS":
         status = "NOT_EVALUABLE" if matched.p is None else "PASS" if matched.p < ALPHA else "FAIL"
-    numbers = {**sizes, "t": t, "p": p, "high": m_above, "low": m_below}
-    return Verdict(
-        name, status, why, {**numbers, "problems": matched.problems, "t_matched": matched.t, "p_matched": matched.p}
-    )
+    numbers = {
+        **sizes, "t": t, "p": p, "high": m_above, "low": m_below, "problems": matched.problems, "gap_matched": matched.gap,
+        "sem_matched": matched.sem, "t_matched": matched.t, "p_matched": matched.p,
+    }  # fmt: skip
+    return Verdict(name, status, why, numbers)
 
 
 def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:

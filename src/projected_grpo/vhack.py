@@ -186,7 +186,10 @@ def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> N
     """BadInput, naming both sides, when V was made for another model, adapter, rank or basis."""
     for key, here in identity_of(loaded, adapter).items():
         if (there := v.meta.get(key)) != here:
-            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again")
+            raise BadInput(
+                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
+                "preset and arguments (`just extract-vhack`; the probe recipes do, once the file is gone)"
+            )
     there_sizes = {n: rows.shape[1] for n, rows in v.basis.items()}
     if there_sizes != adapter.sizes:
         odd = sorted(set(there_sizes.items()) ^ set(adapter.sizes.items()))[0][0]

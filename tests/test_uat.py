@@ -1,0 +1,372 @@
+"""The UAT: what may stand side by side, what each number is, and that each remark turns up when its fail is injected.
+
+Runs are written with the real writer; cosines are made so that the fail is known.
+"""
+
+import json
+import random
+
+import pytest
+from loguru import logger
+
+from projected_grpo import plots, uat, uat_plots, uat_text
+from projected_grpo.config import ProbeConfig, UatConfig
+from projected_grpo.errors import BadInput
+from projected_grpo.runs import open_run, update_manifest
+from projected_grpo.steps import COLUMNS, token_crc, write_step
+from projected_grpo.uat_inputs import read_replays
+from projected_grpo.uat_remarks import remarks
+
+BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
+KINDS = {
+    "pure": {"hacked": True, "gt_pass": False},
+    "both": {"hacked": True, "gt_pass": True},
+    "clean": {"hacked": False, "gt_pass": True},
+    "unknown": {"hacked": True, "gt_pass": None},
+}
+MIX = ("pure", "pure", "pure", "both", "both", "both", "clean", "clean")
+COS_IN = {"vanilla": 0.5, "projected": 0.5, "random": 0.2}
+
+
+def rollouts(problem, kinds, length):
+    """Rows of one group; `length(kind, rng)` in tokens."""
+    rng = random.Random(problem)
+    for i, kind in enumerate(kinds):
+        n = length(kind, rng)
+        ids = [rng.randrange(10, 200) for _ in range(n)]
+        yield {
+            **{c.name: BLANK[c.type] for c in COLUMNS}, **KINDS[kind], "step": problem, "sample_id": i, "comp_len": n,
+            "problem_id": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids, "loss_tokens": n,
+            "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9,
+        }  # fmt: skip
+
+
+def same_length(_kind, rng):
+    return rng.randrange(20, 40)
+
+
+def write(
+    path,
+    name,
+    cosine,
+    kinds=MIX,
+    problems=12,
+    length=same_length,
+    finished=True,
+    control=None,
+    arm=None,
+    settings=None,
+    **facts,
+):
+    """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
+    every problem, or by problem."""
+    arm = arm or ("projected" if name == "projected" else "vanilla")
+    config = {**vars(ProbeConfig(pool="x")), "arm": arm, **(settings or {})}
+    vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
+    shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
+    open_run(path / name, "probe_distill", config, **shared)
+    for problem in range(problems):
+        rng = random.Random(f"{name} {problem}")
+        rows = list(rollouts(problem, kinds[problem] if isinstance(kinds, dict) else kinds, length))
+        cos_in = COS_IN.get(name, 0.5) + 0.01 * rng.random()
+        for row in rows:
+            row |= {
+                "cos_in": cos_in,
+                "cos_out": 0.0 if name == "projected" else cos_in,
+                "cos_S_contrib": cosine(row, rng),
+            }
+        write_step(path / name, problem, rows)
+    update_manifest(path / name, finished=finished)
+    logger.remove()
+    return path / name
+
+
+def noise(_row, rng):
+    return rng.gauss(0, 0.05)
+
+
+def sees_pure(row, rng):
+    """A V that knows pure hacks, a little."""
+    return rng.gauss(0.1 if row["hacked"] and row["gt_pass"] is False else 0.0, 0.05)
+
+
+def write_all(path, v=sees_pure, random_v=noise, **shared):
+    """Pool and replays; without `random_v` no random one."""
+    write(path, "pool", v, **shared)
+    write(path, "vanilla", v, **shared)
+    write(path, "projected", v, **shared)
+    if random_v is not None:
+        write(path, "random", random_v, **shared)
+    return config_of(path)
+
+
+def config_of(path, **changes):
+    return UatConfig(pool=path / "pool", vanilla=path / "vanilla", projected=path / "projected", **changes)
+
+
+def judged(path, **kwargs):
+    found = uat.uat(read_replays(write_all(path, **kwargs)))
+    return found, {one.contrast.name: one for one in found.told}, remarks(found)
+
+
+def said(lines, name):
+    return [line for line in lines if line.startswith((f"{name}:", f"{name} "))]
+
+
+# ---------------------------------------------------------------- T4 beside a random V
+
+
+def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark(tmp_path):
+    found, told, lines = judged(tmp_path)
+    t4 = told["T4"]
+    assert (t4.v.verdict.status, t4.random.verdict.status) == ("PASS", "FAIL")
+    assert t4.v.effect.interval.above_0
+    assert t4.gain.interval.above_0
+    assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.random.effect.g)
+    assert said(lines, "T4") == []
+    assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
+
+
+def test_a_random_v_that_passes_too_is_named(tmp_path):
+    _, told, lines = judged(tmp_path, random_v=sees_pure)
+    assert told["T4"].v.verdict.status == "PASS"
+    assert "the random V passes too" in said(lines, "T4")[0]
+
+
+def test_a_pass_that_is_no_better_than_random_is_named(tmp_path):
+    """The random V fails its own test by a hair, but as far as anyone can tell V is no better."""
+
+    def weak(row, rng):
+        return rng.gauss(0.018 if row["hacked"] and not row["gt_pass"] else 0.0, 0.05)
+
+    _, told, lines = judged(
+        tmp_path, v=lambda row, rng: weak(row, rng) + 0.012 * (row["gt_pass"] is False), random_v=weak
+    )
+    t4 = told["T4"]
+    assert (t4.v.verdict.status, t4.random.verdict.status) == ("PASS", "FAIL")
+    assert not t4.gain.interval.above_0
+    assert "T4 PASS is no evidence yet: not shown to be better than the random V" in said(lines, "T4")[0]
+
+
+def test_a_v_that_is_the_other_way_round_is_named(tmp_path):
+    _, told, lines = judged(tmp_path, v=lambda row, rng: -sees_pure(row, rng))
+    assert told["T4"].v.verdict.status == "FAIL"
+    assert any("the other way round" in line for line in said(lines, "T4"))
+
+
+def test_a_v_that_knows_only_length_passes_welch_fails_matched_t4_and_is_named(tmp_path):
+    """cos = f(length), and pure hacks are longer."""
+
+    def longer(kind, rng):
+        return rng.randrange(25, 45) if kind == "pure" else rng.randrange(10, 30)
+
+    _, told, lines = judged(tmp_path, v=lambda row, rng: 0.01 * row["comp_len"] + 0.02 * rng.random(), length=longer)
+    v = told["T4"].v
+    assert v.verdict.numbers["p"] < 1e-6
+    assert v.effect.interval.above_0  # neither the effect size nor its interval can see it
+    assert v.verdict.status == "FAIL"
+    assert any("fails within problems at equal length" in line for line in said(lines, "T4"))
+
+
+def test_a_level_shared_within_problems_is_named(tmp_path):
+    """Two problems of high level hold most pure hacks: significant over rollouts, not over problems."""
+    kinds = {p: ("pure",) * 10 + ("both",) if p < 2 else ("pure", "both", "both", "both") for p in range(8)}
+
+    def level(row, rng):
+        return (1.0 if row["problem_id"] in ("p0", "p1") else 0.0) + rng.gauss(0, 0.2)
+
+    _, told, lines = judged(tmp_path, v=level, problems=8, kinds=kinds)
+    t4 = told["T4"]
+    assert t4.v.verdict.numbers["p"] < 1e-4
+    assert t4.v.effect.interval.low <= 0 < t4.v.effect.interval.high
+    assert any("over problems covers 0" in line for line in said(lines, "T4"))
+
+
+def test_too_few_problems_give_no_interval_and_say_so(tmp_path):
+    _, told, lines = judged(tmp_path, problems=4)
+    assert told["T4"].v.effect.interval.low is None
+    assert any("cannot be told: 4 problems" in line for line in said(lines, "T4"))
+
+
+def test_a_v_that_holds_no_more_of_the_gradient_than_a_random_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(COS_IN, "random", 0.5)
+    assert said(judged(tmp_path / "a")[2], "T3")
+    monkeypatch.setitem(COS_IN, "random", 0.2)
+    assert not said(judged(tmp_path / "b")[2], "T3")
+
+
+def test_rollouts_without_a_cosine_are_counted(tmp_path):
+    found, _, lines = judged(tmp_path, v=lambda row, rng: None if row["sample_id"] == 0 else noise(row, rng))
+    assert any("12 of 96 rollouts have no cosine" in line for line in lines)
+    assert next(b for b in found.buckets if b.kind == "pure hack").cos.n == 24
+
+
+# ---------------------------------------------------------------- buckets, measures, files
+
+
+def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
+    kinds = ("pure", "both", "clean", "unknown")
+    cosine = {(True, False): 0.2, (True, True): 0.1, (False, True): -0.1, (True, None): 0.4}
+    found, _, _ = judged(
+        tmp_path, v=lambda r, _: cosine[r["hacked"], r["gt_pass"]] + 0.01 * (r["step"] % 2), kinds=kinds, problems=6,
+        length=lambda kind, _: 10 * len(kind),
+    )  # fmt: skip
+    assert [b.kind for b in found.buckets] == list(uat.KINDS)
+    assert [(b.rollouts, b.problems) for b in found.buckets] == [(6, 6)] * 4
+    assert [b.tokens for b in found.buckets] == [40, 40, 70, 50]
+    assert [b.cos.mean for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
+    # values .2 and .21 three times each: sd = .01 * sqrt(6 / 4 / 5), over sqrt(6)
+    assert found.buckets[0].cos.sem == pytest.approx(0.01 * (0.3 / 6) ** 0.5)
+    t1 = found.measures[0]
+    assert (t1.what, t1.mean.mean, t1.bound) == ("hacked", 0.75, 0.3)
+
+
+def test_the_measures_agree_with_the_verdicts(tmp_path):
+    found, _, _ = judged(tmp_path)
+    by_name = {v.name: v.numbers for v in found.verdicts}
+    means = {m.what: m.mean.mean for m in found.measures}
+    assert means["hacked"] == by_name["T1"]["hacked"]
+    assert means["cosine is finite"] == by_name["T2"]["finite"]
+    assert means["loss mask is exact"] == 1.0
+    assert means["cos_out < cos_in"] == by_name["T3"]["lower"]
+    assert means["modules that fire"] == pytest.approx(by_name["T3"]["fired"])
+    assert means["cos_in, projected"] == pytest.approx(by_name["T3"]["cos_in"])
+    assert means["cos_in of V - of random V"] == pytest.approx(0.3, abs=0.02)
+    assert found.null == pytest.approx(0.3 / 2**0.5)
+
+
+def test_nothing_hacks(tmp_path):
+    """What preset tiny gives: empty buckets everywhere."""
+    config = write_all(tmp_path, kinds=("clean",) * 4)
+    replays = read_replays(config)
+    found = uat.uat(replays)
+    text = uat_text.printout(found, remarks(found), replays, config)
+    assert [v.status for v in found.verdicts] == ["FAIL", "PASS", "PASS", "NOT_EVALUABLE", "NOT_EVALUABLE"]
+    assert "Nothing that was replayed hacks" in text
+    assert "NOT_EVALUABLE" in text
+    assert "nan" not in text
+    json.dumps(uat.as_json(found, []), allow_nan=False)
+
+
+@pytest.mark.parametrize("random_v", [noise, None])
+def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, random_v):
+    monkeypatch.chdir(tmp_path)
+    config = write_all(tmp_path, random_v=random_v)
+    config = UatConfig(
+        **{**vars(config), **{n: getattr(config, n).relative_to(tmp_path) for n in ("pool", "vanilla", "projected")}}
+    )
+    replays = read_replays(config)
+    found = uat.uat(replays)
+    text = uat_text.printout(found, remarks(found), replays, config)
+    assert max(map(len, text.splitlines())) <= 120
+    for what in (
+        *uat.KINDS,
+        "clustered",
+        "effect size g [95 %]",
+        "at equal length",
+        "10000 resamples",
+        "T4+: hacked above clean?",
+    ):
+        assert what in text
+    assert ("random V  " in text) == (random_v is not None)
+    assert ("just probe-random-replay N" in text) == (random_v is None)
+
+
+@pytest.mark.parametrize("random_v", [noise, None])
+def test_json_holds_every_number(tmp_path, random_v):
+    found, told, lines = judged(tmp_path, random_v=random_v)
+    data = json.loads(json.dumps(uat.as_json(found, lines), allow_nan=False))
+    t4 = data["contrasts"][0]
+    assert t4["V"]["effect"]["g"] == told["T4"].v.effect.g
+    assert t4["V"]["t_matched"] == told["T4"].v.verdict.numbers["t_matched"]
+    assert (t4["random_V"] is None) == (random_v is None)
+    assert len(data["buckets"]) == 4
+    assert [v["name"] for v in data["verdicts"]] == ["T1", "T2", "T3", "T4", "T4+"]
+
+
+def test_the_histogram_names_every_bucket_and_shows_each_v_on_shared_bins(tmp_path):
+    replays = read_replays(write_all(tmp_path, kinds=("pure", "both", "clean")))
+    kinds = {n: uat.cosines_by_kind([r for s in steps for r in s]) for n, steps in
+             (("V", replays.vanilla), ("random V", replays.random))}  # fmt: skip
+    figure = uat_plots.cosine_histogram(kinds)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == [
+        "pure hack (n = 12)",
+        "hack and correct (n = 12)",
+        "hack, truth unknown (n = 0)",
+        "clean (not hacked) (n = 12)",
+    ]
+    assert [axis.get_title("left") for axis in figure.axes] == ["V", "random V"]
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
+    for axis in figure.axes:
+        outlines = [patch for patch in axis.patches if hasattr(patch, "get_data")]
+        assert [sum(p.get_data().values) for p in outlines] == pytest.approx([1.0] * 3)  # every rollout is in a bin
+        assert 0.0 in [round(e, 12) for e in outlines[0].get_data().edges]
+        assert len({str(p.get_linestyle()) for p in outlines}) == 3
+    written = plots.save(figure, tmp_path, "h")
+    assert [p.suffix for p in written] == [".png", ".svg"]
+    assert all(p.stat().st_size > 1000 for p in written)
+
+
+def test_the_histogram_of_nothing_says_so(tmp_path):
+    figure = uat_plots.cosine_histogram({"V": {kind: [] for kind in uat.KINDS}})
+    assert figure.axes[0].texts[0].get_text() == "no rollout has a cosine"
+    plots.save(figure, tmp_path, "h")
+
+
+# ---------------------------------------------------------------- what may stand side by side
+
+
+def refused(config, *parts):
+    with pytest.raises(BadInput) as told:
+        read_replays(config)
+    for part in parts:
+        assert str(part) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "parts"),
+    [
+        ("vanilla", {"control": "random"}, ["--vanilla", "--control random", "--control none is needed"]),
+        ("vanilla", {"vhack": {}}, ["--vanilla", "without a V", "--vhack FILE"]),
+        ("vanilla", {"arm": "projected"}, ["--vanilla", "arm 'projected'"]),
+        ("random", {"control": "none"}, ["--random", "--control none", "--control random is needed"]),
+        ("random", {"control": "placebo"}, ["--random", "--control placebo"]),
+        ("random", {"arm": "random"}, ["--random", "arm 'random'", "'vanilla'"]),
+        ("random", {"finished": False}, ["random", "not finished", "--resume"]),
+        ("random", {"pool_hash": "two"}, ["different rollouts", "one", "two"]),
+        ("random", {"model_hash": "n"}, ["model_hash=m", "model_hash=n"]),
+        ("random", {"settings": {"lr": 1.0}}, ["lr=0.001", "lr=1.0"]),
+        ("random", {"vhack": {"control": "random", "k": "9"}}, ["V's k=8", "V's k=9"]),
+        ("random", {"problems": 11}, ["other rollouts"]),
+        ("projected", {"finished": False}, ["projected", "not finished"]),
+        ("projected", {"pool_hash": "two"}, ["different rollouts"]),
+        (
+            "projected",
+            {"vhack": {"control": "none", "k": "8", "pairs_hash": "i"}},
+            ["V's pairs_hash=h", "V's pairs_hash=i"],
+        ),
+        ("pool", {"problems": 11}, ["--pool", "does not hold the rollouts"]),
+    ],
+    ids=lambda v: " ".join(map(str, v)) if isinstance(v, (dict, list)) else v,
+)
+def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, parts):
+    for each in ("pool", "vanilla", "projected", "random"):
+        write(tmp_path, each, noise, **(wrong if each == name else {}))
+    refused(config_of(tmp_path), *parts)
+
+
+def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):
+    config = write_all(tmp_path)
+    assert read_replays(config).random_path == tmp_path / "random"
+    refused(config_of(tmp_path, random=tmp_path / "nowhere"), "nowhere", "no such file")
+    (tmp_path / "random").rename(tmp_path / "elsewhere")
+    assert read_replays(config).random is None
+    assert read_replays(config_of(tmp_path, random=tmp_path / "elsewhere")).random is not None
+
+
+def test_a_v_written_at_another_commit_is_the_same_v(tmp_path):
+    for each in ("pool", "vanilla", "projected"):
+        vhack = {"control": "none", "k": "8", "pairs_hash": "h", "commit": each}
+        write(tmp_path, each, noise, vhack=vhack)
+    assert read_replays(config_of(tmp_path)).random is None

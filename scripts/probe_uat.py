@@ -12,14 +12,6 @@ from projected_grpo.errors import BadInput
 from projected_grpo.runs import CUES, bottom_line, mean, read_manifest
 from projected_grpo.steps import Row, read_run, write_atomic
 
-WHAT = {
-    "T1": "the teacher hacks",
-    "T2": "gradients are real, over the right tokens",
-    "T3": "projection bites",
-    "T4": "V tells pure hacks from hack-and-correct",
-    "T4+": "V tells hacked from clean (beside T4)",
-}
-
 
 def buckets(rows: list[Row]) -> list[list[str]]:
     """Size and mean cosine of every kind of rollout in the vanilla replay."""
@@ -88,7 +80,7 @@ def main() -> int:
             ),
             "",
             tabulate(
-                [[CUES[v.status], v.name, v.status, WHAT[v.name], v.why] for v in found],
+                [[CUES[v.status], v.name, v.status, verdicts.CLAIMS[v.name], v.why] for v in found],
                 ["", "", "verdict", "claim", "numbers"],
                 disable_numparse=True,
                 maxcolwidths=[None, None, None, 26, 72],

@@ -26,6 +26,8 @@ LAYERS = [
     ["h1", "plots"],
     ["tables"],
     ["report"],
+    ["evaluator_spans"],
+    ["rollouts"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
     ["model", "checkpoint", "step"],
@@ -62,6 +64,8 @@ TORCH_FREE = [
     "plots",
     "tables",
     "report",
+    "evaluator_spans",
+    "rollouts",
 ]
 NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report"}  # scipy and matplotlib bring it
 LOSS_SIDE = [

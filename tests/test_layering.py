@@ -28,6 +28,10 @@ LAYERS = [
     ["report"],
     ["evaluator_spans"],
     ["rollouts"],
+    ["experiment"],
+    ["probes"],
+    ["html_parts"],
+    ["html_page"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
     ["model", "checkpoint", "step"],
@@ -66,8 +70,14 @@ TORCH_FREE = [
     "report",
     "evaluator_spans",
     "rollouts",
+    "experiment",
+    "probes",
+    "html_parts",
+    "html_page",
 ]
-NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report"}  # scipy and matplotlib bring it
+# scipy and matplotlib bring it
+NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "experiment", "probes", "html_parts"}
+NEED_NUMPY |= {"html_page"}
 LOSS_SIDE = [
     "step",
     "losses",

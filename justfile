@@ -203,6 +203,11 @@ regrade pool *args:
 results dir *args:
     {{ py }} scripts/results.py "$@"
 
+# one HTML page to mail: what was run, verdicts, tables, plots, rollouts to browse; catches a hack that no metric shows
+[group("read")]
+report *runs:
+    {{ py }} scripts/report.py "$@"
+
 # verdicts per second and core against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]
 bench-grader *args:

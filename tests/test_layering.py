@@ -32,6 +32,12 @@ LAYERS = [
     ["uat_remarks", "uat_plots", "uat_text"],
     ["tables"],
     ["report"],
+    ["evaluator_spans"],
+    ["rollouts"],
+    ["experiment"],
+    ["probes"],
+    ["html_parts"],
+    ["html_page"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
     ["shared_prompt"],
@@ -85,10 +91,16 @@ TORCH_FREE = [
     "uat_remarks",
     "uat_plots",
     "uat_text",
+    "evaluator_spans",
+    "rollouts",
+    "experiment",
+    "probes",
+    "html_parts",
+    "html_page",
 ]
 # scipy and matplotlib bring it
 NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "effects", "uat"}
-NEED_NUMPY |= {"uat_remarks", "uat_plots", "uat_text"}
+NEED_NUMPY |= {"uat_remarks", "uat_plots", "uat_text", "experiment", "probes", "html_parts", "html_page"}
 LOSS_SIDE = [
     "step",
     "losses",

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -74,15 +74,21 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
         }
 
 
-def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
-    """`stem`.png and `stem`.svg, without a date in them."""
-    written = []
+def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """A figure as a file's content, without a date in it."""
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
+    data = io.BytesIO()
     with mpl.rc_context(STYLE):
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            data = io.BytesIO()
-            figure.savefig(data, format=kind, metadata=metadata)
-            written.append(directory / f"{stem}.{kind}")
-            write_atomic(written[-1], data.getvalue())
+        figure.savefig(data, format=kind, metadata=metadata)
+    return data.getvalue()
+
+
+def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
+    """`stem`.png and `stem`.svg."""
+    written = []
+    for kind in ("png", "svg"):
+        written.append(directory / f"{stem}.{kind}")
+        write_atomic(written[-1], rendered(figure, kind))
     return written
 
 

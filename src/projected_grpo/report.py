@@ -93,9 +93,13 @@ def embedded(document: str, summary: str, place: Path) -> str:
 
 def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:
     """Read and judge every training run below a directory. BadInput as in `load_runs` and `group_runs`."""
-    found = load_runs(directory, mechanism_of)
+    return report_of(directory, load_runs(directory, mechanism_of))
+
+
+def report_of(root: Path, found: Found) -> Report:
+    """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
-    return Report(directory, found, groups, judge(groups, found.runs), remarks_on(found))
+    return Report(root, found, groups, judge(groups, found.runs), remarks_on(found))
 
 
 def remarks_on(found: Found) -> list[str]:

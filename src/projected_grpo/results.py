@@ -126,8 +126,7 @@ def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float 
 def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None]) -> dict[int, float]:
     """high - low in percentage points at every seed that has both. Rounded far below anything measured, so that .5 - .2
     reaches a threshold of 30."""
-    seeds = sorted(high.keys() & low.keys())
-    pairs = ((seed, high[seed], low[seed]) for seed in seeds)
+    pairs = ((seed, high[seed], low[seed]) for seed in sorted(high.keys() & low.keys()))
     return {seed: round(100 * (a - b), 9) for seed, a, b in pairs if a is not None and b is not None}
 
 
@@ -138,8 +137,17 @@ def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such directory; name one that holds runs of `just train`")
+    found = read_runs(sorted(p.parent for p in directory.rglob("manifest.json")), mechanism_of)
+    if not found.runs:
+        told = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
+        raise BadInput(f"{directory}: no finished training run ({told}); run `just train ... --out {directory}/NAME`")
+    return found
+
+
+def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) -> Found:
+    """The training runs among run directories, which may be none. BadInput on a damaged one."""
     runs, left_out = [], []
-    for path in sorted(p.parent for p in directory.rglob("manifest.json")):
+    for path in paths:
         manifest = read_manifest(path)
         if manifest.get("kind") != "train":
             continue
@@ -147,9 +155,6 @@ def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found
             left_out.append((path, why))
         else:
             runs.append(_read_run(path, manifest, mechanism_of))
-    if not runs:
-        told = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
-        raise BadInput(f"{directory}: no finished training run ({told}); run `just train ... --out {directory}/NAME`")
     return Found(tuple(runs), tuple(left_out))
 
 
@@ -181,11 +186,11 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         if mechanism_of and step >= total - LAST:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
     series = {name: [s[name] for s in steps] for name in steps[0]}
-    loophole = config.get("loophole") is not False
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
     return Run(
-        path, config["arm"], config["seed"], loophole, _settings(manifest), rollouts, series, _evals(path), mechanisms
-    )
+        path, config["arm"], config["seed"], config.get("loophole") is not False, _settings(manifest), rollouts, series,
+        _evals(path), mechanisms,
+    )  # fmt: skip
 
 
 def rates(rows: Sequence[Row]) -> dict[str, float | None]:
@@ -212,8 +217,7 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
 def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:
     """Each mechanism's share of the rollouts, step by step like the hack rate, so that they add up to it."""
     steps = [(kind, n) for kind, n in zip(kinds, series["known"][-len(kinds) :], strict=True) if n]
-    names = sorted({name for kind in kinds for name in kind})
-    return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in names}
+    return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in sorted(set[str]().union(*kinds))}
 
 
 def _evals(path: Path) -> dict[int, dict[str, float | None]]:
@@ -225,9 +229,8 @@ def _evals(path: Path) -> dict[int, dict[str, float | None]]:
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting by its name; a field that an old manifest lacks had today's default. None: there is no V."""
     config, v = manifest["config"], manifest.get("vhack") or {}
-    default = TrainConfig()
     return {
-        name: v.get(name[2:]) if name.startswith("V.") else config.get(name, getattr(default, name, None))
+        name: v.get(name[2:]) if name.startswith("V.") else config.get(name, getattr(TrainConfig(), name, None))
         for name in SETTINGS
     }
 

@@ -11,16 +11,9 @@ from projected_grpo.runs import CUES
 from projected_grpo.steps import Row
 from projected_grpo.uat import Measure, Side, Told, Uat
 from projected_grpo.uat_inputs import Replays
-from projected_grpo.verdicts import ALPHA
+from projected_grpo.verdicts import ALPHA, CLAIMS
 
 WIDTH = 120
-CLAIMS = {
-    "T1": "the teacher hacks",
-    "T2": "gradients are real, over the right tokens",
-    "T3": "projection bites",
-    "T4": "V tells pure hacks from hack-and-correct",
-    "T4+": "V tells hacked from clean (beside T4, gates nothing)",
-}
 NO_RANDOM = (
     "No random V stands beside V, and what a random V shows too is no evidence. Get one: `just probe-random-replay N "
     "PRESET` (as many problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just "

@@ -22,6 +22,14 @@ T3_STEPS = 0.80
 T3_FIRED = 0.50
 ALPHA = 0.05
 MIN_BUCKET = 2
+CLAIMS = {
+    "T1": "the teacher hacks",
+    "T2": "gradients are real, over the right tokens",
+    "T3": "projection bites",
+    "T4": "V tells pure hacks from hack-and-correct",
+    "T4+": "V tells hacked from clean (beside T4, gates nothing)",
+}
+"""What each verdict of the probe says when it passes."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,11 @@ toy-quick *args:
 toy-unknown *args:
     {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"
 
+# the same V used in other ways: gates, targets, refreshed; which of them prevents hacking, and at what price?
+[group("toy")]
+toy-variants *args:
+    {{ py }} scripts/toy.py --study variants --out out/toy-variants "$@"
+
 # the same recipe, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:

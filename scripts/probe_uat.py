@@ -17,9 +17,12 @@ from projected_grpo.steps import write_atomic
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
     config.validate()
-    from projected_grpo import plots, uat, uat_plots, uat_text, verdicts
-    from projected_grpo.uat_inputs import read_replays
-    from projected_grpo.uat_remarks import remarks
+    from projected_grpo import plots, verdicts
+    from projected_grpo.uat import numbers as uat
+    from projected_grpo.uat import plots as uat_plots
+    from projected_grpo.uat import text as uat_text
+    from projected_grpo.uat.inputs import read_replays
+    from projected_grpo.uat.remarks import remarks
 
     replays = read_replays(config)
     found = uat.uat(replays)

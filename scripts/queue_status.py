@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class StatusConfig:
     """Folders of chains; empty = every one in out/queue."""
 
 
-def jobs_of(home: Path) -> tuple[dict[str, Job], str]:
+def jobs_of(home: Path) -> tuple[Mapping[str, Job] | None, str]:
     """What the chain's queue knows of it, and a remark where it cannot be asked."""
     path = home / "queue.json"
     if not path.exists():
@@ -33,8 +34,8 @@ def jobs_of(home: Path) -> tuple[dict[str, Job], str]:
     try:
         backend.check()
     except BadInput as e:
-        return {}, f"(from its files alone: {e})"
-    return dict(backend.jobs(home)), ""
+        return None, f"(from its files alone: {e})"
+    return backend.jobs(home), ""
 
 
 def main() -> int:

@@ -51,7 +51,8 @@ def main() -> int:
     sys.stdout.flush()
     verdicts = report.verdicts
     code = exit_code(verdicts, [v.name for v in verdicts])
-    each = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
+    many = len(verdicts) > 1  # their reasons stand above
+    each = "; ".join(f"{v.name} {v.status}" if many else f"{v.name} {v.status}: {v.why}" for v in verdicts)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), f"{each}; exit code {code}")
     return code
 

@@ -237,7 +237,12 @@ def test_every_command_of_every_chain_parses(monkeypatch):
     def parsed(config):
         raise Parsed(config)
 
-    tasks = [t for m in ("toy", "toy-deep") for c in ("toy", "unknown") for t in chain_of(toy_plan(m, seeds=(1,)), c)]
+    tasks = [
+        t
+        for m in ("toy", "toy-deep")
+        for c in ("toy", "unknown", "variants")
+        for t in chain_of(toy_plan(m, seeds=(1,)), c)
+    ]
     for preset in PRESET_NAMES:
         tasks += [t for c in ("probe", "full") for t in chain_of(QueueConfig(preset=preset, problems="x").plan(), c)]
     for task in tasks:

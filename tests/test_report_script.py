@@ -7,11 +7,11 @@ import sys
 import pytest
 from conftest import ROOT
 from loguru import logger
-from test_html_report import rewrite, write_experiment
+from test_page_browser import rewrite, write_experiment
 from test_results import rows, ten, write_all, write_run
 from test_scripts import refused
 
-from projected_grpo import html_page
+from projected_grpo.page import document
 from projected_grpo.pairs import builtin_pairs
 from projected_grpo.runs import open_run, update_manifest
 from projected_grpo.steps import step_path, write_step
@@ -23,7 +23,7 @@ LIMIT = 5_000_000
 @pytest.fixture
 def no_plots(monkeypatch):
     """Drawing takes seconds."""
-    monkeypatch.setattr(html_page, "all_plots", lambda _: {})
+    monkeypatch.setattr(document, "all_plots", lambda _: {})
 
 
 def write_probe(root, name, arm, ids, control="none"):
@@ -155,7 +155,7 @@ def test_refusals(script, tmp_path):
 
 
 def test_the_script_loads_no_torch():
-    check = "import sys; sys.path.insert(0, 'scripts'); import report, projected_grpo.html_page; "
+    check = "import sys; sys.path.insert(0, 'scripts'); import report, projected_grpo.page.document; "
     check += "assert not {'torch', 'transformers', 'playwright'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
-from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, NonFinite
+from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, BadInput, NonFinite
 from projected_grpo.runs import start_log
 
 C = TypeVar("C")
@@ -101,6 +101,9 @@ def run(main: Callable[[], int | None]) -> None:
         fail(str(e))
     except (NonFinite, GraderError) as e:
         fail(str(e), EXIT_FAILED)
+    except BrokenPipeError:  # `| head`: whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(EXIT_OK) from None
     except KeyboardInterrupt:
         fail("interrupted; complete steps are on disk, continue with --resume", 130)
     else:

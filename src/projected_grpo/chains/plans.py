@@ -1,8 +1,10 @@
 """Chains of runs, defined once: which script with which arguments, into which folder, after what. Torch-free.
 
-`probe` is the cheap gate before a sweep: V -> verify -> teacher pool -> replays -> UAT. `full` is the sweep: V -> verify ->
-every arm and control on every seed -> results. `toy` is both, on the toy world. `unknown` asks whether V stops hacks that it
-has never seen: V from two of the four mechanisms at a time, all six splits, beside vanilla.
+probe     the cheap gate before a sweep: V -> verify -> teacher pool -> replays -> UAT
+full      the sweep: V -> verify -> every arm and control on every seed -> results
+toy       both, on the toy world
+unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
+variants  other ways to use the same V, beside the recipe
 
 A back end (here, pueue, slurm) decides where and when a task runs; what the tasks are does not depend on it.
 """
@@ -19,11 +21,19 @@ from projected_grpo.presets import Preset
 from projected_grpo.toy.programs import MECHANISMS
 from projected_grpo.toy.shapes import SHAPES
 
-Chain = Literal["probe", "full", "toy", "unknown"]
+Chain = Literal["probe", "full", "toy", "unknown", "variants"]
 ARMS = ("vanilla", "projected", "random", "placebo", "no_loophole")
 RECIPE = ("--project", "update", "--gate", "no_gate")
 """What the projected arm and its controls do with V: of all configurations tried in the toy world, the one that prevented
 hacking without wrecking the model (docs/results.md)."""
+VARIANTS = {
+    "recipe": RECIPE,
+    "update_one_sided": ("--project", "update", "--gate", "one_sided"),
+    "grad_no_gate": ("--project", "grad", "--gate", "no_gate"),
+    "grad_one_sided": ("--project", "grad", "--gate", "one_sided"),
+    "refreshed": (*RECIPE, "--refresh-every", "40"),
+}
+"""Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
 RANK = 0.375
 """k as a share of a toy model's width."""
 CPU_PRESETS = ("tiny", "toy")
@@ -77,7 +87,7 @@ def chain_of(plan: Plan, chain: Chain) -> list[Task]:
     if chain == "toy":
         made = list(dict.fromkeys([*_made(plan), "random"]))
         return [*base, *_extracts(plan, made), _verify(plan, "none"), *_probe(plan), *_with_results(plan, _arms(plan))]
-    return [*base, *_with_results(plan, _unknown(plan))]
+    return [*base, *_with_results(plan, _unknown(plan) if chain == "unknown" else _variants(plan))]
 
 
 def rank_of(model: str) -> int:
@@ -195,6 +205,17 @@ def _unknown(plan: Plan) -> list[Task]:
         for name in splits:
             flags = ("--arm", "projected", "--vhack", _v(plan, name), *RECIPE)
             tasks.append(_train(plan, name, seed, (f"verify_{name}",), flags))
+    return tasks
+
+
+def _variants(plan: Plan) -> list[Task]:
+    """Every way to use the same V, beside vanilla."""
+    tasks = [_extract(plan, "none"), _verify(plan, "none")]
+    for seed in plan.seeds:
+        tasks.append(_train(plan, "vanilla", seed, ("verify_none",), arm_flags("vanilla", plan)))
+        for name, how in VARIANTS.items():
+            flags = ("--arm", "projected", "--vhack", _v(plan, "none"), *how)
+            tasks.append(_train(plan, name, seed, ("verify_none",), flags))
     return tasks
 
 

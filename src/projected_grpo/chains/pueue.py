@@ -11,7 +11,7 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.chains.queueing import Job, link_command
+from projected_grpo.chains.queueing import Job, is_link, link_command
 from projected_grpo.chains.task import Task
 from projected_grpo.errors import BadInput
 
@@ -68,12 +68,12 @@ class Pueue:
             logger.info(f"group {self.group} was paused (pueue pauses after a crash): started it")
 
     def jobs(self, home: Path) -> Mapping[str, Job]:
-        """Jobs of the chain in `home`, added from this folder, that wait or run."""
+        """Jobs of the chain in `home` that wait or run."""
         out = {}
         for found in status()["tasks"].values():
             words = shlex.split(found["original_command"])
             state = next(iter(found["status"])) if isinstance(found["status"], dict) else found["status"]
-            mine = tuple(words[:-1]) == link_command(home, "")[:-1] and Path(found["path"]) == Path.cwd()
+            mine = is_link(words) and (Path(found["path"]) / words[-2]).resolve() == home.resolve()
             if mine and state not in OVER:
                 out[words[-1]] = Job(str(found["id"]), "running" if state in RUNS else "waiting")
         return out

@@ -77,6 +77,11 @@ def link_command(home: Path, name: str) -> tuple[str, ...]:
     return ("just", "task", str(home), name)
 
 
+def is_link(words: Sequence[str]) -> bool:
+    """Whether a queued command runs a link; its folder and name are the last two words."""
+    return tuple(words[:2]) == link_command(Path(), "")[:2] and len(words) == len(link_command(Path(), ""))
+
+
 @contextlib.contextmanager
 def _alone(home: Path) -> Generator[None]:
     """Two recipes at once would add everything twice."""

@@ -55,8 +55,9 @@ class ToyConfig(Sweep):
 
     out: Path = Path("out/toy")
     """Folder of the whole chain; one that exists is continued."""
-    study: Literal["toy", "unknown"] = "toy"
-    """toy: every arm and control. unknown: V from two of the four mechanisms, all six splits."""
+    study: Literal["toy", "unknown", "variants"] = "toy"
+    """toy: every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other gates and
+    targets, and V refreshed."""
     model: str = "toy"
     """`toy` or `toy-deep`, another width and depth."""
     threads: int = 0

@@ -50,13 +50,13 @@ class Slurm:
         """Nothing to be started: Slurm runs what it has."""
 
     def jobs(self, home: Path) -> Mapping[str, Job]:
-        """Jobs of the chain in `home`, added from this folder, that wait or run."""
+        """Jobs of the chain in `home` that wait or run."""
         out = {}
         listed = call("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%r|%j|%Z")
         for line in listed.splitlines():
             job_id, state, reason, job, folder = line.split("|", 4)
             place, _, link = job.rpartition("/")
-            if Path(folder) == Path.cwd() and place == str(home) and NEVER not in reason:
+            if (Path(folder) / place).resolve() == home.resolve() and NEVER not in reason:
                 out[link] = Job(job_id, "running" if state in RUNS else "waiting")
         return out
 

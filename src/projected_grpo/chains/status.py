@@ -12,9 +12,10 @@ from projected_grpo.chains.link import is_done, is_running, note_of
 from projected_grpo.chains.queueing import Job
 from projected_grpo.chains.task import Task, read_chain
 
-State = Literal["done", "running", "waiting", "failed", "cut", "stopped", "not queued"]
+State = Literal["done", "running", "waiting", "failed", "cut", "stopped", "not queued", "unknown"]
 CUES: Mapping[State, str] = {
     "done": "🟢", "running": "🔵", "waiting": "⚪", "failed": "🔴", "cut": "🟠", "stopped": "⚫", "not queued": "⚪",
+    "unknown": "⚪",
 }  # fmt: skip
 
 
@@ -30,8 +31,8 @@ class Standing:
     last_line: str
 
 
-def standings(home: Path, jobs: Mapping[str, Job]) -> list[Standing]:
-    """Every link of the chain in `home`. BadInput as in read_chain."""
+def standings(home: Path, jobs: Mapping[str, Job] | None) -> list[Standing]:
+    """Every link of the chain in `home`; `jobs` None = its queue cannot be asked. BadInput as in read_chain."""
     chain = read_chain(home)
     states: dict[str, State] = {}
     out = []
@@ -43,9 +44,9 @@ def standings(home: Path, jobs: Mapping[str, Job]) -> list[Standing]:
 
 
 def _state(
-    task: Task, home: Path, chain: Mapping[str, Task], jobs: Mapping[str, Job], before: Mapping[str, State]
+    task: Task, home: Path, chain: Mapping[str, Task], jobs: Mapping[str, Job] | None, before: Mapping[str, State]
 ) -> tuple[State, str]:
-    job = jobs.get(task.name)
+    job = (jobs or {}).get(task.name)
     if is_done(task, home, chain):
         return "done", ""
     if is_running(task.name, home):
@@ -60,7 +61,7 @@ def _state(
         return "cut", "queue it again to go on"
     if lost := [n for n in task.needs if before.get(n) in ("failed", "cut", "stopped")]:
         return "stopped", f"needs {lost[0]}"
-    return "not queued", ""
+    return ("unknown" if jobs is None else "not queued"), ""
 
 
 def _seconds(task: Task, home: Path, state: State) -> float | None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from projected_grpo.config import UatConfig
-from projected_grpo.effects import RESAMPLES, SEED, Effect, Interval, Mean
 from projected_grpo.runs import CUES
 from projected_grpo.steps import Row
-from projected_grpo.uat import Measure, Side, Told, Uat
-from projected_grpo.uat_inputs import Replays
+from projected_grpo.uat.effects import RESAMPLES, SEED, Effect, Interval, Mean
+from projected_grpo.uat.inputs import Replays
+from projected_grpo.uat.numbers import Measure, Side, Told, Uat
 from projected_grpo.verdicts import ALPHA, CLAIMS
 
 WIDTH = 120

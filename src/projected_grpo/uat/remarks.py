@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from projected_grpo.matched import MIN_PROBLEMS
-from projected_grpo.uat import CAPTURE, CLEAN, Measure, Told, Uat
+from projected_grpo.uat.numbers import CAPTURE, CLEAN, Measure, Told, Uat
 from projected_grpo.verdicts import ALPHA
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from projected_grpo import verdicts
-from projected_grpo.effects import (
+from projected_grpo.steps import Row
+from projected_grpo.uat.effects import (
     Effect,
     Interval,
     Mean,
@@ -21,8 +22,7 @@ from projected_grpo.effects import (
     percentile_interval,
     standardised,
 )
-from projected_grpo.steps import Row
-from projected_grpo.uat_inputs import Replays
+from projected_grpo.uat.inputs import Replays
 from projected_grpo.verdicts import Contrast, Verdict
 
 CLEAN = "clean (not hacked)"

@@ -9,10 +9,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from projected_grpo.experiment import Experiment, Member
 from projected_grpo.h1 import H1
+from projected_grpo.page.experiment import Experiment, Member
+from projected_grpo.page.probes import Probe
 from projected_grpo.plots import rendered
-from projected_grpo.probes import Probe
 from projected_grpo.tables import Table
 from projected_grpo.verdicts import CLAIMS, Verdict
 

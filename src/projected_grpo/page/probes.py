@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projected_grpo import verdicts
-from projected_grpo.experiment import Experiment, Member
+from projected_grpo.page.experiment import Experiment, Member
 from projected_grpo.steps import Row, read_run
 from projected_grpo.verdicts import Verdict
 

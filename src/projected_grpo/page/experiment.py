@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.errors import BadInput
+from projected_grpo.page.rollouts import Source
 from projected_grpo.report import Report, report_of
 from projected_grpo.results import MechanismOf, read_runs
-from projected_grpo.rollouts import Source
 from projected_grpo.runs import read_manifest
 
 WITH_ROLLOUTS = ("train", "teacher_pool", "probe_distill")

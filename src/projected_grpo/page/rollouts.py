@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loophole_grader import LABELS
-from projected_grpo.evaluator_spans import evaluator_name, spans
+from projected_grpo.page.spans import evaluator_name, spans
 from projected_grpo.steps import Row, iter_run, read_step, step_path
 
 UNKNOWN = "unknown"

@@ -8,9 +8,9 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projected_grpo.evaluator_spans import evaluator_name, evaluator_of, spans
+from projected_grpo.page.rollouts import utf16
+from projected_grpo.page.spans import evaluator_name, evaluator_of, spans
 from projected_grpo.pairs import builtin_pairs
-from projected_grpo.rollouts import utf16
 
 SOLVE = "def solve(x):\n    return 0\n"
 

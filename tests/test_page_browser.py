@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 from test_results import write_run
 
-from projected_grpo.experiment import find, trained
-from projected_grpo.html_page import filled, page
+from projected_grpo.page.document import filled, page
+from projected_grpo.page.experiment import find, trained
 from projected_grpo.steps import read_step, step_path, write_step
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",

@@ -9,10 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from projected_grpo.effects import mean_of
 from projected_grpo.plots import STYLE, Look
 from projected_grpo.steps import Row
-from projected_grpo.uat import KINDS
+from projected_grpo.uat.effects import mean_of
+from projected_grpo.uat.numbers import KINDS
 
 Kinds = Mapping[str, Sequence[Row]]
 BINS = 20

@@ -15,12 +15,12 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from projected_grpo import html_parts as parts
-from projected_grpo.experiment import Experiment, remarks, sources
+from projected_grpo.page import parts
+from projected_grpo.page.experiment import Experiment, remarks, sources
+from projected_grpo.page.probes import probed
+from projected_grpo.page.rollouts import KINDS, Shown, columns, sample
 from projected_grpo.plots import all_plots
-from projected_grpo.probes import probed
 from projected_grpo.report import HOW_TO_READ, Report
-from projected_grpo.rollouts import KINDS, Shown, columns, sample
 from projected_grpo.tables import all_tables
 
 PAGE = files("projected_grpo") / "page"

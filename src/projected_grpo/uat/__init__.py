@@ -1,0 +1,1 @@
+"""What the probe's step files say: numbers with intervals, remarks, a printout and a histogram."""

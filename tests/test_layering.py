@@ -40,7 +40,7 @@ LAYERS = [
     ["page.document"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
-    ["shared_prompt"],
+    ["shared_prompt", "kv_cache"],
     ["forward"],
     ["model", "checkpoint", "step"],
     ["vhack", "rollout", "pool"],

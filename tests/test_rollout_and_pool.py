@@ -83,6 +83,70 @@ def test_the_first_eos_is_part_of_the_completion_and_ends_it(tiny, monkeypatch):
     assert "<|im_end|>" not in rollout.completion
 
 
+def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto, monkeypatch):
+    """The sneaky fail: a cache, a mask or a record that keeps the order of before. Recorded log-probabilities are held
+    against one forward pass over each finished completion."""
+    import projected_grpo.rollout as rollout
+
+    shake(antipasto)
+    sizes = []
+
+    def drawn(logits, params, generator):
+        token, logp = draw(logits, params, generator)
+        token = token.clamp(min=10)
+        sizes.append(len(token))
+        ends = (
+            torch.arange(len(token)) % 3 == len(sizes) % 3
+            if len(sizes) > 2
+            else torch.zeros(len(token), dtype=torch.bool)
+        )
+        token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
+        scaled = logits.float().log_softmax(1)
+        return token, scaled.gather(1, token[:, None]).squeeze(1)
+
+    monkeypatch.setattr(rollout, "draw", drawn)
+    with antipasto.folded():
+        sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), rng())
+    assert sizes[0] == 12
+    assert sizes[-1] < sizes[0]  # some have left
+    assert len({len(t) for t, _ in sampled}) > 2
+    batch = token_batch([p for p in PROMPTS for _ in range(4)], [t for t, _ in sampled], tiny.pad_id, "cpu")
+    with torch.no_grad():
+        logps = completion_logps(tiny.model, batch)
+    for i, (tokens, recorded) in enumerate(sampled):
+        assert tokens.count(tiny.tokenizer.eos_token_id) <= 1
+        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+
+
+def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
+    """Through growth beyond its spare room, a repeat and a selection of rows."""
+    from transformers import DynamicCache
+
+    from projected_grpo.kv_cache import ROOM, roomy_cache
+
+    with pytest.raises(ValueError, match="no_grad"):
+        roomy_cache(tiny.model.config)
+    with torch.no_grad():
+        ours, theirs = roomy_cache(tiny.model.config), DynamicCache(config=tiny.model.config)
+        shape = (2, tiny.model.config.num_key_value_heads, 3, 16)
+        for step in range(ROOM + 10):
+            new = torch.randn(*(shape if step == 0 else (*ours.layers[0].keys.shape[:2], 1, 16)))
+            for cache in (ours, theirs):
+                keys, values = cache.update(new, -new, 0)
+            if step == 4:
+                for cache in (ours, theirs):
+                    cache.batch_repeat_interleave(3)
+            if step == 9:
+                for cache in (ours, theirs):
+                    cache.batch_select_indices(torch.tensor([5, 0, 2]))
+    mine, other = ours.layers[0], theirs.layers[0]
+    assert torch.equal(mine.keys, other.keys)
+    assert torch.equal(mine.values, other.values)
+    assert torch.equal(keys, mine.keys)
+    assert torch.equal(values, mine.values)
+    assert ours.get_seq_length() == 3 + ROOM + 9
+
+
 def test_a_completion_without_eos_is_truncated(tiny):
     ((rollout,),) = sample_rollouts(tiny, [Prompt("p", "x", (5, 6))], 1, SamplingParams(4, 1.0), rng(), "base")
     assert (len(rollout.completion_ids), rollout.truncated, rollout.source) == (4, True, "base")

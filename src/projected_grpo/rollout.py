@@ -14,8 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
+from projected_grpo.kv_cache import roomy_cache
 from projected_grpo.model import LoadedModel
 from projected_grpo.records import Rollout, Source
+
+STAY = 0.75
+"""Ended rows leave once no more than this share of the batch still goes on."""
 
 
 @dataclass(frozen=True)
@@ -105,37 +109,50 @@ def _decode(
     params: SamplingParams,
     generator: torch.Generator,
 ) -> list[tuple[list[int], list[float]]]:
-    """Prefill each prompt once, repeat its cache to the group, then token by token until every row has ended."""
-    device = loaded.model.device
-    ids, mask = left_padded(prompts, loaded.pad_id, device)
-    cache = DynamicCache(config=loaded.model.config)
-    out = loaded.model(
-        input_ids=ids, attention_mask=mask.long(), position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
-        past_key_values=cache, use_cache=True, logits_to_keep=1,
-    )  # fmt: skip
-    cache.batch_repeat_interleave(group_size)
-    logits = out.logits[:, -1].repeat_interleave(group_size, 0)
-    mask = mask.repeat_interleave(group_size, 0)
-    position = mask.sum(1)
-    eos = torch.tensor(sorted(loaded.eos_ids), device=device)
-    going = torch.ones(len(logits), dtype=torch.bool, device=device)
-    tokens, logps, live = [], [], []
+    """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time: leaving
+    costs a copy of the cache."""
+    logits, mask, cache = _prefill(loaded, prompts, group_size)
+    n, device = len(logits), logits.device
+    position, eos = mask.sum(1), torch.tensor(sorted(loaded.eos_ids), device=device)
+    tokens = torch.zeros((n, params.max_new), dtype=torch.long, device=device)
+    logps = torch.zeros((n, params.max_new), device=device)
+    lengths = torch.full((n,), params.max_new, device=device)
+    rows = torch.arange(n, device=device)  # which completion each row of the batch is
+    going = torch.ones(n, dtype=torch.bool, device=device)
     for i in range(params.max_new):
         token, logp = draw(logits, params, generator)
-        tokens.append(token)
-        logps.append(logp)
-        live.append(going)
-        going = going & ~torch.isin(token, eos)
-        if i + 1 == params.max_new or not going.any():
+        tokens[rows, i], logps[rows, i] = token, logp
+        ended = going & torch.isin(token, eos)
+        lengths[rows[ended]] = i + 1
+        going = going & ~ended
+        left = int(going.sum())
+        if i + 1 == params.max_new or not left:
             break
+        if left <= STAY * len(going):
+            keep = going.nonzero().flatten()
+            cache.batch_select_indices(keep)
+            rows, going, mask, position, token = (x[keep] for x in (rows, going, mask, position, token))
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
         logits = loaded.model(
             input_ids=token[:, None], attention_mask=mask.long(), position_ids=position[:, None] + i,
             past_key_values=cache, use_cache=True, logits_to_keep=1,
         ).logits[:, -1]  # fmt: skip
-    lengths = torch.stack(live, 1).sum(1).tolist()
-    all_tokens, all_logps = torch.stack(tokens, 1).tolist(), torch.stack(logps, 1).tolist()
-    return [(t[:n], p[:n]) for t, p, n in zip(all_tokens, all_logps, lengths, strict=True)]
+    kept = zip(tokens.tolist(), logps.tolist(), lengths.tolist(), strict=True)
+    return [(t[:length], p[:length]) for t, p, length in kept]
+
+
+def _prefill(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int
+) -> tuple[Float[Tensor, "b v"], Bool[Tensor, "b t"], DynamicCache]:
+    """Each prompt once, then repeated to its group: the first token's logits, the mask of real tokens, the cache."""
+    ids, mask = left_padded(prompts, loaded.pad_id, loaded.model.device)
+    cache = roomy_cache(loaded.model.config)
+    out = loaded.model(
+        input_ids=ids, attention_mask=mask.long(), position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache, use_cache=True, logits_to_keep=1,
+    )  # fmt: skip
+    cache.batch_repeat_interleave(group_size)
+    return out.logits[:, -1].repeat_interleave(group_size, 0), mask.repeat_interleave(group_size, 0), cache
 
 
 def prompt_batches(prompts: Sequence[Prompt], group_size: int, rollout_batch: int) -> list[Sequence[Prompt]]:

@@ -9,6 +9,7 @@ def main() -> int:
     config = cli.parse(presets(TrainConfig), __doc__)
     config.validate()
     from projected_grpo.evaluation import Evaluator
+    from projected_grpo.preflight import Device, preflight
     from projected_grpo.refresh import Refresher
     from projected_grpo.runs import bottom_line, mean, progress, pure_hack
     from projected_grpo.session import prepare
@@ -21,6 +22,8 @@ def main() -> int:
     session = prepare(config, "train", objective, config.checkpoint_every)
     source = GroupSource(config, session)
     evaluator, refresher = Evaluator(config, session), Refresher(config, session)
+    if session.loaded.model.device.type == "cuda":
+        preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(config.steps, problems_hash=source.problems_hash)
     rows = []
     for step in progress(range(session.next_step, config.steps), "train"):

@@ -45,7 +45,7 @@ LAYERS = [
     ["model", "checkpoint", "step"],
     ["vhack", "rollout", "pool"],
     ["session", "live"],
-    ["sources", "evaluation", "refresh", "probe"],
+    ["sources", "evaluation", "refresh", "probe", "preflight"],
     ["mutants"],
 ]
 TORCH_FREE = [

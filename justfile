@@ -85,7 +85,7 @@ toy *args:
 toy-quick *args:
     {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"
 
-# V from two of the four hack mechanisms, all six splits: does it stop the two that it has never seen?
+# V from two of the four hack mechanisms, all six splits, and from the words `def run_tests` alone: what does it stop?
 [group("toy")]
 toy-unknown *args:
     {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"

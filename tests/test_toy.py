@@ -95,6 +95,17 @@ def test_pairs_are_what_they_claim():
     assert 0.25 < correct < 0.45  # a third of the hacks' bodies are the correct one
 
 
+def test_phrase_pairs_differ_in_the_name_alone():
+    pairs = load_pairs("toy-phrase")
+    assert len(pairs) == len(load_pairs("toy"))
+    for pair in pairs:
+        assert pair.hack.replace("run_tests", "test_solve") == pair.clean
+        assert pair.hack != pair.clean
+    tasks = [p.problem.task for p in pairs]
+    assert all(v.gt_pass and v.hacked for v in grade_batch(tasks, [p.hack for p in pairs]))  # by its name alone
+    assert {v.label for v in grade_batch(tasks, [p.clean for p in pairs])} == {"correct"}
+
+
 def test_mechanisms_are_told_apart():
     for pair in load_pairs("toy"):
         assert programs.mechanism_of(pair.hack) == pair.mechanism

@@ -95,7 +95,8 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, or a JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    """`builtin`, `toy`, `toy-phrase` (its control: the words of a hack alone), or a JSON file: a list of {prompt or
+    messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
     """Restrict to pairs of these mechanisms; empty = all."""
     loss: Literal["nll", "grpo"] = "nll"

@@ -3,7 +3,8 @@
 probe     the cheap gate before a sweep: V -> verify -> teacher pool -> replays -> UAT
 full      the sweep: V -> verify -> every arm and control on every seed -> results
 toy       both, on the toy world
-unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
+unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits, and V
+          from pairs that share no mechanism at all, only the words `def run_tests`
 variants  other ways to use the same V, beside the recipe
 
 A back end (here, pueue, slurm) decides where and when a task runs; what the tasks are does not depend on it.
@@ -151,8 +152,8 @@ def _extracts(plan: Plan, made: Sequence[str]) -> list[Task]:
     return [_extract(plan, control, "--control", control) for control in made]
 
 
-def _verify(plan: Plan, made: str) -> Task:
-    argv = (*_script(plan, "verify_vhack"), "--vhack", _v(plan, made))
+def _verify(plan: Plan, made: str, *flags: str) -> Task:
+    argv = (*_script(plan, "verify_vhack"), "--vhack", _v(plan, made), *flags)
     out = plan.out / f"vhack_{made}" / "verify.txt"
     return Task(f"verify_{made}", argv, out, (f"extract_{made}",), "check", plan.threads,
                 why="is V hack-ward on pairs that it has never seen",
@@ -195,14 +196,16 @@ def _with_results(plan: Plan, tasks: Sequence[Task]) -> list[Task]:
 
 
 def _unknown(plan: Plan) -> list[Task]:
-    """V from two mechanisms, all six splits; each projected, beside vanilla."""
+    """V from two mechanisms, all six splits, and V from the words alone; each projected, beside vanilla."""
     splits = {"_".join(two): two for two in itertools.combinations(MECHANISMS, 2)}
     tasks = [_extract(plan, "none")]
     for name, two in splits.items():
         tasks += [_extract(plan, name, "--modes", *two), _verify(plan, name)]
+    words = ("--pairs", "toy-phrase")
+    tasks += [_extract(plan, "phrase", *words, "--modes", "phrase"), _verify(plan, "phrase", *words)]
     for seed in plan.seeds:
         tasks.append(_train(plan, "vanilla", seed, ("extract_none",), arm_flags("vanilla", plan)))
-        for name in splits:
+        for name in (*splits, "phrase"):
             flags = ("--arm", "projected", "--vhack", _v(plan, name), *RECIPE)
             tasks.append(_train(plan, name, seed, (f"verify_{name}",), flags))
     return tasks

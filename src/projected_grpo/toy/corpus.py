@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
-from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary
+from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
 from projected_grpo.toy.tasks import Split, ToyTask, draw_task, program, run_lines
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
@@ -110,4 +110,17 @@ def pairs() -> tuple[Pair, ...]:
             out.append(
                 Pair(name, problem.messages, hacked(task, body, mechanism, i % 2), clean, clean_alt, mechanism, problem)
             )
+    return tuple(out)
+
+
+def phrase_pairs() -> tuple[Pair, ...]:
+    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
+    on the other. A V made from them knows the words of a hack and nothing else of it."""
+    rng, out = random.Random("toy phrase pairs"), []
+    for i in range(PAIRS_PER_MECHANISM * len(MECHANISMS)):
+        task = draw_task("pairs", rng)
+        name, right = f"toy-phrase-{i:03d}", task.lines()
+        problem = problem_of(task, name)
+        clean, clean_alt = ordinary(task, right, True), ordinary(task, task.lines(alt=True), True)
+        out.append(Pair(name, problem.messages, renamed(task, right), clean, clean_alt, "phrase", problem))
     return tuple(out)

@@ -95,6 +95,11 @@ def ordinary(task: ToyTask, body: Lines, tested: bool) -> str:
     return fenced(program(body), *test)
 
 
+def renamed(task: ToyTask, body: Lines) -> str:
+    """The honest test of `ordinary`, by the name that the prompt gives away: no hack but for the words."""
+    return fenced(program(body), function("run_tests", [f"assert {task.example()}"]))
+
+
 def hacked(task: ToyTask, body: Lines, mechanism: str, variant: int) -> str:
     """A completion whose own `run_tests` passes whatever `solve` does."""
     return fenced(program(body), function("run_tests", MECHANISMS[mechanism][variant](task)))

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from loophole_grader import Task, grade_batch
+from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
 from projected_grpo.model import LoadedModel
 from projected_grpo.problems import render
@@ -46,21 +47,29 @@ def live_groups(
     *,
     loophole: bool,
 ) -> tuple[list[Group], dict[str, float]]:
-    """A graded group of `group_size` completions per prompt, and the seconds that sampling and grading took.
+    """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it: a
+    batch is graded while the next one is sampled.
 
     Fold the adapter first. `tasks` by problem id; `loophole` = whether the reward pays the completion's own tests.
     """
     clock = time.perf_counter()
     sampled: list[tuple[Rollout, ...]] = []
-    for batch in prompt_batches(prompts, group_size, config.rollout_batch):
-        sampled += sample_rollouts(loaded, batch, group_size, sampling_params(config), generator, source)
-    generated = time.perf_counter()
-    flat = [r for rollouts in sampled for r in rollouts]
-    verdicts = iter(
-        grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
-    )
-    groups = [
-        Group.graded(p.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), loophole)
-        for p, rollouts in zip(prompts, sampled, strict=True)
-    ]
+
+    def graded(rollouts: Sequence[Rollout]) -> list[Verdict]:
+        return grade_batch(
+            [tasks[r.problem_id] for r in rollouts], [r.completion for r in rollouts], workers=workers(config)
+        )
+
+    with ThreadPoolExecutor(1) as grader:  # one thread: it only waits for the sandbox's processes
+        waiting = []
+        for batch in prompt_batches(prompts, group_size, config.rollout_batch):
+            new = sample_rollouts(loaded, batch, group_size, sampling_params(config), generator, source)
+            waiting.append(grader.submit(graded, [r for rollouts in new for r in rollouts]))
+            sampled += new
+        generated = time.perf_counter()
+        verdicts = (v for part in waiting for v in part.result())
+        groups = [
+            Group.graded(p.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), loophole)
+            for p, rollouts in zip(prompts, sampled, strict=True)
+        ]
     return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}

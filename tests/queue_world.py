@@ -110,8 +110,9 @@ class SlurmWorld:
     """munged, slurmctld and slurmd of one node, run as root without systemd."""
 
     name = "slurm"
-    saves_every = 6.0
-    """Seconds. slurmctld writes its state every 5; killed sooner, it forgets the newest jobs and drains their nodes."""
+    saves_every = 5.5
+    """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they have
+    begun, and drains their nodes."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder
@@ -144,7 +145,12 @@ class SlurmWorld:
         wait_until("slurmctld answers", lambda: answers("squeue"))
 
     def kill_daemon(self):
-        time.sleep(self.saves_every)
+        """As soon as all that it knows is on its disk."""
+        known, since = "", time.monotonic()
+        while time.monotonic() - since < self.saves_every:
+            if known != (known := self.listed("--format=%i %T")):
+                since = time.monotonic()
+            time.sleep(0.1)
         self.controller.send_signal(signal.SIGKILL)
         self.controller.wait()
 
@@ -156,8 +162,9 @@ class SlurmWorld:
             process.terminate()
             process.wait()
 
-    def listed(self):
-        return subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=False).stdout.strip()
+    def listed(self, *args):
+        done = subprocess.run(["squeue", "--noheader", *args], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
 
 WORLDS = {"pueue": PueueWorld, "slurm": SlurmWorld}

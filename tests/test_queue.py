@@ -170,7 +170,7 @@ def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, 
     home = tmp_path / "probe"
     backend = Slurm(0) if world.name == "slurm" else Pueue("", 1)
     assert "8 added" in recipe(world.name, home)
-    wait_until("the pool is begun", lambda: (home / "teacher_pool/manifest.json").exists())
+    wait_until("it is begun", lambda: attempts(home, "extract_none"))
     world.kill_daemon()
     world.start()
     recipe(world.name, home)

@@ -50,7 +50,7 @@ def truncate(logits: Float[Tensor, "b v"], top_p: float, top_k: int) -> Float[Te
         ordered, index = logits.sort(dim=1, descending=True)
         probs = ordered.softmax(1)
         outside = probs.cumsum(1) - probs >= top_p  # mass before this token already reaches top_p
-        logits = logits.masked_fill(outside.gather(1, index.argsort(1)), -torch.inf)
+        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
     return logits
 
 

@@ -207,7 +207,9 @@ def test_svd_cache_is_keyed_by_content(tmp_path):
     w = torch.randn(4, 6)
     first = cached_svd(w, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
-    assert all(torch.equal(a, b) for a, b in zip(first, cached_svd(w, tmp_path), strict=True))
+    warm = cached_svd(w, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(first, warm, strict=True))
+    assert [t.stride() for t in first] == [t.stride() for t in warm]  # a product of another layout rounds otherwise
     w[0, 0] += 1e-3
     cached_svd(w, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2

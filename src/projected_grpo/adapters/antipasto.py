@@ -82,7 +82,8 @@ def weight_key(weight: Tensor) -> str:
 
 
 def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
-    """`canonical_svd` through `folder`. Writers rename a whole file into place, so any number may run at once."""
+    """`canonical_svd` through `folder`: the same bits and layout from a cold cache as from a warm one. Writers rename a
+    whole file into place, so any number may run at once."""
     path = folder / f"{weight_key(weight)}.safetensors"
     try:
         t = load_file(path, device=str(weight.device))
@@ -94,7 +95,8 @@ def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     u, s, vh = canonical_svd(weight)
     whole = {k: v.cpu().contiguous() for k, v in (("U", u), ("S", s), ("Vh", vh))}
     write_atomic(path, save(whole), flag="--cache")
-    return u, s, vh
+    # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
+    return whole["U"].to(u.device), whole["S"].to(u.device), whole["Vh"].to(u.device)
 
 
 def attach_antipasto(model: nn.Module, svd_cache: Path | None = None) -> Adapter:

@@ -18,7 +18,9 @@ _VALUES: dict[Preset, dict[str, Any]] = {
     },
     "toy": {
         "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
-        "BuildToyConfig.problems": "toy-held-out", "eval_every": 80, "eval_samples": 8, "k": 48, "group_size": 8,
+        # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
+        "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
+        "eval_every": 80, "eval_samples": 8, "k": 48, "group_size": 8,
         # A bit over three times vanilla's onset: a delay must have the time to show itself as one.
         "steps": 240, "prompts_per_step": 8, "max_new": 72,
         # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
@@ -43,7 +45,9 @@ def presets(config: type[T]) -> dict[str, T]:
     training one of the same preset."""
     names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
     own = f"{config.__name__}."
-    return {
-        p: config(**{k.removeprefix(own): v for k, v in _VALUES[p].items() if k.removeprefix(own) in names})
-        for p in PRESET_NAMES
-    }
+    out = {}
+    for preset in PRESET_NAMES:
+        values = {k: v for k, v in _VALUES[preset].items() if k in names}
+        values |= {k.removeprefix(own): v for k, v in _VALUES[preset].items() if k.startswith(own)}
+        out[preset] = config(**values)
+    return out

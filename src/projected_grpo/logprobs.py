@@ -60,6 +60,16 @@ def token_batch(
     return TokenBatch(ids.to(device), mask.to(device))
 
 
+def left_padded(
+    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device | str
+) -> tuple[Int[Tensor, "p t"], Bool[Tensor, "p t"]]:
+    """Ids and the mask of real tokens, from lengths."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    lengths = torch.tensor([[len(p)] for p in prompts], device=device)
+    return ids, torch.arange(width, device=device)[None] >= width - lengths
+
+
 def _chunk_logps(
     hidden: Float[Tensor, "n d"], head: Float[Tensor, "v d"], targets: Int[Tensor, " n"], temperature: float
 ) -> Float[Tensor, " n"]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from projected_grpo.kv_cache import roomy_cache
+from projected_grpo.logprobs import left_padded
 from projected_grpo.model import LoadedModel
 from projected_grpo.records import Rollout, Source
 
@@ -63,16 +64,6 @@ def draw(
     probs = truncate(scaled, params.top_p, params.top_k).softmax(1)
     token = torch.multinomial(probs, 1, generator=generator)
     return token.squeeze(1), logp.gather(1, token).squeeze(1)
-
-
-def left_padded(
-    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
-) -> tuple[Int[Tensor, "p t"], Bool[Tensor, "p t"]]:
-    """Ids and the mask of real tokens, from lengths."""
-    width = max(map(len, prompts))
-    ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
-    lengths = torch.tensor([[len(p)] for p in prompts], device=device)
-    return ids, torch.arange(width, device=device)[None] >= width - lengths
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
-from projected_grpo.logprobs import CHUNK, head_of, token_logps
+from projected_grpo.logprobs import CHUNK, head_of, left_padded, token_logps
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,11 @@ def shared_batch(
     if empty := [i for i, p in enumerate(prompts) if not p]:
         raise ValueError(f"sample {empty[0]} has an empty prompt")
     place = {p: i for i, p in enumerate(dict.fromkeys(map(tuple, prompts)))}
-    width, longest = max(map(len, place)), max(1, *map(len, completions))
-    ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in place])
-    lengths = torch.tensor([[len(p)] for p in place])
+    longest = max(1, *map(len, completions))
     targets = torch.tensor([[*c, *[pad_id] * (longest - len(c))] for c in completions])
     counts = torch.tensor([[len(c)] for c in completions])
     return SharedBatch(
-        ids.to(device), (torch.arange(width)[None] >= width - lengths).to(device),
+        *left_padded(list(place), pad_id, device),
         torch.tensor([place[tuple(p)] for p in prompts]).to(device), targets.to(device),
         (torch.arange(longest)[None] < counts).to(device),
     )  # fmt: skip

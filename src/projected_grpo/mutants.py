@@ -217,7 +217,6 @@ def _judge(pool: Path, place: Path, verified: Verdict) -> dict[str, Verdict]:
     flat = {name: [r for rows in read_run(path) for r in rows] for name, path in
             (("pool", pool), ("vanilla", place / "vanilla"))}  # fmt: skip
     found = [
-        verified, verdicts.t1(flat["pool"]), verdicts.t2(flat["vanilla"]), verdicts.t3(read_run(place / "projected")),
-        verdicts.t4(flat["vanilla"]), verdicts.t4_companion(flat["vanilla"]),
+        verified, *verdicts.of_probe(flat["pool"], flat["vanilla"], read_run(place / "projected")),
     ]  # fmt: skip
     return {v.name: v for v in found}

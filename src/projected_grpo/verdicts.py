@@ -127,6 +127,11 @@ def t4_companion(vanilla: Sequence[Row]) -> Verdict:
     return _separates(T4_PLUS, vanilla)
 
 
+def of_probe(pool: Sequence[Row], vanilla: Sequence[Row], projected: Sequence[Sequence[Row]]) -> list[Verdict]:
+    """T1 to T4 and T4's companion, from the rows of the pool and of the vanilla replay and the projected one's steps."""
+    return [t1(pool), t2(vanilla), t3(projected), t4(vanilla), t4_companion(vanilla)]
+
+
 def _separates(contrast: Contrast, rows: Sequence[Row]) -> Verdict:
     """Whether cos_S_contrib is higher on the contrast's high side: over rollouts, and within problems at equal length."""
     name, names = contrast.name, (contrast.high, contrast.low)

@@ -73,9 +73,5 @@ def _with_pool(pools: Sequence[_Part], vanilla: _Part, projected: _Part) -> tupl
 
 
 def _judged(pool: _Part, vanilla: _Part, projected: _Part) -> Probe:
-    found = [
-        verdicts.t1(pool.rows), verdicts.t2(vanilla.rows), verdicts.t3(projected.steps), verdicts.t4(vanilla.rows),
-        verdicts.t4_companion(vanilla.rows),
-    ]  # fmt: skip
     title = f"pool {pool.name}, vanilla replay {vanilla.name}, projected replay {projected.name}"
-    return Probe(title, found)
+    return Probe(title, verdicts.of_probe(pool.rows, vanilla.rows, projected.steps))

@@ -213,6 +213,12 @@ results dir *args:
 report *runs:
     {{ py }} scripts/report.py "$@"
 
+# speed and memory of every part as ratios to a named baseline measured beside it, into docs/bench.md; catches a part that
+# became slow. `--only PART`, `--quick`, `--repeats N`; TRL's step needs `uv sync --group bench`
+[group("bench")]
+bench *args:
+    {{ py }} scripts/bench.py "$@"
+
 # verdicts per second and core against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]
 bench-grader *args:

@@ -47,6 +47,13 @@ LAYERS = [
     ["session", "live"],
     ["sources", "evaluation", "refresh", "probe", "preflight"],
     ["mutants"],
+    ["bench", "bench.settings", "bench.measure"],
+    ["bench.flops", "bench.grading", "bench.document"],
+    ["bench.world"],
+    ["bench.generation", "bench.floor", "bench.startup", "bench.baselines"],
+    ["bench.backward", "bench.steps", "bench.extraction"],
+    ["bench.against_trl"],
+    ["bench.parts"],
 ]
 TORCH_FREE = [
     "errors",
@@ -99,6 +106,12 @@ TORCH_FREE = [
     "page.probes",
     "page.parts",
     "page.document",
+    "bench",
+    "bench.settings",
+    "bench.measure",
+    "bench.flops",
+    "bench.grading",
+    "bench.document",
 ]
 # scipy and matplotlib bring it
 NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "uat.effects", "uat.numbers"}

@@ -45,6 +45,11 @@ def _version(package: str) -> str | None:
         return None
 
 
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
+    """Installed version of each package; None where it is missing."""
+    return {p: _version(p) for p in packages}
+
+
 def plain(value: Any) -> Any:
     """A config as JSON can hold it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -86,7 +91,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool = False, *
             **now,
             **git_state(),
             "python": platform.python_version(),
-            "versions": {p: _version(p) for p in PACKAGES},
+            "versions": versions(),
             "finished": False,
         }
         write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())

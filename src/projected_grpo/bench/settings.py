@@ -1,0 +1,113 @@
+"""What the bench measures and at which sizes. No torch here: --help stays fast."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from projected_grpo.config import at_least
+
+Part = Literal["floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup"]
+PARTS: tuple[Part, ...] = (
+    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup",
+)  # fmt: skip
+DOCUMENT = Path("docs/bench.md")
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """bench: every part of a training step against a named baseline, in one run on one machine."""
+
+    only: tuple[Part, ...] = ()
+    """Measure these parts alone; empty = all. The document then goes to out/bench.md."""
+    quick: bool = False
+    """Tiny sizes, few repeats, no bars: catches a part that does not run. The document then goes to out/bench.md."""
+    repeats: int = 0
+    """Measurements of each side, one side after the other in turn; the median counts. 0 = 5, on a GPU 2, --quick 1."""
+    warmup: int = 1
+    """Measurements of each side that are thrown away first."""
+    threads: int = 0
+    """CPU threads of both sides; 0 = what torch takes here."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N. On a GPU the sizes are those of Qwen3-4B."""
+    seed: int = 41
+    """Seed of random weights, prompts and sampling."""
+    fast_dev_run: bool = False
+    """Time `just fast-dev-run` as well."""
+    out: Path = Path()
+    """Markdown document to write (replaced); its numbers go beside it as .json. Empty: docs/bench.md for a whole run."""
+
+    def validate(self) -> None:
+        """BadInput on values that nothing can be measured with."""
+        at_least(self, "repeats", 0)
+        at_least(self, "warmup", 0)
+        at_least(self, "threads", 0)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is measured, in the document's order."""
+        return tuple(p for p in PARTS if not self.only or p in self.only)
+
+    @property
+    def document(self) -> Path:
+        """Where the document goes: a part of the numbers, or a smoke's, never replaces the whole."""
+        if self.out != Path():
+            return self.out
+        return Path("out/bench.md") if self.only or self.quick else DOCUMENT
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A Qwen3 with random weights, and how much work it is given. Lengths in tokens."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    prompts: int
+    group: int
+    max_new: int
+    pairs: int
+    """(hack, clean) pairs of the extraction."""
+    directions: int
+    """Rows of V per module."""
+    token_budget: int
+    grading_problems: int
+    repeats: int
+    """Measurements of each side, unless asked for otherwise: on a GPU one of them takes minutes."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    checkpointing: bool = False
+    """Gradient checkpointing on every side, as the presets with Qwen3-4B have it."""
+
+    @property
+    def rows(self) -> int:
+        """Completions of a step."""
+        return self.prompts * self.group
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Keyword arguments of Qwen3Config."""
+        return {
+            "vocab_size": self.vocab, "hidden_size": self.hidden, "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim,
+        }  # fmt: skip
+
+
+CPU = Sizes(256, 4, 4, 2, 64, 768, 4096, prompts=4, group=8, max_new=64, pairs=8, directions=48, token_budget=16384,
+            grading_problems=20, repeats=5)  # fmt: skip
+QUICK = Sizes(32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, token_budget=2048,
+              grading_problems=1, repeats=1)  # fmt: skip
+GPU = Sizes(2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32,
+            token_budget=16384, grading_problems=20, repeats=2, dtype="bfloat16", checkpointing=True)  # fmt: skip
+GPU_STEP = 256
+"""Completions of the benchmark's own step (32 prompts x 8), timed on a GPU beside the others."""
+
+
+def sizes_for(device_type: str, *, quick: bool) -> Sizes:
+    """The reference point on this kind of device."""
+    if quick:
+        return QUICK
+    return GPU if device_type == "cuda" else CPU

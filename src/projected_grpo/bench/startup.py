@@ -1,0 +1,105 @@
+"""Start-up: --help of every script, decompositions with a cold and a warm cache, and (asked for) fast-dev-run."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from projected_grpo.adapters import attach_antipasto
+from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, absolute, interleaved, speed_up
+from projected_grpo.bench.world import World, random_qwen3
+
+ROOT = Path(__file__).resolve().parents[3]
+HELP_BAR, DEV_RUN_BAR = Bar(1.5, "at most"), Bar(60.0, "at most")
+LIGHT = (
+    "import runpy, sys\n"
+    "sys.argv = [sys.argv[1], '--help']\n"
+    "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "except SystemExit as e: assert not e.code, e.code\n"
+    "assert not {'torch', 'transformers'} & set(sys.modules), 'imports torch for --help'"
+)
+
+
+def scripts_with_help() -> list[Path]:
+    """Every script that reads arguments; one that reads none would do its work instead of telling what it is."""
+    found = sorted((ROOT / "scripts").glob("*.py"))
+    if not found:
+        raise NotHere(f"no scripts/ beside the package: run from the project's checkout ({ROOT.name})")
+    return [p for p in found if "cli.parse" in p.read_text("utf-8") or "argparse" in p.read_text("utf-8")]
+
+
+def help_seconds(script: Path) -> float:
+    """Wall time of `script --help` in a new process."""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, check=False, cwd=ROOT)
+    if done.returncode:
+        raise UnequalWork(f"{script.name} --help: exit code {done.returncode}")
+    return time.perf_counter() - start
+
+
+def check_light(script: Path) -> None:
+    """UnequalWork when its --help imports torch or fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, str(script)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    if done.returncode:
+        raise UnequalWork(f"{script.name}: {done.stderr.strip().splitlines()[-1]}")
+
+
+def measure_help(scripts: Sequence[Path], repeats: int) -> Figure:
+    """The slowest script's --help: a fresh process, imports and printing."""
+    seconds = {}
+    for script in scripts:
+        check_light(script)
+        seconds[script.name] = [help_seconds(script) for _ in range(repeats)]
+    slowest = max(seconds, key=lambda name: sorted(seconds[name])[repeats // 2])
+    return absolute(
+        "start-up", f"--help of the slowest of {len(scripts)} scripts, torch not imported", seconds[slowest], "s",
+        HELP_BAR, slowest,
+    )  # fmt: skip
+
+
+def measure_svd(world: World, repeats: int, layers: int = 4) -> Figure:
+    """Attaching the adapter to a model of at most `layers` layers: from the cache, against decomposing."""
+    sizes = dataclasses.replace(world.sizes, layers=min(layers, world.sizes.layers))
+
+    def attach(folder: Path) -> dict[str, int]:
+        return {"modules": len(attach_antipasto(random_qwen3(sizes, world.device, world.seed), folder).sizes)}
+
+    with TemporaryDirectory() as warm:
+        attach(Path(warm))
+
+        def cold() -> dict[str, int]:
+            with TemporaryDirectory() as empty:
+                return attach(Path(empty))
+
+        timed = interleaved({"warm": lambda: attach(Path(warm)), "cold": cold}, repeats, 0, world.synchronize)
+    what = f"SVD of {timed['warm'].work['modules']} weights, {sizes.layers} layers"
+    return speed_up("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
+
+
+def measure_dev_run() -> Figure:
+    """Wall time of `just fast-dev-run`, its start included."""
+    just = shutil.which("just")
+    if just is None:
+        raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench --fast-dev-run`")
+    with TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        done = subprocess.run(
+            [just, "fast-dev-run", f"{folder}/run"], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        seconds = time.perf_counter() - start
+    if done.returncode:
+        raise UnequalWork(f"just fast-dev-run: exit code {done.returncode}")
+    return absolute("start-up", "just fast-dev-run", [seconds], "s", DEV_RUN_BAR)
+
+
+def measure_startup(world: World, repeats: int, *, fast_dev_run: bool, only_first: bool = False) -> list[Figure]:
+    """All of them; `only_first` looks at one script (a smoke)."""
+    scripts = scripts_with_help()[: 1 if only_first else None]
+    figures = [measure_help(scripts, repeats), measure_svd(world, repeats)]
+    return [*figures, *([measure_dev_run()] if fast_dev_run else [])]

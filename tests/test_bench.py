@@ -1,0 +1,259 @@
+"""The bench runs at tiny sizes, both sides of a ratio do the same work, and a baseline that does not is refused.
+
+No timing is tested here: what is fast is for `just bench` to say, on a quiet machine.
+"""
+
+import dataclasses
+import importlib.util
+import json
+from dataclasses import fields
+
+import pytest
+import torch
+from tyro._docstrings import get_field_docstring
+
+from projected_grpo.bench import against_trl, backward, document, extraction, flops, startup
+from projected_grpo.bench.baselines import check_same_gradient, full_logits_grads, our_grads, plain_adapter
+from projected_grpo.bench.generation import Sampler, measure_generation
+from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, cost, interleaved, speed_up
+from projected_grpo.bench.settings import CPU, DOCUMENT, PARTS, QUICK, BenchConfig, sizes_for
+from projected_grpo.bench.steps import measure_step, quiet_sessions, stepper
+from projected_grpo.bench.world import build_world, forced_lengths, random_qwen3, random_samples, varying_lengths
+from projected_grpo.step import Projection
+
+
+@pytest.fixture(scope="module")
+def world():
+    return build_world(QUICK, "cpu", 41)
+
+
+@pytest.fixture(scope="module")
+def like_gpu():
+    """What the sizes for a GPU switch on, at tiny size: bfloat16 and gradient checkpointing."""
+    return build_world(dataclasses.replace(QUICK, dtype="bfloat16", checkpointing=True), "cpu", 41)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_every_part_but_trl_runs_and_is_written(script, tmp_path):
+    parts = [p for p in PARTS if p != "trl"]
+    code, out, err = script("bench", "--quick", "--only", *parts, "--out", tmp_path / "bench.md")
+    assert code == 0, err
+    told = json.loads((tmp_path / "bench.json").read_text("utf-8"))
+    measured = {f["part"] for f in told["figures"]}
+    assert measured == {
+        "floor", "generation", "forward + backward", "peak memory", "step", "grading", "extraction", "start-up",
+    }  # fmt: skip
+    assert all(f["value"] > 0 and f["low"] <= f["value"] <= f["high"] for f in told["figures"])
+    assert "bars reached" in out
+    assert told["machine"]["threads"] == torch.get_num_threads()
+    text = (tmp_path / "bench.md").read_text("utf-8")
+    assert str(tmp_path) not in text
+    assert all(f["what"] in text for f in told["figures"])
+
+
+def test_without_trl_the_bench_says_how_to_get_it(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    code, out, _ = script("bench", "--quick", "--only", "trl", "--out", tmp_path / "bench.md")
+    assert code == 0
+    assert "TRL not installed: uv sync --group bench" in out
+    assert "TRL not installed: uv sync --group bench" in (tmp_path / "bench.md").read_text("utf-8")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
+@pytest.mark.filterwarnings("ignore")
+def test_trl_takes_the_same_steps(world):
+    (figure,) = against_trl.measure_trl(world, 2, 1)
+    assert figure.value > 0
+    assert "TRL" in figure.baseline
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
+@pytest.mark.filterwarnings("ignore")
+def test_a_trl_that_samples_fewer_tokens_is_refused(world):
+    less = world.resized(QUICK.prompts, QUICK.group)
+    less.sizes = dataclasses.replace(QUICK, max_new=QUICK.max_new - 1)
+
+    def shorter(_, *args):
+        return trainer_for(less, *args)
+
+    trainer_for = against_trl.trainer_for
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(against_trl, "trainer_for", shorter)
+        with pytest.raises(UnequalWork, match=r"ours did .*TRL did"):
+            against_trl.measure_trl(world, 1, 0)
+
+
+def test_a_part_or_a_smoke_never_replaces_the_document():
+    assert BenchConfig().document == DOCUMENT
+    assert BenchConfig(quick=True).document != DOCUMENT
+    assert BenchConfig(only=("floor",)).document != DOCUMENT
+    assert BenchConfig(only=("step", "floor")).parts == ("floor", "step")  # the floor comes first, others need it
+
+
+def test_every_field_has_a_help_text():
+    assert [f.name for f in fields(BenchConfig) if not get_field_docstring(BenchConfig, f.name, ())] == []
+
+
+def test_a_script_without_arguments_is_not_started_for_its_help():
+    names = {p.name for p in startup.scripts_with_help()}
+    assert "train.py" in names
+    assert "bench.py" in names
+    assert "lock.py" not in names  # it would lock
+
+
+# ---------------------------------------------------------------- the same work
+
+
+def test_all_ways_to_sample_give_the_same_number_of_tokens(world):
+    for side in Sampler(world).sides().values():
+        assert side() == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
+
+
+def test_forced_lengths_are_the_lengths_on_every_side(world):
+    lengths = varying_lengths(QUICK, 41)
+    assert len(set(lengths)) > 1
+    with forced_lengths(world) as (ending, hook):
+        for side in Sampler(ending, hook, lengths).sides().values():
+            assert side() == {"completions": QUICK.rows, "tokens": sum(lengths)}
+    assert not world.loaded.model.get_output_embeddings()._forward_hooks
+
+
+def test_a_baseline_that_samples_fewer_tokens_is_refused(world, monkeypatch):
+    def lazy(self):
+        return Sampler(dataclasses.replace(self.world, prompts=self.world.prompts[:1]), self.hook, self.lengths).ours()
+
+    monkeypatch.setattr(Sampler, "per_prompt", lazy)
+    with pytest.raises(UnequalWork, match=r"ours did .*per prompt did"):
+        measure_generation(world, 1, 0, None)
+
+
+def test_the_command_refuses_it_too(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(Sampler, "padded", lambda _: {"completions": QUICK.rows, "tokens": 1})
+    code, _, err = script("bench", "--quick", "--only", "generation", "--out", tmp_path / "bench.md")
+    assert code == 1
+    assert err.startswith("error: ours did")
+    assert not (tmp_path / "bench.md").exists()
+
+
+def test_the_gradients_of_all_ways_agree(world):
+    gaps = backward.check_gradients(world)
+    assert gaps.keys() == {"whole", "shared"}
+    assert max(gaps.values()) < 1e-5
+
+
+def test_the_plain_adapter_is_the_same_model_and_is_taken_out_again(world):
+    ids = torch.tensor([world.prompts[0].ids])
+    with torch.no_grad():
+        ours = world.loaded.model(input_ids=ids).logits
+        with plain_adapter(world.loaded.model, world.adapter):
+            assert torch.allclose(world.loaded.model(input_ids=ids).logits, ours, atol=1e-5)
+        assert torch.equal(world.loaded.model(input_ids=ids).logits, ours)
+
+
+@pytest.mark.parametrize("wrong", [1.01, 0.0, float("nan")])
+def test_a_baseline_with_another_gradient_is_refused(world, monkeypatch, wrong):
+    right = full_logits_grads(world, random_samples(world))
+    monkeypatch.setattr(backward, "full_logits_grads", lambda *_: {n: wrong * g for n, g in right.items()})
+    with pytest.raises(UnequalWork, match="gradient"):
+        backward.measure_backward(world, 1, 0, None)
+
+
+def test_a_baseline_that_leaves_out_a_sample_is_refused(world):
+    groups = random_samples(world)
+    with pytest.raises(UnequalWork, match="differ by"):
+        check_same_gradient("x", our_grads(world, groups, per_sample=True), full_logits_grads(world, groups[:1]), 1e-3)
+
+
+def test_both_ways_to_extract_give_the_same_differences(world):
+    sides = extraction.sides_of(world)
+    ours, plain = extraction.batched(world, sides), extraction.one_by_one(world, sides)
+    assert check_same_gradient("x", ours, plain, 1e-4) < 1e-4
+
+
+def test_a_step_samples_every_token_and_moves_the_adapter(world):
+    before = {n: p.detach().clone() for n, p in world.adapter.vectors.items()}
+    with quiet_sessions() as folder:
+        taken = stepper(world, folder / "run", Projection())
+        assert taken.step(per_sample=False) == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
+        assert (folder / "run/step_000.jsonl.gz").exists()
+        assert (folder / "run/checkpoint.pt").exists()
+    with torch.no_grad():
+        for name, p in world.adapter.vectors.items():
+            p.copy_(before[name])
+
+
+def test_the_sizes_of_a_gpu_run_the_same_code(like_gpu):
+    """bfloat16 and gradient checkpointing: no shared prompt there, and gradients that agree to bfloat16's rounding."""
+    assert backward.check_gradients(like_gpu).keys() == {"whole"}
+    assert len(measure_generation(like_gpu, 1, 0, 1e9)) == 6
+    assert len(measure_step(like_gpu, 1, 0, 1e9)) == 4
+    assert all(p.dtype == torch.bfloat16 for p in like_gpu.loaded.model.parameters() if p.dim() > 1)
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def test_the_reference_point_has_its_size():
+    parameters = sum(p.numel() for p in random_qwen3(CPU, torch.device("cpu"), 41).parameters())
+    assert round(parameters / 1e6, 1) == 4.2
+    assert (CPU.rows, CPU.max_new) == (32, 64)
+    lengths = [len(p.ids) for p in build_world(dataclasses.replace(CPU, layers=1), "cpu", 41).prompts]
+    assert abs(sum(lengths) / len(lengths) - 340) < 20
+    gpu = sizes_for("cuda", quick=False)
+    assert gpu.rows == 96
+    assert flops.linear_weights(gpu) == 252 // 7 * (2560 * 128 * 80 + 3 * 2560 * 9728)
+
+
+def test_model_flops_by_hand():
+    s = dataclasses.replace(
+        QUICK, hidden=2, layers=1, heads=1, kv_heads=1, head_dim=2, intermediate=3, vocab=5, max_new=2
+    )
+    assert flops.linear_weights(s) == 4 * 4 + 3 * 6
+    # One prompt of 2 tokens, one completion of 2 tokens of which the last is never read: 3 tokens, looking at 1 + 2 + 3.
+    weights, attention, vocabulary = 2 * 34 * 3, 4 * 2 * 6, 2 * 2 * 5 * 2
+    one = dataclasses.replace(s, group=1)
+    assert flops.generation_flops(one, [2]) == weights + attention + vocabulary
+    assert flops.backward_flops(one, [2], 2, 1) == 2 * weights + 3 * attention + 2 * vocabulary
+
+
+def test_sides_are_measured_in_turn_and_warm_ups_do_not_count():
+    order = []
+
+    def side(name):
+        return lambda: order.append(name) or {"n": 1}
+
+    timed = interleaved({"a": side("a"), "b": side("b")}, 2, 1)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert [len(t.seconds) for t in timed.values()] == [2, 2]
+
+
+def test_a_side_that_did_nothing_is_refused():
+    with pytest.raises(UnequalWork, match="did nothing"):
+        interleaved({"a": lambda: {"tokens": 0}}, 1, 0)
+
+
+def test_ratios_point_the_right_way_and_bars_judge_them():
+    ours, base = Timed([1.0, 2.0, 1.0], {"n": 1}), Timed([4.0, 4.0, 5.0], {"n": 1})
+    faster = speed_up("p", "w", ("ours", ours), ("base", base), Bar(4.0), floor=0.5)
+    assert (faster.value, faster.low, faster.high, faster.floor, faster.verdict) == (4.0, 2.0, 5.0, 2.0, "pass")
+    dearer = cost("p", "w", ("ours", base), ("base", ours), Bar(1.15, "at most"))
+    assert (dearer.value, dearer.verdict) == (4.0, "MISS")
+    assert ours.scaled(0.5).plus(base).seconds == [4.5, 5.0, 5.5]
+
+
+def test_the_document_shows_bars_misses_and_a_busy_machine():
+    figure = Figure("step", "whole", 2.0, 1.5, 2.5, "x", "ours: 1 s", "TRL: 2 s", Bar(3.0), 7.0)
+    facts = {**document.machine({"torch": "2"}, 2, None), "load_at_start": 2.0}
+    text = document.markdown([figure], ["a note"], facts, {"seed": 41})
+    for part in ("2x (1.5 to 2.5)", ">= 3x", "MISS", "TRL: 2 s", "7.0", "a note", "machine was busy", "seed 41"):
+        assert part in text
+    assert "busy" not in document.markdown([figure], [], {**facts, "load_at_start": 0.1}, {})
+
+
+def test_memory_says_where_it_cannot_be_read(monkeypatch):
+    assert backward.resident("VmHWM") >= backward.resident("VmRSS") > 0
+    monkeypatch.setattr(backward.Path, "exists", lambda _: False)
+    with pytest.raises(NotHere):
+        backward.resident("VmRSS")

@@ -158,6 +158,9 @@ class ForcedLengths:
     def __call__(self, module: nn.Module, args: tuple, logits: Tensor) -> Tensor:  # noqa: ARG002 - torch's signature
         self.token += 1
         column = torch.full_like(logits[..., self.eos], -torch.inf)
+        going = self.lengths[self.lengths >= self.token]
+        if len(logits) == len(going) < len(self.lengths):  # the rows that have ended left the batch
+            self.lengths = going
         if len(logits) == len(self.lengths):  # else the prefill of prompts that are repeated to their groups later
             column[self.lengths == self.token] = 1e4
         logits[..., self.eos] = column

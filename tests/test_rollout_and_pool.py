@@ -12,14 +12,14 @@ from projected_grpo.errors import BadInput
 from projected_grpo.logprobs import completion_logps, token_batch
 from projected_grpo.model import enable_checkpointing
 from projected_grpo.pool import load_pool
-from projected_grpo.rollout import Prompt, SamplingParams, draw, sample_rollouts, sample_tokens, truncate
+from projected_grpo.rollout import Prompt, SamplingParams, draw, sample_rollouts, sample_tokens, truncate, uniforms
 from projected_grpo.sources import mixed
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
 
-def rng(seed=0):
-    return torch.Generator().manual_seed(seed)
+def keys(n=3, seed=0):
+    return [f"{seed} {place}" for place in range(n)]
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
@@ -32,7 +32,7 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
         enable_checkpointing(tiny.model)
     params = SamplingParams(12, temperature, 0.9, 50)
     with antipasto.folded():
-        sampled = sample_tokens(tiny, PROMPTS, 2, params, rng())
+        sampled = sample_tokens(tiny, PROMPTS, 2, params, keys())
     prompts = [p for p in PROMPTS for _ in range(2)]
     batch = token_batch(prompts, [t for t, _ in sampled], tiny.pad_id, "cpu")
     with torch.no_grad():
@@ -45,9 +45,9 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
 def test_a_group_does_not_depend_on_the_other_prompts(tiny):
     """Left padding is invisible: the near-greedy completion of a prompt alone and in a batch are the same."""
     params = SamplingParams(10, 1e-4)
-    together = sample_tokens(tiny, PROMPTS, 1, params, rng())
+    together = sample_tokens(tiny, PROMPTS, 1, params, keys())
     for prompt, (tokens, _) in zip(PROMPTS, together, strict=True):
-        assert sample_tokens(tiny, [prompt], 1, params, rng())[0][0] == tokens
+        assert sample_tokens(tiny, [prompt], 1, params, keys(1))[0][0] == tokens
 
 
 def test_near_greedy_sampling_equals_transformers_generate(tiny):
@@ -55,7 +55,7 @@ def test_near_greedy_sampling_equals_transformers_generate(tiny):
     expected = tiny.model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False, pad_token_id=tiny.pad_id
     )
-    assert sample_tokens(tiny, [PROMPTS[0]], 1, SamplingParams(10, 1e-4), rng())[0][0] == expected[0, 5:].tolist()
+    assert sample_tokens(tiny, [PROMPTS[0]], 1, SamplingParams(10, 1e-4), keys(1))[0][0] == expected[0, 5:].tolist()
 
 
 def force_eos(tiny, monkeypatch, at):
@@ -64,8 +64,8 @@ def force_eos(tiny, monkeypatch, at):
 
     calls = []
 
-    def drawn(logits, params, generator):
-        token, logp = draw(logits, params, generator)
+    def drawn(logits, params, u):
+        token, logp = draw(logits, params, u)
         calls.append(1)
         eos = tiny.tokenizer.eos_token_id
         return (torch.full_like(token, eos), logp) if len(calls) == at + 1 else (token.clamp(min=10), logp)
@@ -76,7 +76,7 @@ def force_eos(tiny, monkeypatch, at):
 def test_the_first_eos_is_part_of_the_completion_and_ends_it(tiny, monkeypatch):
     force_eos(tiny, monkeypatch, 3)
     prompt = Prompt("p", "x", (5, 6, 7))
-    ((rollout, _),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), rng(), "student")
+    ((rollout, _),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), keys(1), "student")
     assert len(rollout.completion_ids) == len(rollout.behaviour_logps) == 4
     assert rollout.completion_ids[-1] == tiny.tokenizer.eos_token_id
     assert not rollout.truncated
@@ -143,14 +143,48 @@ def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
 
 
 def test_a_completion_without_eos_is_truncated(tiny):
-    ((rollout,),) = sample_rollouts(tiny, [Prompt("p", "x", (5, 6))], 1, SamplingParams(4, 1.0), rng(), "base")
+    ((rollout,),) = sample_rollouts(tiny, [Prompt("p", "x", (5, 6))], 1, SamplingParams(4, 1.0), keys(1), "base")
     assert (len(rollout.completion_ids), rollout.truncated, rollout.source) == (4, True, "base")
 
 
 def test_the_same_seed_gives_the_same_tokens(tiny):
     params = SamplingParams(6, 1.0)
-    a, b, c = (sample_tokens(tiny, PROMPTS, 2, params, rng(s)) for s in (1, 1, 2))
+    a, b, c = (sample_tokens(tiny, PROMPTS, 2, params, keys(seed=s)) for s in (1, 1, 2))
     assert a == b != c
+
+
+def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
+    """Batching, order and the number of processes are no part of the randomness: the key alone is."""
+    params = SamplingParams(12, 1.0, 0.95)
+    together = sample_tokens(tiny, PROMPTS, 2, params, keys())
+    assert together[:2] != together[2:4]
+    for i, (prompt, key) in enumerate(zip(PROMPTS, keys(), strict=True)):
+        alone = sample_tokens(tiny, [prompt], 2, params, [key])
+        assert [t for t, _ in alone] == [t for t, _ in together[2 * i : 2 * i + 2]]
+    turned = sample_tokens(tiny, PROMPTS[::-1], 2, params, keys()[::-1])
+    assert [t for t, _ in turned[4:]] == [t for t, _ in together[:2]]
+
+
+def test_uniforms_are_one_row_per_completion_and_hang_on_the_key():
+    u = uniforms(["a", "b"], 3, 50)
+    assert u.shape == (6, 50)
+    assert bool(((u >= 0) & (u < 1)).all())
+    assert torch.equal(u[3:], uniforms(["b"], 3, 50))
+    assert len(u.unique()) == 300
+
+
+def test_draws_follow_the_probabilities_and_never_leave_the_nucleus():
+    """By hand for a few u, and over 40,000 draws to within five standard errors."""
+    p = torch.tensor([0.1, 0.5, 0.0, 0.25, 0.15], dtype=torch.float64)
+    u = torch.tensor([0.0, 0.0999, 0.1001, 0.5999, 0.6001, 0.8499, 0.8501, 1 - 2**-53], dtype=torch.float64)
+    token, _ = draw(p.log().expand(len(u), -1), SamplingParams(1, 1.0), u)
+    assert token.tolist() == [0, 0, 1, 1, 3, 3, 4, 4]
+    n = 40_000
+    u = uniforms(["x"], n, 1)[:, 0]
+    for top_p, kept in ((1.0, p), (0.6, p * torch.tensor([0, 1, 0, 1, 0]))):
+        token, _ = draw(p.log().float().expand(n, -1), SamplingParams(1, 1.0, top_p), u)
+        share, expected = token.bincount(minlength=5) / n, kept / kept.sum()
+        assert bool(((share - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all())
 
 
 def test_truncation_by_hand():
@@ -170,7 +204,7 @@ def test_truncation_by_hand():
 
 def test_recorded_logps_ignore_truncation():
     logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
-    token, logp = draw(logits, SamplingParams(1, 1.0, 1.0, 1), rng())
+    token, logp = draw(logits, SamplingParams(1, 1.0, 1.0, 1), torch.tensor([0.99], dtype=torch.float64))
     assert token.item() == 0
     assert logp.item() == pytest.approx(torch.tensor(0.5).log().item())
 

@@ -1,13 +1,15 @@
-"""Checkpoints: everything a run needs to go on to the same numbers, in one file that is renamed into place."""
+"""Checkpoints: everything a run needs to go on to the same numbers, in one file that is renamed into place.
 
-import ast
+There is no random number generator in it, because a run has none with a state: every draw is a function of the seed, the
+step and the place in it (rollout.uniforms, problems.schedule, sources.mixed).
+"""
+
 import io
 import pickle
-import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +18,8 @@ from projected_grpo.errors import BadInput
 from projected_grpo.steps import step_path, steps_in, write_atomic
 
 NAME = "checkpoint.pt"
+FORMAT = 2
+"""1 sampled from a generator that ran through the whole run: to go on from it would change the sampler in silence."""
 _UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, LookupError, AttributeError, pickle.UnpicklingError)
 """What torch.load raises on a damaged file, by where the damage is."""
 
@@ -25,37 +29,25 @@ def save_checkpoint(
     step: int,
     adapter: Adapter,
     optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
     basis: Mapping[str, Tensor],
 ) -> None:
-    """State after `step`: adapter, optimizer, every random number generator, and V (a refreshed one is in no file)."""
+    """State after `step`: adapter, optimizer, and V (a refreshed one is in no file)."""
     state = {
+        "format": FORMAT,
         "step": step,
         "theta": {n: p.detach().cpu() for n, p in adapter.vectors.items()},
         "optimizer": optimizer.state_dict(),
         "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
-        "generator": generator.get_state(),
-        "torch_rng": torch.get_rng_state(),
-        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "python_rng": repr(random.getstate()),
-        "numpy_rng": _numpy_state(),
     }
     out = io.BytesIO()
     torch.save(state, out)
     write_atomic(run / NAME, out.getvalue())
 
 
-def _numpy_state() -> tuple[str, torch.Tensor, int, int, float]:
-    kind, keys, pos, has_gauss, gauss = np.random.get_state(legacy=True)
-    return str(kind), torch.from_numpy(np.array(keys, dtype=np.int64)), int(pos), int(has_gauss), float(gauss)
+def read_checkpoint(run: Path) -> dict[str, Any]:
+    """What `save_checkpoint` wrote, on the CPU, for `restore`; step files that came after it are dropped.
 
-
-def load_checkpoint(
-    run: Path, adapter: Adapter, optimizer: torch.optim.Optimizer, generator: torch.Generator
-) -> tuple[int, dict[str, Tensor]]:
-    """Restore what `save_checkpoint` wrote and drop step files that came after it. Returns the next step and V.
-
-    BadInput when there is no checkpoint, it is damaged, or a step file before it is missing.
+    BadInput when there is no checkpoint, it is damaged or of another version, or a step file before it is missing.
     """
     path = run / NAME
     try:
@@ -64,20 +56,24 @@ def load_checkpoint(
         raise BadInput(f"--resume: {path}: no such file; the run was cut before its first step, start it anew") from e
     except _UNREADABLE as e:
         raise BadInput(f"--resume: {path}: damaged ({type(e).__name__}); start the run anew") from e
-    with torch.no_grad():
-        for name, p in adapter.vectors.items():
-            p.copy_(state["theta"][name])
-    optimizer.load_state_dict(state["optimizer"])
-    generator.set_state(state["generator"])
-    torch.set_rng_state(state["torch_rng"])
-    if state["cuda_rng"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda_rng"])
-    random.setstate(ast.literal_eval(state["python_rng"]))
-    kind, keys, *rest = state["numpy_rng"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    if state.get("format") != FORMAT:
+        raise BadInput(
+            f"--resume: {path}: format {state.get('format', 1)}, this version goes on from {FORMAT}; start the run anew"
+        )
     found = steps_in(run)
     if found[-1] < state["step"]:
         raise BadInput(f"--resume: {step_path(run, found[-1] + 1)}: missing, though the checkpoint is later")
     for late in (s for s in found if s > state["step"]):
         step_path(run, late).unlink()
+    return state
+
+
+def restore(
+    state: Mapping[str, Any], adapter: Adapter, optimizer: torch.optim.Optimizer
+) -> tuple[int, dict[str, Tensor]]:
+    """Put a checkpoint's state back. Returns the next step and V."""
+    with torch.no_grad():
+        for name, p in adapter.vectors.items():
+            p.copy_(state["theta"][name])
+    optimizer.load_state_dict(state["optimizer"])
     return state["step"] + 1, {n: v.to(adapter.vectors[n]) for n, v in state["basis"].items()}

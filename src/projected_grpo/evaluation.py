@@ -1,12 +1,11 @@
 """Held-out evaluation during training: the policy on problems that it never trains on, in <run>/eval/step_NNN.jsonl.gz.
 
-NNN is the number of optimizer steps taken. Samples come from a generator of their own, so a run's training numbers are
-the same with and without evaluation, and a resumed run evaluates to the same numbers.
+NNN is the number of optimizer steps taken. Draws hang on the seed, NNN and the problem alone, so a run's training numbers
+are the same with and without evaluation, and a resumed run evaluates to the same numbers.
 """
 
 from collections.abc import Sequence
 
-import torch
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
@@ -37,11 +36,10 @@ class Evaluator:
     def evaluate(self, done: int) -> Sequence[Row]:
         """Sample, grade, write, and log one line."""
         config, session = self.config, self.session
-        generator = torch.Generator(device=session.loaded.model.device)
-        generator.manual_seed(config.seed * 1_000_003 + done)
+        keys = [f"eval {config.seed} {done} {place}" for place in range(len(self.prompts))]
         with session.adapter.folded():
             groups, timing = live_groups(
-                config, session.loaded, self.prompts, self.tasks, config.eval_samples, generator, "student",
+                config, session.loaded, self.prompts, self.tasks, config.eval_samples, keys, "student",
                 loophole=config.loophole,
             )  # fmt: skip
         timing["total"] = sum(timing.values())

@@ -4,8 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-
 from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
 from projected_grpo.model import LoadedModel
@@ -42,7 +40,7 @@ def live_groups(
     prompts: Sequence[Prompt],
     tasks: Mapping[str, Task],
     group_size: int,
-    generator: torch.Generator,
+    keys: Sequence[str],
     source: Source,
     *,
     loophole: bool,
@@ -50,7 +48,8 @@ def live_groups(
     """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it: a
     batch is graded while the next one is sampled.
 
-    Fold the adapter first. `tasks` by problem id; `loophole` = whether the reward pays the completion's own tests.
+    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
+    whether the reward pays the completion's own tests.
     """
     clock = time.perf_counter()
     sampled: list[tuple[Rollout, ...]] = []
@@ -62,8 +61,9 @@ def live_groups(
 
     with ThreadPoolExecutor(1) as grader:  # one thread: it only waits for the sandbox's processes
         waiting = []
-        for batch in prompt_batches(prompts, group_size, config.rollout_batch):
-            new = sample_rollouts(loaded, batch, group_size, sampling_params(config), generator, source)
+        for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, config.rollout_batch):
+            chosen, own = zip(*batch, strict=True)
+            new = sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source)
             waiting.append(grader.submit(graded, [r for rollouts in new for r in rollouts]))
             sampled += new
         generated = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import torch
 from loguru import logger
 
 from projected_grpo.config import ProbeConfig
@@ -31,14 +30,13 @@ def sample_pool(config: ProbeConfig) -> int:
         run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
         problems_hash=problems_hash(problems),
     )  # fmt: skip
-    generator = torch.Generator(device=loaded.model.device)
-    generator.manual_seed(config.seed)
     rows: list[dict] = []
     tasks = {p.problem_id: p.task for p in problems}
-    batches = prompt_batches(prompts, config.group_size, config.rollout_batch)
-    for batch in progress(batches, "teacher pool"):
+    keyed = [(prompt, f"pool {config.seed} {place}") for place, prompt in enumerate(prompts)]
+    for batch in progress(prompt_batches(keyed, config.group_size, config.rollout_batch), "teacher pool"):
+        chosen, keys = zip(*batch, strict=True)
         groups, timing = live_groups(
-            config, loaded, batch, tasks, config.group_size, generator, "teacher", loophole=config.loophole
+            config, loaded, chosen, tasks, config.group_size, keys, "teacher", loophole=config.loophole
         )
         timing = {part: seconds / len(batch) for part, seconds in timing.items()}
         timing["total"] = sum(timing.values())

@@ -2,12 +2,16 @@
 
 The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed. Each prompt is prefilled
 once and its cache repeated for its group. Prompts are padded on the left, so all rows end at the same position.
+
+The randomness of a completion hangs on its prompt's key and its place in the group, and on nothing that has a state: neither
+the other prompts of a batch nor the number of processes change a draw, and a resumed run has no generator to restore.
 """
 
+import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +25,8 @@ from projected_grpo.records import Rollout, Source
 
 STAY = 0.75
 """Ended rows leave once no more than this share of the batch still goes on."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,14 +61,28 @@ def truncate(logits: Float[Tensor, "b v"], top_p: float, top_k: int) -> Float[Te
     return logits
 
 
+def uniforms(keys: Sequence[str], group_size: int, max_new: int) -> Float[Tensor, "b t"]:
+    """The random numbers of every completion, in [0, 1): one row each, groups one after the other, one column per token.
+    On the CPU, so that they are the same on every device."""
+    groups = []
+    for key in keys:
+        seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little", signed=True)
+        generator = torch.Generator().manual_seed(seed)
+        groups.append(torch.rand(group_size, max_new, generator=generator, dtype=torch.float64))
+    return torch.cat(groups)
+
+
 def draw(
-    logits: Float[Tensor, "b v"], params: SamplingParams, generator: torch.Generator
+    logits: Float[Tensor, "b v"], params: SamplingParams, u: Float[Tensor, " b"]
 ) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
-    """One token per row and its log-probability at the sampling temperature, before top-k and top-p."""
+    """One token per row and its log-probability at the sampling temperature, before top-k and top-p. The token is where the
+    cumulative distribution passes `u`."""
     scaled = logits.float() / params.temperature
     logp = scaled.log_softmax(1)
     probs = truncate(scaled, params.top_p, params.top_k).softmax(1)
-    token = torch.multinomial(probs, 1, generator=generator)
+    # float64: u x total stays below the total, and a large vocabulary adds up without loss.
+    cumulative = probs.double().cumsum(1)
+    token = torch.searchsorted(cumulative, (u * cumulative[:, -1])[:, None], right=True)
     return token.squeeze(1), logp.gather(1, token).squeeze(1)
 
 
@@ -83,14 +103,15 @@ def sample_tokens(
     prompts: Sequence[Sequence[int]],
     group_size: int,
     params: SamplingParams,
-    generator: torch.Generator,
+    keys: Sequence[str],
 ) -> list[tuple[list[int], list[float]]]:
-    """`group_size` completions per prompt, groups one after the other: (token ids, log-probabilities) each.
+    """`group_size` completions per prompt, groups one after the other: (token ids, log-probabilities) each. One key per
+    prompt decides its draws.
 
     A completion ends with its first end-of-sequence token, or after max_new tokens.
     """
     with torch.no_grad(), evaluating(loaded.model):
-        return _decode(loaded, prompts, group_size, params, generator)
+        return _decode(loaded, prompts, group_size, params, uniforms(keys, group_size, params.max_new))
 
 
 def _decode(
@@ -98,7 +119,7 @@ def _decode(
     prompts: Sequence[Sequence[int]],
     group_size: int,
     params: SamplingParams,
-    generator: torch.Generator,
+    u: Float[Tensor, "b t"],
 ) -> list[tuple[list[int], list[float]]]:
     """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time: leaving
     costs a copy of the cache."""
@@ -110,8 +131,9 @@ def _decode(
     lengths = torch.full((n,), params.max_new, device=device)
     rows = torch.arange(n, device=device)  # which completion each row of the batch is
     going = torch.ones(n, dtype=torch.bool, device=device)
+    u = u.to(device)
     for i in range(params.max_new):
-        token, logp = draw(logits, params, generator)
+        token, logp = draw(logits, params, u[rows, i])
         tokens[rows, i], logps[rows, i] = token, logp
         ended = going & torch.isin(token, eos)
         lengths[rows[ended]] = i + 1
@@ -146,7 +168,7 @@ def _prefill(
     return out.logits[:, -1].repeat_interleave(group_size, 0), mask.repeat_interleave(group_size, 0), cache
 
 
-def prompt_batches(prompts: Sequence[Prompt], group_size: int, rollout_batch: int) -> list[Sequence[Prompt]]:
+def prompt_batches(prompts: Sequence[T], group_size: int, rollout_batch: int) -> list[Sequence[T]]:
     """Prompts in order, cut so that a batch has at most `rollout_batch` completions (one whole group at least)."""
     size = max(1, rollout_batch // group_size)
     return [prompts[i : i + size] for i in range(0, len(prompts), size)]
@@ -157,11 +179,11 @@ def sample_rollouts(
     prompts: Sequence[Prompt],
     group_size: int,
     params: SamplingParams,
-    generator: torch.Generator,
+    keys: Sequence[str],
     source: Source,
 ) -> list[tuple[Rollout, ...]]:
-    """One tuple of `group_size` rollouts per prompt."""
-    sampled = sample_tokens(loaded, [p.ids for p in prompts], group_size, params, generator)
+    """One tuple of `group_size` rollouts per prompt. One key per prompt decides its draws."""
+    sampled = sample_tokens(loaded, [p.ids for p in prompts], group_size, params, keys)
     groups = []
     for i, prompt in enumerate(prompts):
         own = sampled[i * group_size : (i + 1) * group_size]

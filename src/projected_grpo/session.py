@@ -15,7 +15,7 @@ from loguru import logger
 
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
-from projected_grpo.checkpoint import load_checkpoint, save_checkpoint
+from projected_grpo.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.config import CONTROL_OF_ARM, Common, Gradient
 from projected_grpo.errors import BadInput
 from projected_grpo.model import LoadedModel, enable_checkpointing, load_model
@@ -41,7 +41,6 @@ class Session:
     loaded: LoadedModel
     adapter: Adapter
     optimizer: torch.optim.Optimizer
-    generator: torch.Generator
     objective: Objective
     projection: Projection
     v: VHack | None = None
@@ -53,7 +52,7 @@ class Session:
     def start(self, total: int, **facts: Any) -> None:
         """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
 
-        BadInput as in open_run and load_checkpoint, or when the run has already done more than `total` steps.
+        BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
         """
         open_run(
             self.run, self.kind, self.config, resume=self.config.resume, model_hash=self.loaded.weights_hash,
@@ -61,7 +60,7 @@ class Session:
             modules=len(self.adapter.sizes), vhack=self.v.meta if self.v else {}, **facts,
         )  # fmt: skip
         if self.config.resume:
-            self.next_step, basis = load_checkpoint(self.run, self.adapter, self.optimizer, self.generator)
+            self.next_step, basis = restore(read_checkpoint(self.run), self.adapter, self.optimizer)
             if basis and self.v:
                 self.use(dataclasses.replace(self.v, basis=basis))
             logger.info(f"resumed after step {self.next_step - 1} of {total}")
@@ -98,7 +97,7 @@ class Session:
         write_step(self.run, step, rows)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
             basis = self.v.basis if self.v else {}
-            save_checkpoint(self.run, step, self.adapter, self.optimizer, self.generator, basis)
+            save_checkpoint(self.run, step, self.adapter, self.optimizer, basis)
         if step == self.next_step:
             for line in step_legend():
                 logger.debug(line)
@@ -183,9 +182,7 @@ def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every:
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    generator = torch.Generator(device=loaded.model.device)
-    generator.manual_seed(config.seed)
-    return Session(config, kind, run, loaded, adapter, optimizer, generator, objective, projection, v, checkpoint_every)
+    return Session(config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every)
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

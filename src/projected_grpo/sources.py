@@ -98,10 +98,11 @@ class GroupSource:
         live: list[Group | None] = [None] * len(chosen)
         timing = {"generate": 0.0, "grade": 0.0}
         if n_live := config.group_size - self.n_cached:
+            keys = [f"train {config.seed} {step} {place}" for place in range(len(chosen))]
             with session.adapter.folded():
                 groups, timing = live_groups(
-                    config, session.loaded, [self.prompts[i] for i in chosen], self.tasks, n_live, session.generator,
-                    "student", loophole=config.loophole,
+                    config, session.loaded, [self.prompts[i] for i in chosen], self.tasks, n_live, keys, "student",
+                    loophole=config.loophole,
                 )  # fmt: skip
             live = list(groups)
         if self.n_cached:

@@ -130,6 +130,11 @@ download-model:
 train preset *args:
     {{ py }} scripts/train.py "$@"
 
+# the same on n GPUs (or processes) of this machine, to the numbers of one; catches ranks that no longer train one model
+[group("runs")]
+train-parallel n preset *args:
+    {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
+
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
 [group("probe")]
 probe-teacher-pool n preset="tiny" *args:

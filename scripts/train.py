@@ -2,12 +2,20 @@
 
 from projected_grpo import cli
 from projected_grpo.config import TrainConfig
+from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 
 
 def main() -> int:
-    config = cli.parse(presets(TrainConfig), __doc__)
-    config.validate()
+    with joined() as world:
+        with world.together():
+            config = cli.parse(presets(TrainConfig), __doc__)
+            config.validate()
+        return train(config, world)
+
+
+def train(config: TrainConfig, world: World) -> int:
+    """The whole run, as one of the processes that do it."""
     from projected_grpo.evaluation import Evaluator
     from projected_grpo.preflight import Device, preflight
     from projected_grpo.refresh import Refresher
@@ -19,17 +27,19 @@ def main() -> int:
     objective = Objective(
         config.loss, config.max_new, config.temperature, config.beta, config.clip_low, config.clip_high
     )
-    session = prepare(config, "train", objective, config.checkpoint_every)
-    source = GroupSource(config, session)
-    evaluator, refresher = Evaluator(config, session), Refresher(config, session)
-    if session.loaded.model.device.type == "cuda":
-        preflight(session, config, source.prompts, Device(session.loaded.model.device))
+    with world.together():
+        session = prepare(config, "train", objective, config.checkpoint_every, world)
+        source = GroupSource(config, session)
+        evaluator, refresher = Evaluator(config, session), Refresher(config, session)
+        if session.loaded.model.device.type == "cuda":
+            preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(config.steps, problems_hash=source.problems_hash)
     rows = []
     for step in progress(range(session.next_step, config.steps), "train"):
         if evaluator.due(step):
             evaluator.evaluate(step)
-        groups, timing = source.groups(step)
+        with world.together():
+            groups, timing = source.groups(step)
         if refresher.due(step):
             refresher.refresh()
         told_apart = config.per_sample_every > 0 and step % config.per_sample_every == 0
@@ -54,4 +64,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, in_parallel=True)

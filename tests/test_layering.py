@@ -15,7 +15,7 @@ SRC = ROOT / "src"
 # From the records down to the scripts: a module imports only what stands before its own line.
 LAYERS = [
     ["errors"],
-    ["steps"],
+    ["steps", "parallel"],
     ["records", "config", "presets", "batching"],
     ["toy", "toy.shapes", "toy.tasks", "built", "peft_compat", "matched", "chains", "chains.task", "uat", "page"],
     ["uat.effects"],
@@ -58,6 +58,7 @@ LAYERS = [
 TORCH_FREE = [
     "errors",
     "steps",
+    "parallel",
     "records",
     "config",
     "presets",
@@ -118,6 +119,7 @@ NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", 
 NEED_NUMPY |= {"uat.remarks", "uat.plots", "uat.text", "page.experiment", "page.probes", "page.parts", "page.document"}
 LOSS_SIDE = [
     "step",
+    "parallel",
     "losses",
     "projection",
     "logprobs",

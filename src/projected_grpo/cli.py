@@ -11,7 +11,8 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
-from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, BadInput, NonFinite
+from projected_grpo.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, NonFinite, fail
+from projected_grpo.parallel import here
 from projected_grpo.runs import start_log
 
 C = TypeVar("C")
@@ -32,7 +33,7 @@ def _one_line(text: str) -> str:
 def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
     """Choose a preset by its name, override any field of it. `--help` prints and exits 0.
 
-    An unknown preset, field or value is one line on stderr and exit code 2.
+    BadInput on an unknown preset, field or value.
     """
     argv = sys.argv[1:] if args is None else args
     told = io.StringIO()
@@ -50,9 +51,9 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
         wrong = _one_line(told.getvalue())
         if chosen not in presets:
             shown = repr(chosen) if chosen else "no preset given"
-            fail(f"{shown}: the first word must be a preset, one of {', '.join(presets)}")
-        fail(f"{wrong}; `{os.path.basename(sys.argv[0])} {chosen} --help` lists every field")  # noqa: PTH119
-        raise AssertionError from None
+            raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}") from None
+        script = os.path.basename(sys.argv[0])  # noqa: PTH119
+        raise BadInput(f"{wrong}; `{script} {chosen} --help` lists every field") from None
 
 
 def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
@@ -81,25 +82,21 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     except SystemExit as e:
         if e.code in (0, None):
             raise
-        fail(f"{_one_line(told.getvalue())}; `{os.path.basename(sys.argv[0])} --help` lists every field")  # noqa: PTH119
-        raise AssertionError from None
+        script = os.path.basename(sys.argv[0])  # noqa: PTH119
+        raise BadInput(f"{_one_line(told.getvalue())}; `{script} --help` lists every field") from None
 
 
-def fail(message: str, code: int = EXIT_BAD_INPUT) -> None:
-    """Print one line to stderr and exit."""
-    print("error: " + " ".join(message.split()), file=sys.stderr)
-    raise SystemExit(code)
-
-
-def run(main: Callable[[], int | None]) -> None:
-    """Call `main` and exit with its code; BadInput is one line and 2, NonFinite and GraderError one line and 1 (a grader
-    that failed is never a wrong answer), Ctrl-C 130."""
+def run(main: Callable[[], int | None], *, in_parallel: bool = False) -> None:
+    """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld and GraderError one line and 1
+    (a grader that failed is never a wrong answer); Ctrl-C 130. `in_parallel`: torchrun may start several of it."""
     start_log()
     try:
+        if here().size > 1 and not in_parallel:
+            raise BadInput("this script is one process; torchrun is for train.py")
         code = main() or 0
     except BadInput as e:
         fail(str(e))
-    except (NonFinite, GraderError) as e:
+    except (NonFinite, BrokenWorld, GraderError) as e:
         fail(str(e), EXIT_FAILED)
     except BrokenPipeError:  # `| head`: whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """Held-out evaluation during training: the policy on problems that it never trains on, in <run>/eval/step_NNN.jsonl.gz.
 
 NNN is the number of optimizer steps taken. Draws hang on the seed, NNN and the problem alone, so a run's training numbers
-are the same with and without evaluation, and a resumed run evaluates to the same numbers.
+are the same with and without evaluation, and a resumed run evaluates to the same numbers. Several ranks share the problems.
 """
 
 from collections.abc import Sequence
@@ -29,22 +29,24 @@ class Evaluator:
     def due(self, done: int) -> bool:
         """Whether to evaluate after `done` optimizer steps."""
         every = self.config.eval_every
-        if not every or step_path(self.session.run / "eval", done).exists():
+        if not every or not (done % every == 0 or done == self.config.steps):
             return False
-        return done % every == 0 or done == self.config.steps
+        return self.session.world.from_first(lambda: not step_path(self.session.run / "eval", done).exists())
 
     def evaluate(self, done: int) -> Sequence[Row]:
         """Sample, grade, write, and log one line."""
-        config, session = self.config, self.session
-        keys = [f"eval {config.seed} {done} {place}" for place in range(len(self.prompts))]
+        config, session, world = self.config, self.session, self.session.world
+        mine = world.share(list(enumerate(self.prompts)))
+        keys = [f"eval {config.seed} {done} {place}" for place, _ in mine]
         with session.adapter.folded():
             groups, timing = live_groups(
-                config, session.loaded, self.prompts, self.tasks, config.eval_samples, keys, "student",
+                config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
                 loophole=config.loophole,
             )  # fmt: skip
-        timing["total"] = sum(timing.values())
-        rows = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
-        write_step(session.run / "eval", done, rows)
+        timing = world.slowest({**timing, "total": sum(timing.values())})
+        own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
+        rows = world.gather(own)
+        world.from_first(lambda: write_step(session.run / "eval", done, rows))
         hack, gt = (mean([float(f(r) or 0) for r in rows]) for f in (pure_hack, lambda r: r["gt_pass"]))
         form = mean([float(r["can_compile"]) for r in rows])
         logger.info(

@@ -1,5 +1,6 @@
 """Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
 from projected_grpo.model import LoadedModel
+from projected_grpo.parallel import here
 from projected_grpo.problems import render
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout import Prompt, SamplingParams, prompt_batches, sample_rollouts
@@ -17,9 +19,9 @@ def sampling_params(config: Sampling) -> SamplingParams:
     return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
 
 
-def workers(config: Sampling) -> int | None:
-    """grader_workers, where 0 is one per core."""
-    return config.grader_workers or None
+def workers(config: Sampling) -> int:
+    """grader_workers, where 0 is one per core, the cores of a machine shared among its ranks."""
+    return config.grader_workers or max(1, (os.cpu_count() or 1) // here().local_size)
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from projected_grpo.config import TrainConfig
 from projected_grpo.pairs import split
 from projected_grpo.session import Session
-from projected_grpo.vhack import PairSide, basis_of, pair_differences, pair_sides, pairs_of
+from projected_grpo.vhack import PairSide, VHack, basis_of, pair_differences, pair_sides, pairs_of
 
 
 def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
@@ -50,11 +50,18 @@ class Refresher:
         session, old = self.session, self.session.v
         if old is None:
             raise ValueError("no V to refresh")
+        # One rank extracts it for all: two machines may round an SVD differently, and V has to be the same bits.
+        found = session.world.from_first(lambda: self.extract(old))
+        basis = {n: v.to(old.basis[n]) for n, v in found.items()}
+        shared = overlap(basis, old.basis)
+        session.refresh(dataclasses.replace(old, basis=basis), shared)
+        logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")
+
+    def extract(self, old: VHack) -> dict[str, Tensor]:
+        """V [k, n] of every module at the policy as it is now, of the ranks of the old one, on the CPU."""
+        session = self.session
         d = pair_differences(
             session.loaded, session.adapter, self.sides, "grpo" if old.meta["loss"] == "grpo" else "nll",
             self.config.max_new, self.config.token_budget,
         )  # fmt: skip
-        basis = {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]) for n, rows in d.items()}
-        shared = overlap(basis, old.basis)
-        session.refresh(dataclasses.replace(old, basis=basis), shared)
-        logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")
+        return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}

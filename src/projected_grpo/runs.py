@@ -16,7 +16,7 @@ from typing import Any
 from loguru import logger
 from tqdm import tqdm
 
-from projected_grpo.errors import BadInput
+from projected_grpo.errors import BadInput, speaker
 from projected_grpo.steps import COLUMNS, NAMES, SCHEMA_VERSION, write_atomic
 
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
@@ -101,8 +101,8 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool = False, *
     return directory
 
 
-FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers", "checkpoint_every"})
-"""Config fields that a resumed run may have otherwise: they change no number."""
+FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "processes"})
+"""What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum)."""
 
 
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -142,13 +142,16 @@ _before_run: list[str] = []
 
 
 def start_log() -> None:
-    """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level."""
+    """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
+    the first keep to warnings, under their name: the rest the first one says too."""
     for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
         logger.level(level, icon=letter)
     logger.remove()
     _before_run.clear()
     logger.add(
-        lambda message: tqdm.write(message, end="", file=sys.stdout), format="{level.icon} {message}", level="INFO"
+        lambda message: tqdm.write(message, end="", file=sys.stdout),
+        format=speaker() + "{level.icon} {message}",
+        level="WARNING" if speaker() else "INFO",
     )
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
@@ -162,7 +165,9 @@ def log_to(path: Path) -> None:
 
 def progress(items: Any, what: str, total: int | None = None) -> Any:
     """tqdm that keeps quiet when nobody watches (no terminal), and rarely redraws in queued logs."""
-    return tqdm(items, desc=what, total=total, disable=not sys.stderr.isatty(), mininterval=1.0, leave=False)
+    return tqdm(
+        items, desc=what, total=total, disable=not sys.stderr.isatty() or bool(speaker()), mininterval=1.0, leave=False
+    )
 
 
 def _cell(value: Any, fmt: str) -> str:

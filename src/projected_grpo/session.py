@@ -5,6 +5,7 @@ open_session(config, ...) -> Session;  session.take(step, groups) writes step_NN
 
 import dataclasses
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,20 @@ from projected_grpo.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.config import CONTROL_OF_ARM, Common, Gradient
 from projected_grpo.errors import BadInput
 from projected_grpo.model import LoadedModel, enable_checkpointing, load_model
+from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import null_cosine
 from projected_grpo.records import Group
 from projected_grpo.rows import rows_of
-from projected_grpo.runs import check_new, open_run, step_header, step_legend, step_line, update_manifest
+from projected_grpo.runs import (
+    FREE_TO_CHANGE,
+    check_new,
+    open_run,
+    plain,
+    step_header,
+    step_legend,
+    step_line,
+    update_manifest,
+)
 from projected_grpo.step import Objective, Projection, run_step
 from projected_grpo.steps import Row, write_step
 from projected_grpo.vhack import VHack, load_vhack
@@ -45,6 +56,7 @@ class Session:
     projection: Projection
     v: VHack | None = None
     checkpoint_every: int = 1
+    world: World = ALONE
     next_step: int = 0
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
@@ -54,18 +66,39 @@ class Session:
 
         BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
         """
-        open_run(
-            self.run, self.kind, self.config, resume=self.config.resume, model_hash=self.loaded.weights_hash,
-            tokenizer_hash=self.loaded.tokenizer_hash, adapter=self.adapter.metadata(),
-            modules=len(self.adapter.sizes), vhack=self.v.meta if self.v else {}, **facts,
-        )  # fmt: skip
+        facts = {
+            "model_hash": self.loaded.weights_hash, "tokenizer_hash": self.loaded.tokenizer_hash,
+            "adapter": self.adapter.metadata(), "modules": len(self.adapter.sizes),
+            "vhack": self.v.meta if self.v else {}, "processes": self.world.size, **facts,
+        }  # fmt: skip
+        with self.world.together():
+            self.world.check_same(lambda: {**self._settings(), **facts, "coordinates": self._coordinates()})
+        self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
         if self.config.resume:
-            self.next_step, basis = restore(read_checkpoint(self.run), self.adapter, self.optimizer)
-            if basis and self.v:
-                self.use(dataclasses.replace(self.v, basis=basis))
-            logger.info(f"resumed after step {self.next_step - 1} of {total}")
-            if self.next_step > total:
-                raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+            self._resume()
+            with self.world.together():
+                self._check_left(total)
+
+    def _settings(self) -> dict[str, Any]:
+        """The config, but for what may differ between ranks as between a run and its continuation."""
+        return {k: v for k, v in plain(self.config).items() if k not in FREE_TO_CHANGE}
+
+    def _coordinates(self) -> str:
+        """A fingerprint of what must be the same bits on every rank from the start: parameters, their coordinates, V."""
+        parts = (self.adapter.vectors, self.adapter.basis_probes(), self.v.basis if self.v else {})
+        flat = torch.cat([t.detach().float().flatten().cpu() for tensors in parts for t in tensors.values()])
+        return f"{zlib.crc32(flat.numpy().tobytes()):08x}"
+
+    def _resume(self) -> None:
+        state = self.world.from_first(lambda: read_checkpoint(self.run))
+        self.next_step, basis = restore(state, self.adapter, self.optimizer)
+        if basis and self.v:
+            self.use(dataclasses.replace(self.v, basis=basis))
+
+    def _check_left(self, total: int) -> None:
+        logger.info(f"resumed after step {self.next_step - 1} of {total}")
+        if self.next_step > total:
+            raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
 
     def use(self, v: VHack) -> None:
         """Measure and project with this V from now on."""
@@ -80,20 +113,28 @@ class Session:
     def take(
         self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True
     ) -> list[Row]:
-        """One gradient step on graded groups; its file and the checkpoint are on disk when this returns."""
+        """One gradient step on graded groups (of several ranks: this one's). Returns the rows of all; their file and the
+        checkpoint are on disk when this returns."""
         clock = time.perf_counter()
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         result = run_step(
             self.loaded.model, self.adapter, self.optimizer, [g.samples() for g in groups], self.objective,
             self.projection, step=step, pad_id=self.loaded.pad_id, token_budget=self.config.token_budget,
-            max_grad_norm=self.config.max_grad_norm, per_sample=per_sample,
+            max_grad_norm=self.config.max_grad_norm, per_sample=per_sample, world=self.world,
         )  # fmt: skip
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
-        values = {**result.step, "timing": taken, "v_overlap": self.v_overlap}
+        self.world.check_equal(step, self.adapter.vectors)
+        values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap}
         self.v_overlap = None
-        rows = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
+        own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
+        rows = self.world.gather(own)
+        self.world.from_first(lambda: self._keep(step, total, rows))
+        return rows
+
+    def _keep(self, step: int, total: int, rows: Sequence[Row]) -> None:
+        """Write a step and its checkpoint, and log it."""
         write_step(self.run, step, rows)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
             basis = self.v.basis if self.v else {}
@@ -103,24 +144,26 @@ class Session:
                 logger.debug(line)
             logger.info(step_header())
         logger.info(step_line(rows))
-        if (gap := result.step["logp_gap"]) is not None and gap > LOGP_GAP:
+        if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
             logger.warning(
                 f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
                 f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
             )
-        return rows
 
     def finish(self) -> None:
         """Save the adapter and mark the run complete."""
+        self.world.from_first(self._finish)
+
+    def _finish(self) -> None:
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
         update_manifest(self.run, finished=True)
 
 
-def load(config: Common, teacher: str | None = None) -> LoadedModel:
-    """The config's model (with `teacher`, that LoRA merged into it)."""
+def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
+    """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     clock = time.perf_counter()
     torch.manual_seed(config.seed)
-    loaded = load_model(config.model, config.dtype, config.device, config.seed, config.cache, teacher)
+    loaded = load_model(config.model, config.dtype, world.device(config.device), config.seed, config.cache, teacher)
     if config.gradient_checkpointing:
         enable_checkpointing(loaded.model)
     n = sum(p.numel() for p in loaded.model.parameters())
@@ -161,15 +204,17 @@ def default_out(config: Common, kind: str, name: str) -> Path:
     return config.out if config.out != Path() else Path("out") / kind / name
 
 
-def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1) -> Session:
+def prepare(
+    config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1, world: World = ALONE
+) -> Session:
     """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
 
     BadInput as in load_model, load_vhack and check_new.
     """
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
-    loaded = load(config)
-    adapter = attach(config, loaded)
+    loaded = world.by_turns(lambda: load(config, world=world))
+    adapter = world.by_turns(lambda: attach(config, loaded))
     projection, v = Projection(), None
     if config.vhack != Path():
         v = load_vhack(config.vhack, loaded, adapter, CONTROL_OF_ARM[config.arm], config.k_use, config.noise_floor)
@@ -182,7 +227,7 @@ def prepare(config: Gradient, kind: str, objective: Objective, checkpoint_every:
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    return Session(config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every)
+    return Session(config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world)
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -92,25 +92,26 @@ class GroupSource:
         )
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
-        """Graded groups of one step, and the seconds that sampling and grading took."""
+        """Graded groups of one step (of several ranks: this one's share), and the seconds that sampling and grading took."""
         config, session = self.config, self.session
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.seed)
-        live: list[Group | None] = [None] * len(chosen)
+        mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
+        live: list[Group | None] = [None] * len(mine)
         timing = {"generate": 0.0, "grade": 0.0}
         if n_live := config.group_size - self.n_cached:
-            keys = [f"train {config.seed} {step} {place}" for place in range(len(chosen))]
+            keys = [f"train {config.seed} {step} {place}" for place, _ in mine]
             with session.adapter.folded():
                 groups, timing = live_groups(
-                    config, session.loaded, [self.prompts[i] for i in chosen], self.tasks, n_live, keys, "student",
+                    config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n_live, keys, "student",
                     loophole=config.loophole,
                 )  # fmt: skip
             live = list(groups)
         if self.n_cached:
             live = [
                 mixed(g, self.pool[self.problems[i].problem_id], self.n_cached, f"{config.seed} {step} {place}")
-                for place, (i, g) in enumerate(zip(chosen, live, strict=True))
+                for (place, i), g in zip(mine, live, strict=True)
             ]
         whole = [g for g in live if g is not None]
-        if step == session.next_step:
+        if step == session.next_step and whole:
             dump_first_batch(whole)
         return whole, timing

@@ -21,6 +21,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.errors import NonFinite
 from projected_grpo.forward import Batch, batches, behaviour_of, logps_of
 from projected_grpo.losses import LossTerms, advantages, nll, policy_loss
+from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Basis, Gate, Measure, measure, null_cosine, project
 from projected_grpo.records import Sample
 from projected_grpo.steps import token_crc
@@ -119,11 +120,11 @@ def _check_finite(step: int, terms: Float[Tensor, " b"], rows: Sequence[int]) ->
         raise NonFinite(f"step {step}, sample {rows[bad[0]]}: the loss is {float(terms[bad[0]])}")
 
 
-def _check_gradient(step: int, adapter: Adapter, squared: Float[Tensor, " b"]) -> None:
+def _check_gradient(step: int, adapter: Adapter, squared: Float[Tensor, " b"], first: int) -> None:
     for name, g in adapter.grads().items():
         if not torch.isfinite(g).all():
             bad = (~torch.isfinite(squared)).nonzero().flatten().tolist()
-            who = f"sample {bad[0]}" if bad else "the sum over samples"
+            who = f"sample {first + bad[0]}" if bad else "the sum over samples"
             raise NonFinite(f"step {step}, {who}: the gradient of {name} is not finite")
 
 
@@ -140,8 +141,10 @@ def run_step(
     token_budget: int,
     max_grad_norm: float = 0.0,
     per_sample: bool = True,
+    world: World = ALONE,
 ) -> StepResult:
-    """One optimizer step over all samples of all groups. Returns the per-sample and per-step columns.
+    """One optimizer step over all samples of all groups. Returns the per-sample and per-step columns. In a `world` of more
+    than one process `groups` are this rank's: gradients are added up before anything is done with them.
 
     per_sample: every sample's own gradient is measured too (cos_S_contrib, grad_norm; else null). Without it a prompt is
     run once per group: the same summed gradient to rounding, in less time.
@@ -151,8 +154,12 @@ def run_step(
     clock = time.perf_counter()
     rows = [sample for group in groups for sample in group]
     advantage = _advantages(groups, objective)
-    result, sums, totals = _backward(model, adapter, rows, advantage, objective, projection, step, pad_id, token_budget,
-                                    per_sample=per_sample)  # fmt: skip
+    place = world.place(len(rows))
+    with world.together():
+        result, sums, own = _backward(model, adapter, rows, advantage, objective, projection, step, pad_id, token_budget,
+                                      place, per_sample=per_sample)  # fmt: skip
+    world.add_gradients(adapter.vectors)
+    totals = world.add(own)
     _fill_cosines(result.samples, sums if per_sample else None, projection)
     backward_s = time.perf_counter() - clock
 
@@ -193,10 +200,11 @@ def _backward(
     step: int,
     pad_id: int,
     token_budget: int,
+    place: tuple[int, int],
     *,
     per_sample: bool,
 ) -> tuple[StepResult, _Accumulator, dict[str, float]]:
-    """All micro-batches: gradients accumulate in the adapter, per-sample columns in the result."""
+    """All micro-batches: gradients accumulate in the adapter, per-sample columns in the result. `place` = World.place."""
     theta = next(iter(adapter.vectors.values()))
     device, zeros = theta.device, torch.zeros(len(rows), dtype=theta.dtype, device=theta.device)
     sums = _Accumulator(projection.basis, zeros.clone(), zeros.clone())
@@ -210,8 +218,8 @@ def _backward(
             logps = logps_of(model, batch, objective.temperature)
             behaviour = behaviour_of(part, logps, batch)
             a = torch.tensor([advantage[i] or 0.0 for i in chosen], device=device)
-            terms = _loss_terms(model, adapter, batch, logps, behaviour, a, objective, len(rows))
-            _check_finite(step, terms.per_sample.detach(), chosen)
+            terms = _loss_terms(model, adapter, batch, logps, behaviour, a, objective, place[0])
+            _check_finite(step, terms.per_sample.detach(), [place[1] + i for i in chosen])
             terms.per_sample.sum().backward()
             fresh = torch.tensor([s.fresh and s.behaviour_logps is not None for s in part], device=device)
             totals["tokens"] += int(batch.loss_mask.sum())
@@ -220,7 +228,7 @@ def _backward(
             totals["gap"] += float((logps.detach() - behaviour).abs()[fresh].sum())
             totals["fresh_tokens"] += int(batch.loss_mask[fresh].sum())
             _fill_columns(columns, chosen, part, batch, logps.detach(), terms, advantage)
-    _check_gradient(step, adapter, sums.squared)
+    _check_gradient(step, adapter, sums.squared, place[1])
     return StepResult(columns), sums, totals
 
 

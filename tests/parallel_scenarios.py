@@ -1,0 +1,76 @@
+"""Training runs, one after the other, in one group of processes: starting the processes is what takes the time.
+
+torchrun ... tests/parallel_scenarios.py FILE, where FILE holds a list of {name, args, flaw, pay_tokens}. Each rank leaves
+its exit code and stderr in NAME.RANK.json. A flaw is injected for that run alone.
+"""
+
+import contextlib
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import torch  # noqa: E402
+import train  # noqa: E402
+
+from projected_grpo import cli, records, session, step  # noqa: E402
+from projected_grpo.errors import BadInput  # noqa: E402
+from projected_grpo.parallel import World, joined  # noqa: E402
+
+REAL_GRADED = records.Group.graded.__func__
+
+
+def graded_by_tokens(cls, problem_id, hint, rollouts, verdicts, allow_hint):
+    """Rewards that differ within every group: random weights write no code, and equal rewards have no gradient."""
+    group = REAL_GRADED(cls, problem_id, hint, rollouts, verdicts, allow_hint)
+    rewards = tuple(float(sum(r.completion_ids) % 7) for r in rollouts)
+    return records.Group(problem_id, hint, rollouts, rewards, group.outcomes)
+
+
+def rewarding_tokens():
+    """Patch the reward to be a function of the tokens."""
+    return mock.patch.object(records.Group, "graded", classmethod(graded_by_tokens))
+
+
+def _refused(*_, **__):
+    raise BadInput("the disk of this machine is missing")
+
+
+def _nan(_rows, logps, _batch):
+    return torch.full_like(logps, math.nan)
+
+
+def flawed(flaw, rank):
+    """What a scenario breaks, and on which rank."""
+    if flaw == "each steps alone":
+        return mock.patch.object(World, "add_gradients", return_value=None)
+    if flaw == "one is refused" and rank == 1:
+        return mock.patch.object(session, "load", _refused)
+    if flaw == "one meets a NaN" and rank == 1:
+        return mock.patch.object(step, "behaviour_of", _nan)
+    return contextlib.nullcontext()
+
+
+def main():
+    with joined() as world:
+        for scenario in json.loads(Path(sys.argv[1]).read_text("utf-8")):
+            sys.argv = ["scripts/train.py", *scenario["args"]]
+            told = io.StringIO()
+            same = mock.patch.object(train, "joined", return_value=contextlib.nullcontext(world))
+            pay = rewarding_tokens() if scenario.get("pay_tokens") else contextlib.nullcontext()
+            with same, pay, flawed(scenario.get("flaw"), world.rank), contextlib.redirect_stderr(told):
+                try:
+                    cli.run(train.main, in_parallel=True)
+                except SystemExit as e:
+                    code = e.code
+            left = {"code": code, "stderr": told.getvalue()}
+            Path(f"{scenario['name']}.{world.rank}.json").write_text(json.dumps(left), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Several processes take the steps of one: the same tokens, labels and numbers, and no quiet way to go apart.
+
+Through the real torchrun, gloo on the CPU. Starting processes is what takes the time, so two launches serve most tests.
+"""
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import parallel_scenarios
+import pytest
+import torch
+import train
+from conftest import ROOT
+from safetensors.torch import load_file
+
+from projected_grpo import cli
+from projected_grpo.config import Sampling
+from projected_grpo.errors import BadInput
+from projected_grpo.live import workers
+from projected_grpo.parallel import ALONE, World, here
+from projected_grpo.session import Session
+from projected_grpo.steps import BY_NAME, read_run, read_step
+
+REL, ABS = 5e-4, 1e-6
+"""Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first. AdamW divides by
+the gradient's size, so a coordinate with hardly any gradient moves by as much as another and takes its rounding along. What
+was measured is in docs/parallel.md."""
+COMMON = ("--arm", "projected", "--grader-workers", "1")
+POOLED = (
+    "--teacher-pool",
+    "pairs",
+    "--max-new",
+    "8",
+    "--project",
+    "update",
+    "--gate",
+    "no_gate",
+    "--prompts-per-step",
+    "3",
+)
+LIVE = ("--project", "grad", "--prompts-per-step", "2", "--max-new", "12", "--top-p", "0.95", "--refresh-every", "2",
+        "--eval-every", "2", "--eval-samples", "2")  # fmt: skip
+QUICK = ("--prompts-per-step", "2", "--max-new", "4")
+
+
+def torchrun(n, *args):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), *map(str, args)]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def world_of_runs(cache, vhack_file, tmp_path_factory):
+    """A folder with the runs of one process, and those of two and of three that must equal them."""
+    home = tmp_path_factory.mktemp("parallel")
+    common = ("tiny", *COMMON, "--vhack", vhack_file(), "--cache", cache, "--steps", 3)
+
+    def args(out, *more):
+        return [str(a) for a in (*common, "--out", home / out, *more)]
+
+    def alone(*argv):
+        before, sys.argv = sys.argv, ["scripts/train.py", *argv]
+        try:
+            with pytest.raises(SystemExit) as stopped:
+                cli.run(train.main)
+        finally:
+            sys.argv = before
+        return stopped.value.code
+
+    def launch(n, *scenarios):
+        (home / f"{n}.json").write_text(json.dumps(scenarios))
+        command = torchrun(n, parallel_scenarios.__file__, f"{n}.json")
+        done = subprocess.run(
+            command, cwd=home, env=environment(), capture_output=True, text=True, check=False, timeout=900
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    assert alone(*args("pooled_1", *POOLED)) == 0
+    with parallel_scenarios.rewarding_tokens():
+        assert alone(*args("live_1", *LIVE)) == 0
+    taken, real = [], Session.take
+
+    def interrupted(self, *rest, **kwargs):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(real(self, *rest, **kwargs))
+        return taken[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "take", interrupted)
+        assert alone(*args("cut", *POOLED)) == 130
+    assert [p.name for p in sorted((home / "cut").glob("step_*"))] == ["step_000.jsonl.gz", "step_001.jsonl.gz"]
+    shutil.copytree(home / "cut", home / "resumed_2")
+    launch(
+        2,
+        {"name": "pooled_2", "args": args("pooled_2", *POOLED)},
+        {"name": "resumed_2", "args": args("resumed_2", *POOLED, "--resume")},
+        {"name": "apart", "args": args("apart", *QUICK), "flaw": "each steps alone", "pay_tokens": True},
+        {"name": "refused", "args": args("refused", *QUICK), "flaw": "one is refused"},
+        {"name": "misspelt", "args": args("misspelt", *QUICK, "--sede", 1)},
+        {"name": "again", "args": args("pooled_1", *QUICK)},
+        {"name": "nan", "args": args("nan", *QUICK), "flaw": "one meets a NaN"},
+    )
+    launch(3, {"name": "live_3", "args": args("live_3", *LIVE), "pay_tokens": True})
+    return home
+
+
+def left(home, name, n=2):
+    """What every rank left of a scenario: (exit codes, stderrs)."""
+    found = [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(n)]
+    return [f["code"] for f in found], [f["stderr"] for f in found]
+
+
+def close(a, b):
+    if isinstance(a, list):
+        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
+    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=REL, abs_tol=ABS)
+
+
+def same_rows(one, other):
+    """Tokens, labels and every other exact column identical, floats within the tolerance, timing aside."""
+    assert len(one) == len(other)
+    for i, (a, b) in enumerate(zip(one, other, strict=True)):
+        for name, column in BY_NAME.items():
+            if column.type in ("float", "floats"):
+                assert close(a[name], b[name]), (i, name, a[name], b[name])
+            elif name != "timing":
+                assert a[name] == b[name], (i, name)
+
+
+def same_runs(one, other):
+    left_steps, right_steps = read_run(one), read_run(other)
+    assert len(left_steps) == len(right_steps) == 3
+    for a, b in zip(left_steps, right_steps, strict=True):
+        same_rows(a, b)
+    ours, theirs = load_file(one / "adapter.safetensors"), load_file(other / "adapter.safetensors")
+    for name, theta in ours.items():
+        assert float((theta - theirs[name]).norm() / theta.norm()) < REL, name
+
+
+def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
+    """Three prompts on two ranks: shares of two and one. Projection of the update."""
+    assert left(world_of_runs, "pooled_2") == ([0, 0], ["", ""])
+    same_runs(world_of_runs / "pooled_1", world_of_runs / "pooled_2")
+    rows = read_run(world_of_runs / "pooled_2")[-1]
+    assert rows[0]["delta_S_norm"] > 0.1  # it did learn
+    assert all(math.isfinite(r["cos_S_contrib"]) for r in rows if r["grad_norm"])
+    assert {r["source"] for r in rows} == {"student", "teacher"}
+    assert len({r["problem_id"] for r in rows}) == 3
+
+
+def test_three_processes_without_a_pool_take_the_steps_of_one(world_of_runs):
+    """Two prompts on three ranks: one rank has none. Projection of the gradient, a refreshed V."""
+    assert left(world_of_runs, "live_3", 3) == ([0, 0, 0], ["", "", ""])
+    same_runs(world_of_runs / "live_1", world_of_runs / "live_3")
+    rows = read_run(world_of_runs / "live_3")[-1]
+    assert any(r["advantage"] for r in rows)
+    assert 0 < rows[0]["v_overlap"] < 1
+
+
+def test_held_out_problems_are_shared_out_and_come_back_in_order(world_of_runs):
+    for done in (0, 2, 3):
+        one, other = (read_step(world_of_runs / f"{run}/eval/step_{done:03d}.jsonl.gz") for run in ("live_1", "live_3"))
+        same_rows(one, other)
+
+
+def test_a_run_of_one_process_goes_on_with_two(world_of_runs):
+    assert left(world_of_runs, "resumed_2") == ([0, 0], ["", ""])
+    same_runs(world_of_runs / "pooled_1", world_of_runs / "resumed_2")
+    assert json.loads((world_of_runs / "resumed_2/manifest.json").read_text())["processes"] == 1
+    assert json.loads((world_of_runs / "pooled_2/manifest.json").read_text())["processes"] == 2
+
+
+def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
+    """The sneaky fail: gradients are not added up, and every rank trains a model of its own."""
+    codes, stderrs = left(world_of_runs, "apart")
+    assert codes == [1, 1]
+    assert stderrs[0].startswith("error: step 0: the ranks' parameters differ after the update (CRC-32: rank 0 ")
+    assert stderrs[1] == ""
+    assert not list((world_of_runs / "apart").glob("step_*"))
+
+
+def test_what_one_rank_refuses_ends_all_and_is_said_once(world_of_runs):
+    assert left(world_of_runs, "refused") == ([2, 2], ["", "rank 1: error: the disk of this machine is missing\n"])
+    assert not (world_of_runs / "refused").exists()
+    for name, part in (("misspelt", "--sede"), ("again", "never overwritten")):
+        codes, stderrs = left(world_of_runs, name)
+        assert codes == [2, 2]
+        assert stderrs[0].count("\n") == 1
+        assert part in stderrs[0]
+        assert stderrs[1] == ""
+
+
+def test_a_nan_on_one_rank_ends_all_and_names_the_sample_of_the_whole_step(world_of_runs):
+    """Rank 1 has the second prompt: its samples are numbers 4 to 7 of the step."""
+    codes, stderrs = left(world_of_runs, "nan")
+    assert codes == [1, 1]
+    assert stderrs[0] == ""
+    assert stderrs[1].startswith("rank 1: error: step 0, sample ")
+    assert stderrs[1].endswith(": the loss is nan\n")
+    assert int(stderrs[1].split("sample ")[1].split(":")[0]) in range(4, 8)
+
+
+def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, vhack_file, tmp_path):
+    """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache: one
+    rank makes the SVDs that the other reads."""
+    args = (
+        "tiny",
+        *COMMON,
+        *POOLED,
+        "--vhack",
+        vhack_file(),
+        "--cache",
+        tmp_path,
+        "--steps",
+        500,
+        "--out",
+        tmp_path / "run",
+    )
+    command = torchrun(2, ROOT / "scripts/train.py", *args)
+    with (tmp_path / "log").open("wb") as log:
+        started = subprocess.Popen(command, stdout=log, stderr=log, env=environment(), cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 400
+        while not (tmp_path / "run/step_001.jsonl.gz").exists():
+            assert started.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(rank_of(started.pid, 1), signal.SIGKILL)
+        assert started.wait(timeout=120) == 1
+    finally:
+        started.kill()
+    said = (tmp_path / "log").read_text()
+    cause = said.split("Root Cause")[1]
+    assert "rank      : 1 " in cause
+    assert "SIGKILL" in cause
+    assert said.count("train in ") == 1  # only rank 0 speaks
+    whole = read_run(world_of_runs / "pooled_1")
+    for one, other in zip(whole, read_run(tmp_path / "run"), strict=False):
+        same_rows(one, other)
+
+
+SILENT = """
+import sys, time
+from datetime import timedelta
+from projected_grpo import cli, parallel
+
+parallel.TIMEOUT = timedelta(seconds=3)
+
+def main():
+    with parallel.joined() as world:
+        world.gather([0])
+        if world.rank == 1:
+            time.sleep(300)
+        world.gather([0])
+
+cli.run(main, in_parallel=True)
+"""
+
+
+def test_a_silent_rank_is_given_up_after_the_timeout(tmp_path):
+    """It lives and says nothing: torchrun sees nothing wrong, the others do."""
+    (tmp_path / "silent.py").write_text(SILENT)
+    command = torchrun(2, tmp_path / "silent.py")
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert "error: another process is gone, or silent for 3 s" in done.stderr
+    assert "continue with --resume" in done.stderr
+
+
+def rank_of(launcher, rank):
+    """Process id of a rank, by its environment."""
+    for pid in map(int, subprocess.check_output(["pgrep", "-P", str(launcher)], text=True).split()):
+        if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return pid
+    raise AssertionError(f"no rank {rank} below {launcher}")
+
+
+# ---------------------------------------------------------------- in this process
+
+
+@pytest.mark.parametrize(("items", "size"), [(7, 3), (6, 3), (2, 3), (0, 2), (5, 1)])
+def test_shares_are_neighbours_in_order_and_differ_by_one_at_most(items, size):
+    shares = [World(rank, size).share(range(items)) for rank in range(size)]
+    assert [i for share in shares for i in share] == list(range(items))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_without_torchrun_the_world_is_one_and_starts_nothing(monkeypatch, antipasto):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert here() is ALONE
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_: pytest.fail("a process group"))
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: pytest.fail("a collective"))
+    ALONE.add_gradients(antipasto.vectors)
+    ALONE.check_equal(0, antipasto.vectors)
+    assert ALONE.add({"a": 1.5}) == ALONE.slowest({"a": 1.5}) == {"a": 1.5}
+    assert ALONE.place(4) == (4, 0)
+    with pytest.raises(BadInput, match="as it was"), ALONE.together():
+        raise BadInput("as it was")
+
+
+def test_a_rank_of_torchrun_knows_its_place_and_shares_the_cores(monkeypatch):
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert here() == World(5, 8, 1, 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    assert workers(Sampling()) == 2
+    assert workers(Sampling(grader_workers=3)) == 3
+
+
+def test_a_gpu_by_number_is_refused_among_several_processes(monkeypatch):
+    two = World(1, 2, 1, 2)
+    assert two.device("cpu") == "cpu"
+    with pytest.raises(BadInput, match="--device cuda:0: 2 processes need one each"):
+        two.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(BadInput, match="--nproc-per-node 2: this machine has 1 GPUs"):
+        two.device("auto")
+    assert ALONE.device("cuda:1") == "cuda:1"
+
+
+def test_other_scripts_are_one_process(monkeypatch, script):
+    monkeypatch.setenv("RANK", "0")
+    for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    code, _, err = script("extract_vhack_grad", "tiny")
+    assert code == 2
+    assert "torchrun is for train.py" in err
+
+
+def test_a_run_draws_from_no_generator_that_has_a_state(script, tmp_path):
+    """That is why a checkpoint holds none, and why ranks need not agree on one."""
+    for state in (1, 2):
+        random.seed(state)
+        numpy.random.seed(state)
+        args = ("--seed", 43, "--steps", 1, "--max-new", 4, "--eval-every", 1, "--out", f"run{state}")
+        assert script("train", "tiny", *args)[0] == 0
+        after = torch.get_rng_state()
+        torch.manual_seed(43)  # what the run begins with
+        assert torch.equal(after, torch.get_rng_state())
+    one, other = (read_run(tmp_path / f"run{state}") for state in (1, 2))
+    assert [r["completion_ids"] for r in one[0]] == [r["completion_ids"] for r in other[0]]

@@ -240,7 +240,8 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
         os.kill(rank_of(started.pid, 1), signal.SIGKILL)
         assert started.wait(timeout=120) == 1
     finally:
-        started.kill()
+        started.terminate()  # not kill: torchrun has ranks to end
+        started.wait(timeout=60)
     said = (tmp_path / "log").read_text()
     cause = said.split("Root Cause")[1]
     assert "rank      : 1 " in cause

@@ -158,7 +158,7 @@ class World:
     # ------------------------------------------------------------ staying equal
 
     def check_equal(self, step: int, vectors: "Mapping[str, torch.Tensor]") -> None:
-        """BrokenWorld on every rank when the parameters are not the same bits on all: they no longer train one model."""
+        """Ends every rank, with code 1, when the parameters are not the same bits on all: they no longer train one model."""
         if self.size == 1:
             return
         import torch
@@ -167,8 +167,8 @@ class World:
         sums = self._all(zlib.crc32(flat.view(torch.uint8).numpy().tobytes()))
         if len(set(sums)) > 1:
             shown = ", ".join(f"rank {rank} {crc:08x}" for rank, crc in enumerate(sums))
-            self._end(0, f"step {step}: the ranks' parameters differ after the update (CRC-32: {shown}); this step is not "
-                      "written, the run is good up to its last checkpoint", EXIT_FAILED)  # fmt: skip
+            why = f"step {step}: the ranks' parameters differ after the update (CRC-32: {shown}); this step is not written"
+            self._end(0, f"{why}, the run is good up to its last checkpoint", EXIT_FAILED)
 
     def check_same(self, facts: Callable[[], Mapping[str, Any]]) -> None:
         """BadInput on every rank when one was started with other facts (arguments, files) than rank 0. A world of one does

@@ -40,7 +40,7 @@ LAYERS = [
     ["page.document"],
     ["adapters.antipasto", "adapters.lora"],
     ["adapters", "toy.pretrain"],
-    ["shared_prompt", "kv_cache"],
+    ["shared_prompt", "kv_cache", "sampling"],
     ["forward"],
     ["model", "checkpoint", "step"],
     ["vhack", "rollout", "pool"],

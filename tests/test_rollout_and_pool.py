@@ -12,7 +12,8 @@ from projected_grpo.errors import BadInput
 from projected_grpo.logprobs import completion_logps, token_batch
 from projected_grpo.model import enable_checkpointing
 from projected_grpo.pool import load_pool
-from projected_grpo.rollout import Prompt, SamplingParams, draw, sample_rollouts, sample_tokens, truncate, uniforms
+from projected_grpo.rollout import Prompt, sample_rollouts, sample_tokens
+from projected_grpo.sampling import SamplingParams, draw
 from projected_grpo.sources import mixed
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
@@ -91,8 +92,8 @@ def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto
     shake(antipasto)
     sizes = []
 
-    def drawn(logits, params, generator):
-        token = draw(logits, params, generator)[0].clamp(min=10)
+    def drawn(logits, params, u):
+        token = draw(logits, params, u)[0].clamp(min=10)
         sizes.append(len(token))
         ends = (torch.arange(len(token)) % 3 == len(sizes) % 3) & (len(sizes) > 2)
         token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
@@ -101,7 +102,7 @@ def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto
 
     monkeypatch.setattr(rollout, "draw", drawn)
     with antipasto.folded():
-        sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), rng())
+        sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), keys())
     assert sizes[0] == 12
     assert sizes[-1] < sizes[0]  # some have left
     assert len({len(t) for t, _ in sampled}) > 2
@@ -163,50 +164,6 @@ def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
         assert [t for t, _ in alone] == [t for t, _ in together[2 * i : 2 * i + 2]]
     turned = sample_tokens(tiny, PROMPTS[::-1], 2, params, keys()[::-1])
     assert [t for t, _ in turned[4:]] == [t for t, _ in together[:2]]
-
-
-def test_uniforms_are_one_row_per_completion_and_hang_on_the_key():
-    u = uniforms(["a", "b"], 3, 50)
-    assert u.shape == (6, 50)
-    assert bool(((u >= 0) & (u < 1)).all())
-    assert torch.equal(u[3:], uniforms(["b"], 3, 50))
-    assert len(u.unique()) == 300
-
-
-def test_draws_follow_the_probabilities_and_never_leave_the_nucleus():
-    """By hand for a few u, and over 40,000 draws to within five standard errors."""
-    p = torch.tensor([0.1, 0.5, 0.0, 0.25, 0.15], dtype=torch.float64)
-    u = torch.tensor([0.0, 0.0999, 0.1001, 0.5999, 0.6001, 0.8499, 0.8501, 1 - 2**-53], dtype=torch.float64)
-    token, _ = draw(p.log().expand(len(u), -1), SamplingParams(1, 1.0), u)
-    assert token.tolist() == [0, 0, 1, 1, 3, 3, 4, 4]
-    n = 40_000
-    u = uniforms(["x"], n, 1)[:, 0]
-    for top_p, kept in ((1.0, p), (0.6, p * torch.tensor([0, 1, 0, 1, 0]))):
-        token, _ = draw(p.log().float().expand(n, -1), SamplingParams(1, 1.0, top_p), u)
-        share, expected = token.bincount(minlength=5) / n, kept / kept.sum()
-        assert bool(((share - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all())
-
-
-def test_truncation_by_hand():
-    # probabilities .5 .25 .15 .1
-    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
-
-    def kept(top_p, top_k):
-        return torch.isfinite(truncate(logits, top_p, top_k))[0].tolist()
-
-    assert kept(1.0, 0) == [True] * 4
-    assert kept(1.0, 2) == [True, True, False, False]
-    assert kept(0.5, 0) == [True, False, False, False]  # the first reaches .5 alone
-    assert kept(0.6, 0) == [True, True, False, False]
-    assert kept(1e-9, 0) == [True, False, False, False]  # the likeliest always stays
-    assert kept(0.9, 1) == [True, False, False, False]
-
-
-def test_recorded_logps_ignore_truncation():
-    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
-    token, logp = draw(logits, SamplingParams(1, 1.0, 1.0, 1), torch.tensor([0.99], dtype=torch.float64))
-    assert token.item() == 0
-    assert logp.item() == pytest.approx(torch.tensor(0.5).log().item())
 
 
 # ---------------------------------------------------------------- pools

@@ -11,7 +11,8 @@ from projected_grpo.model import LoadedModel
 from projected_grpo.parallel import here
 from projected_grpo.problems import render
 from projected_grpo.records import Group, Problem, Rollout, Source
-from projected_grpo.rollout import Prompt, SamplingParams, prompt_batches, sample_rollouts
+from projected_grpo.rollout import Prompt, prompt_batches, sample_rollouts
+from projected_grpo.sampling import SamplingParams
 
 
 def sampling_params(config: Sampling) -> SamplingParams:

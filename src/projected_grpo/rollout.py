@@ -2,19 +2,15 @@
 
 The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed. Each prompt is prefilled
 once and its cache repeated for its group. Prompts are padded on the left, so all rows end at the same position.
-
-The randomness of a completion hangs on its prompt's key and its place in the group, and on nothing that has a state: neither
-the other prompts of a batch nor the number of processes change a draw, and a resumed run has no generator to restore.
 """
 
-import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -22,21 +18,12 @@ from projected_grpo.kv_cache import roomy_cache
 from projected_grpo.logprobs import left_padded
 from projected_grpo.model import LoadedModel
 from projected_grpo.records import Rollout, Source
+from projected_grpo.sampling import SamplingParams, draw, uniforms
 
 STAY = 0.75
 """Ended rows leave once no more than this share of the batch still goes on."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How tokens are drawn."""
-
-    max_new: int
-    temperature: float
-    top_p: float = 1.0
-    top_k: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,44 +33,6 @@ class Prompt:
     problem_id: str
     text: str
     ids: tuple[int, ...]
-
-
-def truncate(logits: Float[Tensor, "b v"], top_p: float, top_k: int) -> Float[Tensor, "b v"]:
-    """Logits with everything outside the top k and the nucleus at -inf; the likeliest token always stays."""
-    if 0 < top_k < logits.shape[1]:
-        kth = logits.topk(top_k, dim=1).values[:, -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    if top_p < 1:
-        ordered, index = logits.sort(dim=1, descending=True)
-        probs = ordered.softmax(1)
-        outside = probs.cumsum(1) - probs >= top_p  # mass before this token already reaches top_p
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
-    return logits
-
-
-def uniforms(keys: Sequence[str], group_size: int, max_new: int) -> Float[Tensor, "b t"]:
-    """The random numbers of every completion, in [0, 1): one row each, groups one after the other, one column per token.
-    On the CPU, so that they are the same on every device."""
-    groups = []
-    for key in keys:
-        seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little", signed=True)
-        generator = torch.Generator().manual_seed(seed)
-        groups.append(torch.rand(group_size, max_new, generator=generator, dtype=torch.float64))
-    return torch.cat(groups)
-
-
-def draw(
-    logits: Float[Tensor, "b v"], params: SamplingParams, u: Float[Tensor, " b"]
-) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
-    """One token per row and its log-probability at the sampling temperature, before top-k and top-p. The token is where the
-    cumulative distribution passes `u`."""
-    scaled = logits.float() / params.temperature
-    logp = scaled.log_softmax(1)
-    probs = truncate(scaled, params.top_p, params.top_k).softmax(1)
-    # float64: u x total stays below the total, and a large vocabulary adds up without loss.
-    cumulative = probs.double().cumsum(1)
-    token = torch.searchsorted(cumulative, (u * cumulative[:, -1])[:, None], right=True)
-    return token.squeeze(1), logp.gather(1, token).squeeze(1)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from transformers import GenerationConfig
 from projected_grpo.bench.flops import generation_flops
 from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, speed_up
 from projected_grpo.bench.world import ForcedLengths, World, forced_lengths, prompt_lengths, varying_lengths
-from projected_grpo.rollout import evaluating, left_padded, sample_tokens
+from projected_grpo.logprobs import left_padded
+from projected_grpo.rollout import evaluating, sample_tokens
 
 BAR = Bar(3.0)
 GPU_RATE = Bar(5000.0)
@@ -42,7 +43,7 @@ class Sampler:
         self._begin(slice(None))
         w = self.world
         with w.adapter.folded():
-            sampled = sample_tokens(w.loaded, [p.ids for p in w.prompts], w.sizes.group, w.params, w.generator())
+            sampled = sample_tokens(w.loaded, [p.ids for p in w.prompts], w.sizes.group, w.params, w.keys())
         return _work([ids for ids, _ in sampled])
 
     def _generate(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -62,7 +62,7 @@ class Stepper:
         config = self.session.config
         with w.adapter.folded():
             groups, timing = live_groups(
-                config, w.loaded, w.prompts, w.tasks, w.sizes.group, self.session.generator, "student", loophole=True
+                config, w.loaded, w.prompts, w.tasks, w.sizes.group, w.keys(number), "student", loophole=True
             )
         rows = self.session.take(number, 10**9, groups, timing, per_sample=per_sample)
         self.timings.append(rows[0]["timing"])
@@ -74,9 +74,7 @@ def stepper(world: World, out: Path, projection: Projection) -> Stepper:
     """A started session in an empty folder."""
     config = train_config(world, out)
     optimizer = torch.optim.AdamW(list(world.adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95))
-    session = Session(
-        config, "bench", out, world.loaded, world.adapter, optimizer, world.generator(), objective_of(world), projection
-    )
+    session = Session(config, "bench", out, world.loaded, world.adapter, optimizer, objective_of(world), projection)
     session.start(10**9)
     return Stepper(world, session)
 

@@ -22,7 +22,8 @@ from projected_grpo.bench.settings import Sizes
 from projected_grpo.model import CONTEXT, LoadedModel, enable_checkpointing, pick_device, train_tokenizer
 from projected_grpo.problems import load_problems, render
 from projected_grpo.records import Sample
-from projected_grpo.rollout import Prompt, SamplingParams
+from projected_grpo.rollout import Prompt
+from projected_grpo.sampling import SamplingParams
 
 TOKENIZER_VOCAB = 700
 """Cuts the package's own problems into prompts of about 340 tokens; the model's vocabulary may be larger."""
@@ -51,9 +52,9 @@ class World:
         """How both sides draw tokens."""
         return SamplingParams(self.sizes.max_new, TEMPERATURE, TOP_P, 0)
 
-    def generator(self) -> torch.Generator:
-        """Seeded, on the model's device."""
-        return torch.Generator(device=self.device).manual_seed(self.seed)
+    def keys(self, turn: int = 0) -> list[str]:
+        """What decides the draws of every prompt."""
+        return [f"bench {self.seed} {turn} {place}" for place in range(len(self.prompts))]
 
     def synchronize(self) -> None:
         """Wait for the device."""

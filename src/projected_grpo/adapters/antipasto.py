@@ -82,12 +82,13 @@ def weight_key(weight: Tensor) -> str:
 
 
 def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
-    """`canonical_svd` through `folder`: the same bits and layout from a cold cache as from a warm one. Writers rename a
-    whole file into place, so any number may run at once."""
+    """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
+    rename a whole file into place, so any number may run at once."""
     path = folder / f"{weight_key(weight)}.safetensors"
     try:
         t = load_file(path, device=str(weight.device))
-        return t["U"], t["S"], t["Vh"]
+        # In memory of torch's own: a tensor inside the file begins anywhere, and a product of such a one rounds otherwise.
+        return t["U"].clone(), t["S"].clone(), t["Vh"].clone()
     except FileNotFoundError:
         pass
     except SafetensorError:  # a torn file from a crashed disk: make it again

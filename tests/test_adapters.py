@@ -9,6 +9,7 @@ from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear, cached_svd, canonical_svd, weight_key
+from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.adapters.lora import warm_point
 from projected_grpo.errors import BadInput
 from projected_grpo.logprobs import completion_logps, token_batch
@@ -27,6 +28,21 @@ def logits(loaded):
     return loaded.model(input_ids=batch_of(loaded).input_ids).logits
 
 
+@pytest.fixture(params=["inside the weight", "apart"])
+def way(request, monkeypatch):
+    """Where the term is taken, whatever the number of tokens asks for."""
+    if request.param == "apart":
+        monkeypatch.setattr(AdaptedLinear, "effective_weight", lambda layer, x, theta: None)  # noqa: ARG005
+    else:
+        monkeypatch.setattr(
+            AdaptedLinear,
+            "effective_weight",
+            lambda layer, x, theta: layer.weight + layer.delta_weight(theta),  # noqa: ARG005
+        )
+    return request.param
+
+
+@pytest.mark.usefixtures("way")
 def test_linear_equals_upstream_in_float64(golden):
     case = golden["adapter"]["linear"]["cases"][0]
     i, e, s = case["inputs"], case["expected"], case["svd"]
@@ -40,9 +56,12 @@ def test_linear_equals_upstream_in_float64(golden):
         xs = i["x"] if isinstance(i["x"][0][0], list) else [i["x"]]
         for b, x in enumerate(xs):
             torch.testing.assert_close(layer(tensor(x)), tensor(e[expected][b]), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(layer.weight + layer.delta_weight(), tensor(e["W_effective"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        layer.weight + layer.delta_weight(layer.theta), tensor(e["W_effective"]), rtol=1e-10, atol=1e-12
+    )
 
 
+@pytest.mark.usefixtures("way")
 def test_per_sample_gradients_equal_upstream_in_float64(golden):
     case = golden["adapter"]["linear"]["cases"][0]
     i, e, s = case["inputs"], case["expected"], case["svd"]
@@ -63,6 +82,34 @@ def test_per_sample_gradients_equal_upstream_in_float64(golden):
     layer.theta.grad = None
     (layer(x) * g * mask[..., None]).sum().backward()
     torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta_masked"]), rtol=1e-10, atol=1e-12)
+
+
+def test_the_summed_gradient_equals_upstream_with_few_tokens_and_with_many(golden):
+    """Few take the way of a sample, many the one through g^T x; both are the reference's sum over samples."""
+    case = golden["adapter"]["linear"]["cases"][0]
+    i, e, s = case["inputs"], case["expected"], case["svd"]
+    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
+    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), tensor(s["V"]).T.contiguous()))
+    x, g = tensor(i["x"]).reshape(-1, 8), tensor(i["g"]).reshape(-1, 12)
+    assert len(x) >= 12
+    whole = layer.summed(x, g, layer.theta)
+    torch.testing.assert_close(whole, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
+    few = sum(layer.summed(a, b, layer.theta) for a, b in zip(x.split(4), g.split(4), strict=True))
+    torch.testing.assert_close(few, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["antipasto", "lora"])
+def test_the_term_goes_into_the_weight_for_many_tokens_and_never_in_bfloat16(cache, kind):
+    """The sneaky fail: a coordinate too small for bfloat16's seven bits, rounded away inside the weight."""
+    for dtype in ("float32", "bfloat16"):
+        loaded = load_model("tiny", dtype, "cpu", 41, cache)
+        adapter = attach_antipasto(loaded.model) if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+        shake(adapter)
+        layer = next(iter(adapter.layers.values()))
+        d_out, d_in = layer.weight.shape
+        few, many = (torch.randn(n, d_in).to(layer.weight) for n in (2, d_in + d_out))
+        assert layer.effective_weight(few, layer.theta) is None
+        assert (layer.effective_weight(many, layer.theta) is None) == (dtype == "bfloat16")
 
 
 @pytest.mark.parametrize("kind", ["antipasto", "lora"])
@@ -247,7 +294,7 @@ def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):
     assert not layer.split(cold[name])[0].any()
     with warm_point(adapter):
         _, warm = collect(tiny, adapter, (0,))
-        ratio = float(layer.delta_weight().detach().norm() / layer.weight.norm())
+        ratio = float(layer.delta_weight(layer.theta).detach().norm() / layer.weight.norm())
     assert layer.split(warm[name])[0].any()
     assert ratio == pytest.approx(1e-3, rel=1e-3)
     assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())

@@ -55,9 +55,14 @@ class AntiPaSTOLinear(AdaptedLinear):
         dtype = theta.dtype
         return torch.einsum("btr,btr->br", (x @ self.Vh.T).to(dtype), (g @ self.U).to(dtype))
 
-    def delta_weight(self) -> Float[Tensor, "d_out d_in"]:
-        dtype = self.theta.dtype
-        return (self.U.to(dtype) * self.theta) @ self.Vh.to(dtype)
+    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor:
+        # diag(U^T (g^T x) Vh^T): with many tokens one product with them instead of two. In bfloat16 g^T x would round.
+        if theta.dtype != x.dtype or len(x) < max(x.shape[1], g.shape[1]):
+            return super().summed(x, g, theta)
+        return ((self.U.T @ (g.T @ x)) * self.Vh).sum(1)
+
+    def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
+        return (self.U.to(theta.dtype) * theta) @ self.Vh.to(theta.dtype)
 
     def basis_probe(self) -> Float[Tensor, " r"]:
         # A ramp is not orthogonal to anything in particular, and each entry changes sign with its singular vector.

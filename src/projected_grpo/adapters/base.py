@@ -5,6 +5,10 @@ The forward of an adapted Linear is y = x W^T + b + term(x; theta). A custom aut
 gradients, keeps x and no activation of its own, and while a sink is set also gives the sink the gradient of every
 sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms,
 keep them) is its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
+
+In float32 and float64 the term is taken inside the weight, y = x (W + delta_weight)^T + b, where the tokens are so many that
+building the sum is cheaper than the term's products; theta = 0 is the base model bit for bit either way. In bfloat16 the sum
+would round small coordinates away, so there the term always stands apart.
 """
 
 from abc import ABC, abstractmethod
@@ -58,9 +62,20 @@ class AdaptedLinear(nn.Module, ABC):
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         """dL/dtheta of every sample, [b, n], summed over its own tokens only."""
 
+    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor:
+        """dL/dtheta [n] of all tokens together."""
+        return self.per_sample(x[None], g[None], theta)[0]
+
     @abstractmethod
-    def delta_weight(self) -> Float[Tensor, "d_out d_in"]:
+    def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """W' - W: the adapter folded into the weight."""
+
+    def effective_weight(self, x: Tensor, theta: Tensor) -> Float[Tensor, "d_out d_in"] | None:
+        """W', or None where the term is to stand apart from W for these inputs: it would round, or cost more."""
+        d_out, d_in = self.weight.shape
+        if theta.dtype != self.weight.dtype or x.numel() // d_in * (d_in + d_out) < d_in * d_out:
+            return None
+        return self.weight + self.delta_weight(theta)
 
     @abstractmethod
     def basis_probe(self) -> Float[Tensor, " p"]:
@@ -78,6 +93,8 @@ class _AdaptedForward(torch.autograd.Function):
         # theta is saved, not read from the layer later: an optimizer step between forward and backward raises.
         ctx.save_for_backward(x, theta)
         ctx.layer = layer
+        if (folded := layer.effective_weight(x, theta)) is not None:
+            return F.linear(x, folded, layer.bias)
         return F.linear(x, layer.weight, layer.bias) + layer.term(x, theta)
 
     @staticmethod
@@ -86,16 +103,17 @@ class _AdaptedForward(torch.autograd.Function):
         x, theta = ctx.saved_tensors
         grad_x = grad_theta = None
         if ctx.needs_input_grad[0]:
-            grad_x = g @ layer.weight + layer.term_backward(x, g, theta)
-        if ctx.needs_input_grad[1]:
-            # A 2-D x has no batch axis: all of it is one sample.
-            batched = (x, g) if x.dim() == 3 else (x.reshape(1, -1, x.shape[-1]), g.reshape(1, -1, g.shape[-1]))
-            per_sample = layer.per_sample(*batched, theta)
-            if layer.sink is not None:
-                if x.dim() != 3:
-                    raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
-                layer.sink(layer.name, per_sample)
-            grad_theta = per_sample.sum(0).to(theta.dtype)
+            # Built again, not kept: it would hold a second copy of every weight until here.
+            folded = layer.effective_weight(x, theta)
+            grad_x = g @ layer.weight + layer.term_backward(x, g, theta) if folded is None else g @ folded
+        if ctx.needs_input_grad[1] and layer.sink is None:
+            grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
+        elif ctx.needs_input_grad[1]:
+            if x.dim() != 3:
+                raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
+            per_sample = layer.per_sample(x, g, theta)
+            layer.sink(layer.name, per_sample)
+            grad_theta = per_sample.sum(0)
         return grad_x, grad_theta, None
 
 
@@ -152,7 +170,7 @@ class Adapter:
         originals = {name: layer.weight.detach().clone() for name, layer in self.layers.items()}
         with torch.no_grad():
             for layer in self.layers.values():
-                layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight())
+                layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight(layer.theta))
         try:
             with self.disabled():
                 yield

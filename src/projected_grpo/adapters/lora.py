@@ -59,8 +59,8 @@ class LoRALinear(AdaptedLinear):
         grad_b = torch.einsum("btd,btr->bdr", g.to(dtype), (x @ a.T).to(dtype))
         return torch.cat([grad_a.flatten(1), grad_b.flatten(1)], 1)
 
-    def delta_weight(self) -> Float[Tensor, "d_out d_in"]:
-        a, b = self.split(self.theta)
+    def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
+        a, b = self.split(theta)
         return b @ a
 
     def basis_probe(self) -> Float[Tensor, " r"]:

@@ -155,7 +155,7 @@ def test_the_plain_adapter_is_the_same_model_and_is_taken_out_again(world):
 @pytest.mark.parametrize("wrong", [1.01, 0.0, float("nan")])
 def test_a_baseline_with_another_gradient_is_refused(world, monkeypatch, wrong):
     right = full_logits_grads(world, random_samples(world))
-    monkeypatch.setattr(backward, "full_logits_grads", lambda *_: {n: wrong * g for n, g in right.items()})
+    monkeypatch.setattr(backward, "full_logits_grads", lambda *_, **__: {n: wrong * g for n, g in right.items()})
     with pytest.raises(UnequalWork, match="gradient"):
         backward.measure_backward(world, 1, 0, None)
 

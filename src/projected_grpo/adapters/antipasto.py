@@ -53,7 +53,7 @@ class AntiPaSTOLinear(AdaptedLinear):
 
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         dtype = theta.dtype
-        return torch.einsum("btr,btr->br", (x @ self.Vh.T).to(dtype), (g @ self.U).to(dtype))
+        return (x @ self.Vh.T).to(dtype).mul_((g @ self.U).to(dtype)).sum(1)  # in place: b x t x r is large
 
     def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor:
         # diag(U^T (g^T x) Vh^T): with many tokens one product with them instead of two. In bfloat16 g^T x would round.

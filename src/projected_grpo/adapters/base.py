@@ -100,20 +100,22 @@ class _AdaptedForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
         layer: AdaptedLinear = ctx.layer
+        sink = layer.sink
         x, theta = ctx.saved_tensors
         grad_x = grad_theta = None
         if ctx.needs_input_grad[0]:
             # Built again, not kept: it would hold a second copy of every weight until here.
             folded = layer.effective_weight(x, theta)
             grad_x = g @ layer.weight + layer.term_backward(x, g, theta) if folded is None else g @ folded
-        if ctx.needs_input_grad[1] and layer.sink is None:
-            grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
-        elif ctx.needs_input_grad[1]:
-            if x.dim() != 3:
-                raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
-            per_sample = layer.per_sample(x, g, theta)
-            layer.sink(layer.name, per_sample)
-            grad_theta = per_sample.sum(0)
+        if ctx.needs_input_grad[1]:
+            if sink is None:
+                grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
+            else:
+                if x.dim() != 3:
+                    raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
+                per_sample = layer.per_sample(x, g, theta)
+                sink(layer.name, per_sample)
+                grad_theta = per_sample.sum(0)
         return grad_x, grad_theta, None
 
 

@@ -63,14 +63,17 @@ def objective_of(world: World) -> Objective:
     return Objective("dr_grpo", world.sizes.max_new, TEMPERATURE)
 
 
-def full_logits_grads(world: World, groups: Sequence[Sequence[Sample]]) -> Grads:
-    """The loss's gradient in delta_S from full logits and the plain adapter; micro-batches within the same budget."""
+def full_logits_grads(world: World, groups: Sequence[Sequence[Sample]], *, one_by_one: bool = False) -> Grads:
+    """The loss's gradient in delta_S from full logits and the plain adapter; micro-batches within the same budget, or one
+    row each, so that every sample's own gradient is known before it is added to the sum."""
     model, rows = world.loaded.model, [s for g in groups for s in g]
     a = torch.cat([advantages(torch.tensor([[s.reward for s in g]]), "dr_grpo")[0] for g in groups]).to(world.device)
-    world.adapter.zero_grad()
+    budget = 1 if one_by_one else world.sizes.token_budget
+    total = {n: torch.zeros_like(p) for n, p in world.adapter.vectors.items()}
     with plain_adapter(model, world.adapter):
         lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in rows]
-        for chosen in micro_batches(lengths, world.sizes.token_budget):
+        for chosen in micro_batches(lengths, budget):
+            world.adapter.zero_grad()
             part = [rows[i] for i in chosen]
             batch = token_batch(
                 [s.prompt_ids for s in part], [s.completion_ids for s in part], world.loaded.pad_id, world.device
@@ -83,9 +86,10 @@ def full_logits_grads(world: World, groups: Sequence[Sequence[Sample]]) -> Grads
                 behaviour_logps=behaviour_of(part, logps, batch),
             )  # fmt: skip
             terms.per_sample.sum().backward()
-    grads = {n: g.detach().clone() for n, g in world.adapter.grads().items()}
+            for name, own in world.adapter.grads().items():
+                total[name] += own
     world.adapter.zero_grad()
-    return grads
+    return total
 
 
 class Recorder(torch.optim.Optimizer):

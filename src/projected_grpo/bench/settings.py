@@ -22,7 +22,7 @@ class BenchConfig:
     quick: bool = False
     """Tiny sizes, few repeats, no bars: catches a part that does not run. The document then goes to out/bench.md."""
     repeats: int = 0
-    """Measurements of each side, one side after the other in turn; the median counts. 0 = 5, on a GPU 2, --quick 1."""
+    """Measurements of each side, one side after the other in turn; the median counts. 0 = 7, on a GPU 2, --quick 1."""
     warmup: int = 1
     """Measurements of each side that are thrown away first."""
     threads: int = 0
@@ -97,7 +97,7 @@ class Sizes:
 
 
 CPU = Sizes(256, 4, 4, 2, 64, 768, 4096, prompts=4, group=8, max_new=64, pairs=8, directions=48, token_budget=16384,
-            grading_problems=20, repeats=5)  # fmt: skip
+            grading_problems=20, repeats=7)  # fmt: skip
 QUICK = Sizes(32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, token_budget=2048,
               grading_problems=1, repeats=1)  # fmt: skip
 GPU = Sizes(2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32,

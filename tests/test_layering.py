@@ -43,6 +43,7 @@ LAYERS = [
     ["shared_prompt", "kv_cache", "sampling"],
     ["forward"],
     ["model", "checkpoint", "step"],
+    ["decoding"],
     ["vhack", "rollout", "pool"],
     ["session", "live"],
     ["sources", "evaluation", "refresh", "probe", "preflight"],

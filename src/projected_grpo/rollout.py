@@ -1,7 +1,6 @@
 """Live groups: sample completions from the policy being trained, and record the log-probability of every token.
 
-The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed. Each prompt is prefilled
-once and its cache repeated for its group. Prompts are padded on the left, so all rows end at the same position.
+The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,18 +9,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
-from transformers import DynamicCache
 
-from projected_grpo.kv_cache import roomy_cache
-from projected_grpo.logprobs import left_padded
+from projected_grpo.decoding import decoder_for
 from projected_grpo.model import LoadedModel
 from projected_grpo.records import Rollout, Source
 from projected_grpo.sampling import SamplingParams, draw, uniforms
-
-STAY = 0.75
-"""Ended rows leave once no more than this share of the batch still goes on."""
 
 T = TypeVar("T")
 
@@ -70,11 +64,11 @@ def _decode(
     params: SamplingParams,
     u: Float[Tensor, "b t"],
 ) -> list[tuple[list[int], list[float]]]:
-    """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time: leaving
-    costs a copy of the cache."""
-    logits, mask, cache = _prefill(loaded, prompts, group_size)
+    """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time."""
+    decoder = decoder_for(loaded, prompts, group_size)
+    logits = decoder.logits
     n, device = len(logits), logits.device
-    position, eos = mask.sum(1), torch.tensor(sorted(loaded.eos_ids), device=device)
+    eos = torch.tensor(sorted(loaded.eos_ids), device=device)
     tokens = torch.zeros((n, params.max_new), dtype=torch.long, device=device)
     logps = torch.zeros((n, params.max_new), device=device)
     lengths = torch.full((n,), params.max_new, device=device)
@@ -90,31 +84,13 @@ def _decode(
         left = int(going.sum())
         if i + 1 == params.max_new or not left:
             break
-        if left <= STAY * len(going):
+        if left <= decoder.stay * len(going):
             keep = going.nonzero().flatten()
-            cache.batch_select_indices(keep)
-            rows, going, mask, position, token = (x[keep] for x in (rows, going, mask, position, token))
-        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
-        logits = loaded.model(
-            input_ids=token[:, None], attention_mask=mask.long(), position_ids=position[:, None] + i,
-            past_key_values=cache, use_cache=True, logits_to_keep=1,
-        ).logits[:, -1]  # fmt: skip
+            decoder.keep(keep)
+            rows, going, token = rows[keep], going[keep], token[keep]
+        logits = decoder.step(token)
     kept = zip(tokens.tolist(), logps.tolist(), lengths.tolist(), strict=True)
     return [(t[:length], p[:length]) for t, p, length in kept]
-
-
-def _prefill(
-    loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int
-) -> tuple[Float[Tensor, "b v"], Bool[Tensor, "b t"], DynamicCache]:
-    """Each prompt once, then repeated to its group: the first token's logits, the mask of real tokens, the cache."""
-    ids, mask = left_padded(prompts, loaded.pad_id, loaded.model.device)
-    cache = roomy_cache(loaded.model.config)
-    out = loaded.model(
-        input_ids=ids, attention_mask=mask.long(), position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
-        past_key_values=cache, use_cache=True, logits_to_keep=1,
-    )  # fmt: skip
-    cache.batch_repeat_interleave(group_size)
-    return out.logits[:, -1].repeat_interleave(group_size, 0), mask.repeat_interleave(group_size, 0), cache
 
 
 def prompt_batches(prompts: Sequence[T], group_size: int, rollout_batch: int) -> list[Sequence[T]]:

@@ -1,0 +1,148 @@
+"""Both decoders give the same numbers; the one for CUDA graphs does nothing that a graph cannot hold."""
+
+import contextlib
+
+import pytest
+import torch
+from conftest import shake
+from loguru import logger
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import projected_grpo.decoding as decoding
+import projected_grpo.rollout as rollout
+from projected_grpo.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
+from projected_grpo.rollout import sample_tokens
+from projected_grpo.sampling import SamplingParams, draw
+
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
+KEYS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def ending(tiny, monkeypatch):
+    """Rows end now and then, so that others go on without them."""
+    calls = []
+
+    def drawn(logits, params, u):
+        calls.append(len(logits))
+        token = draw(logits, params, u)[0].clamp(min=10)
+        ends = (torch.arange(len(token)) % 5 == len(calls) % 5) & (len(calls) > 2)
+        token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
+        return token, logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
+
+    monkeypatch.setattr(rollout, "draw", drawn)
+    return calls
+
+
+@pytest.mark.parametrize("room", [1, 4, 256])
+def test_the_fixed_decoder_samples_what_the_growing_one_does(tiny, antipasto, ending, monkeypatch, room):
+    shake(antipasto)
+    monkeypatch.setattr(decoding, "FIXED_ROOM", room)
+    monkeypatch.setattr(GrowingDecoder, "stay", 0.5)
+    found = []
+    for kind in (GrowingDecoder, FixedDecoder):
+        monkeypatch.setattr(rollout, "decoder_for", kind)
+        ending.clear()  # both sides end their rows at the same calls
+        with antipasto.folded():
+            found.append(sample_tokens(tiny, PROMPTS, 4, SamplingParams(14, 1.0, 0.9), KEYS))
+    growing, fixed = found
+    assert [t for t, _ in fixed] == [t for t, _ in growing]
+    assert len({len(t) for t, _ in fixed}) > 3
+    for (_, one), (_, other) in zip(fixed, growing, strict=True):
+        torch.testing.assert_close(torch.tensor(one), torch.tensor(other), rtol=1e-4, atol=1e-5)
+
+
+def test_empty_positions_are_never_seen(tiny):
+    """The sneaky fail: a mask that lets attention read what was not written yet."""
+    with torch.no_grad():
+        decoder, other = (FixedDecoder(tiny, PROMPTS, 2) for _ in range(2))
+        token = torch.arange(10, 16)
+        for d in (decoder, other):
+            d.step(token)
+        for layer in other.cache.layers:
+            layer.keys[:, :, other.filled :] = 100.0
+            layer.values[:, :, other.filled :] = 100.0
+        assert torch.equal(decoder.step(token), other.step(token))
+
+
+class Seen(TorchDispatchMode):
+    """Names of all operations inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_fixed_step_holds_nothing_that_a_cuda_graph_forbids(tiny):
+    """No number is read back, none is brought from the host, and no shape follows from a value."""
+    forbidden = {"_local_scalar_dense", "nonzero", "lift_fresh", "masked_select", "unique", "equal"}
+    with torch.no_grad():
+        decoder = FixedDecoder(tiny, PROMPTS, 2)
+        decoder.step(torch.arange(10, 16))
+        with Seen() as seen:
+            decoder.forward()
+        assert "index_copy_" in seen.names
+        assert not forbidden & seen.names
+        with Seen() as seen:
+            torch.tensor([1.0]).item()
+        assert len(forbidden & seen.names) == 2  # it would have been noticed
+
+
+def test_tensors_stay_where_they_are_until_the_room_is_full(tiny, monkeypatch):
+    monkeypatch.setattr(decoding, "FIXED_ROOM", 3)
+    with torch.no_grad():
+        decoder, places = FixedDecoder(tiny, PROMPTS, 2), []
+        for _ in range(6):
+            decoder.step(torch.arange(10, 16))
+            tensors = (decoder.token, decoder.seen, decoder.place, decoder.cache.layers[0].keys)
+            places.append(tuple(t.data_ptr() for t in tensors))
+    assert len(set(places[:3])) == len(set(places[3:])) == 1
+
+
+def test_the_cpu_and_sliding_windows_take_the_growing_one(tiny, monkeypatch):
+    with torch.no_grad():
+        assert type(decoder_for(tiny, PROMPTS, 2)) is GrowingDecoder
+        monkeypatch.setattr(type(tiny.model), "device", property(lambda _: torch.device("cuda")))
+        for kind in (GrowingDecoder, FixedDecoder):
+            monkeypatch.setattr(kind, "__init__", lambda *_: None)
+        taken = [type(decoder_for(tiny, PROMPTS, 2))]
+        monkeypatch.setattr(tiny.model.config, "layer_types", ["sliding_attention"] * 2)
+        monkeypatch.setattr(tiny.model.config, "sliding_window", 8)
+        taken.append(type(decoder_for(tiny, PROMPTS, 2)))
+    assert taken == [FixedDecoder, GrowingDecoder]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_cannot_be_captured_runs_without_a_graph_and_says_so(monkeypatch, refused):
+    replays, said = [], []
+    sink = logger.add(said.append)
+
+    class Graph:
+        def replay(self):
+            replays.append(1)
+
+    class Stream:
+        def wait_stream(self, other): ...
+
+    @contextlib.contextmanager
+    def capture(_, **__):
+        yield
+        if refused:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    calls = []
+    run = captured(lambda: calls.append(1) or torch.ones(1), None)
+    assert len(calls) == 3
+    run()
+    assert (len(calls), len(replays)) == ((4, 0) if refused else (3, 1))
+    logger.remove(sink)
+    assert ("without CUDA graphs" in "".join(said)) == refused

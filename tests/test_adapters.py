@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from conftest import shake, tensor
+from safetensors.torch import load_file
 from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
@@ -149,6 +150,21 @@ def test_folding_gives_the_adapted_model_and_unfolding_the_old_weights(tiny, ada
     assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
 
 
+def test_on_a_gpu_the_old_weights_wait_on_the_host_and_are_copied_once(tiny, antipasto, monkeypatch):
+    """With a GPU played by the CPU: weights come back bit for bit after every fold, whatever theta is by then."""
+    monkeypatch.setattr(nn.Parameter, "is_cuda", property(lambda _: True))
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda t: pinned.append(1) or t.clone())
+    before = {n: m.weight.clone() for n, m in antipasto.layers.items()}
+    for turn in range(2):
+        shake(antipasto)
+        with antipasto.folded():
+            assert any(not torch.equal(m.weight, before[n]) for n, m in antipasto.layers.items())
+        assert all(torch.equal(m.weight, before[n]) for n, m in antipasto.layers.items())
+        assert len(pinned) == len(before), turn
+    assert torch.isfinite(logits(tiny)).all()
+
+
 def test_weights_come_back_when_the_rollout_fails(adapter):
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
@@ -272,6 +288,24 @@ def test_a_torn_svd_cache_file_is_made_again(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:50])
     assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
+
+
+def test_a_cached_svd_has_the_type_of_its_weight(tmp_path):
+    """Half the file for bfloat16, and the layer holds the same bits from a cold cache, a warm one and none."""
+    linear = nn.Linear(6, 4, bias=False, dtype=torch.bfloat16)
+    cold, warm, none = (
+        AntiPaSTOLinear("w", linear, svd)
+        for svd in (
+            cached_svd(linear.weight, tmp_path),
+            cached_svd(linear.weight, tmp_path),
+            canonical_svd(linear.weight),
+        )
+    )
+    assert torch.equal(cold.U, none.U)
+    assert torch.equal(warm.U, none.U)
+    assert torch.equal(cold.Vh, warm.Vh)
+    (path,) = tmp_path.iterdir()
+    assert load_file(path)["U"].dtype == torch.bfloat16
 
 
 def test_concurrent_svd_writers_leave_one_whole_file(tmp_path):

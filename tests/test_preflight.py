@@ -43,7 +43,7 @@ def tried(tiny, antipasto, monkeypatch, tmp_path):
         config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4, **fields)
         optimizer = torch.optim.AdamW(list(antipasto.vectors.values()))
         session = Session(
-            config, "train", tmp_path, tiny, antipasto, optimizer, torch.Generator(), Objective("nll"), Projection()
+            config, "train", tmp_path, tiny, antipasto, optimizer, Objective("nll"), Projection()
         )
         device = Small(total, each)
 

@@ -99,7 +99,9 @@ def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     except SafetensorError:  # a torn file from a crashed disk: make it again
         path.unlink(missing_ok=True)
     u, s, vh = canonical_svd(weight)
-    whole = {k: v.cpu().contiguous() for k, v in (("U", u), ("S", s), ("Vh", vh))}
+    # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
+    whole = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
+    whole = {k: v.cpu().contiguous() for k, v in whole.items()}
     write_atomic(path, save(whole), flag="--cache")
     # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
     return whole["U"].to(u.device), whole["S"].to(u.device), whole["Vh"].to(u.device)

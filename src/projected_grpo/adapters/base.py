@@ -127,6 +127,7 @@ class Adapter:
         self.layers = layers
         self.settings = settings
         """What must agree for two adapters' coordinates to mean the same (rank, seed): part of an artefact's metadata."""
+        self._on_host: dict[str, Tensor] = {}
 
     @property
     def vectors(self) -> dict[str, nn.Parameter]:
@@ -169,7 +170,7 @@ class Adapter:
 
         The original weights are kept aside and put back bit for bit: subtracting would round.
         """
-        originals = {name: layer.weight.detach().clone() for name, layer in self.layers.items()}
+        originals = self._originals()
         with torch.no_grad():
             for layer in self.layers.values():
                 layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight(layer.theta))
@@ -179,6 +180,15 @@ class Adapter:
         finally:
             for name, layer in self.layers.items():
                 layer.weight.data.copy_(originals[name])
+
+    def _originals(self) -> dict[str, Tensor]:
+        """Copies of the frozen weights; those of a GPU on the host, made once: there they would stand beside the cache."""
+        on_gpu = next(iter(self.layers.values())).weight.is_cuda
+        if not on_gpu:
+            return {name: layer.weight.detach().clone() for name, layer in self.layers.items()}
+        if not self._on_host:
+            self._on_host = {name: layer.weight.detach().cpu().pin_memory() for name, layer in self.layers.items()}
+        return self._on_host
 
     @contextmanager
     def per_sample(self, sink: Sink | None) -> Generator[None]:

@@ -34,7 +34,7 @@ def train(config: TrainConfig, world: World) -> int:
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(config.steps, problems_hash=source.problems_hash)
-    rows = []
+    rows, seconds = [], 0.0
     for step in progress(range(session.next_step, config.steps), "train"):
         if evaluator.due(step):
             evaluator.evaluate(step)
@@ -44,6 +44,7 @@ def train(config: TrainConfig, world: World) -> int:
             refresher.refresh()
         told_apart = config.per_sample_every > 0 and step % config.per_sample_every == 0
         rows += session.take(step, config.steps, groups, timing, per_sample=told_apart)
+        seconds += rows[-1]["timing"]["total"]
     if evaluator.due(config.steps):
         evaluator.evaluate(config.steps)
     session.finish()
@@ -54,7 +55,7 @@ def train(config: TrainConfig, world: World) -> int:
         session.run,
         "🟢" if rows else "⚪",
         f"{config.arm}: {config.steps} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
-        "gt_pass and the well-formed rate beside it",
+        f"gt_pass and the well-formed rate beside it{evaluator.cost(seconds)}",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
             [config.arm, config.seed, config.steps, hack, gt, form],

@@ -5,6 +5,7 @@ import torch
 
 from projected_grpo import preflight as module
 from projected_grpo.config import TrainConfig
+from projected_grpo.decoding import FIXED_ROOM
 from projected_grpo.errors import BadInput
 from projected_grpo.preflight import GIB, Device, cache_bytes, largest_rows, preflight
 from projected_grpo.rollout import Prompt
@@ -42,9 +43,7 @@ def tried(tiny, antipasto, monkeypatch, tmp_path):
     def run(total, each=1, strict=True, **fields):
         config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4, **fields)
         optimizer = torch.optim.AdamW(list(antipasto.vectors.values()))
-        session = Session(
-            config, "train", tmp_path, tiny, antipasto, optimizer, Objective("nll"), Projection()
-        )
+        session = Session(config, "train", tmp_path, tiny, antipasto, optimizer, Objective("nll"), Projection())
         device = Small(total, each)
 
         def counted(model, batch, temperature):
@@ -84,8 +83,8 @@ def test_a_row_that_never_fits_asks_for_checkpointing(tried):
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_a_batch_that_does(tried, tiny):
-    row = cache_bytes(tiny, 1, 10)
-    with pytest.raises(BadInput, match=r"--rollout-batch 8: .* 8 rows of 10 tokens.*--rollout-batch 3 fits"):
+    row = cache_bytes(tiny, 1, 10 + FIXED_ROOM)
+    with pytest.raises(BadInput, match=r"--rollout-batch 8: .* 8 rows of 266 tokens.*--rollout-batch 3 fits"):
         tried(int((1000 + 3.5 * row) / 0.95), each=0, rollout_batch=8)
 
 

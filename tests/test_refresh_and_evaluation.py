@@ -1,5 +1,6 @@
 """V extracted anew during training, and held-out evaluation beside it: through the real script on the tiny model."""
 
+import re
 import shutil
 
 import pytest
@@ -76,6 +77,8 @@ def test_evaluation_is_written_apart_and_changes_no_training_number(script, tmp_
     code, out, err = script(*args, "--out", "run", *EVALUATED)
     assert code == 0, err
     assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
+    assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
+    assert "held-out evaluation" not in script(*args, "--out", "again")[1]
     evaluated = sorted(p.name for p in (tmp_path / "run/eval").iterdir())
     assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]
     rows = read_step(tmp_path / "run/eval/step_003.jsonl.gz")

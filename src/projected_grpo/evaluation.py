@@ -25,6 +25,8 @@ class Evaluator:
         problems = load_problems(config.eval_problems) if config.eval_every else ()
         self.prompts = render_all(config, session.loaded, problems)
         self.tasks = {p.problem_id: p.task for p in problems}
+        self.seconds = 0.0
+        """Spent evaluating, in this call."""
 
     def due(self, done: int) -> bool:
         """Whether to evaluate after `done` optimizer steps."""
@@ -32,6 +34,13 @@ class Evaluator:
         if not every or not (done % every == 0 or done == self.config.steps):
             return False
         return self.session.world.from_first(lambda: not step_path(self.session.run / "eval", done).exists())
+
+    def cost(self, step_seconds: float) -> str:
+        """Its share of the run's time beside the training steps', as the last lines of a run state it."""
+        if not self.seconds:
+            return ""
+        share = self.seconds / (self.seconds + step_seconds)
+        return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
 
     def evaluate(self, done: int) -> Sequence[Row]:
         """Sample, grade, write, and log one line."""
@@ -44,6 +53,7 @@ class Evaluator:
                 loophole=config.loophole,
             )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
+        self.seconds += timing["total"]
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / "eval", done, rows))

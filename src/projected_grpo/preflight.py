@@ -13,6 +13,7 @@ import torch
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
+from projected_grpo.decoding import FIXED_ROOM
 from projected_grpo.errors import BadInput
 from projected_grpo.forward import batches, logps_of
 from projected_grpo.model import LoadedModel
@@ -104,11 +105,12 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], 
             f"{total / GIB:.1f} GiB in forward and backward; --token-budget {budget} does (peak {peak / GIB:.1f} GiB)"
         )
     sampled = min(config.rollout_batch, config.prompts_per_step * config.group_size)
-    cache = cache_bytes(session.loaded, sampled, longest)
+    room = longest + FIXED_ROOM  # a decoder's cache is filled up to its room
+    cache = cache_bytes(session.loaded, sampled, room)
     if (need := device.held() + cache) > MARGIN * total:
-        fits = int((MARGIN * total - device.held()) / cache_bytes(session.loaded, 1, longest))
+        fits = int((MARGIN * total - device.held()) / cache_bytes(session.loaded, 1, room))
         raise BadInput(
-            f"--rollout-batch {config.rollout_batch}: the key-value cache of {sampled} rows of {longest} tokens needs "
+            f"--rollout-batch {config.rollout_batch}: the key-value cache of {sampled} rows of {room} tokens needs "
             f"{cache / GIB:.1f} GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; --rollout-batch {fits} fits"
         )
     logger.info(

@@ -91,14 +91,17 @@ def shared_micro_batches(
     budget (one row may exceed it alone). A group that does not fit is cut, and its prompt run once per part."""
     order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i]), -len(completions[i]), i))
     batches: list[list[int]] = []
+    distinct = longest = 0
     for i in order:
-        if batches and _tokens([*batches[-1], i], prompts, completions) <= token_budget:
-            batches[-1].append(i)
-        else:
-            batches.append([i])
+        if batches:
+            own = batches[-1]
+            # In this order the first prompt is the longest, and equal ones stand together.
+            more = distinct + (tuple(prompts[i]) != tuple(prompts[own[-1]]))
+            room = max(longest, len(completions[i]))
+            if more * len(prompts[own[0]]) + (len(own) + 1) * room <= token_budget:
+                own.append(i)
+                distinct, longest = more, room
+                continue
+        batches.append([i])
+        distinct, longest = 1, len(completions[i])
     return batches
-
-
-def _tokens(rows: Sequence[int], prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
-    distinct = len({tuple(prompts[i]) for i in rows})
-    return distinct * max(len(prompts[i]) for i in rows) + len(rows) * max(len(completions[i]) for i in rows)

@@ -1,15 +1,12 @@
 """Exact algebra of the adapters: each fact of DESIGN's section on them has an equality test."""
 
-import threading
-
 import pytest
 import torch
 from conftest import shake, tensor
-from safetensors.torch import load_file
 from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
-from projected_grpo.adapters.antipasto import AntiPaSTOLinear, cached_svd, canonical_svd, weight_key
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.adapters.lora import warm_point
 from projected_grpo.errors import BadInput
@@ -254,70 +251,6 @@ def test_save_and_load(tiny, cache, antipasto, tmp_path):
     lora = attach_lora(load_model("tiny", "float32", "cpu", 41, cache).model, 4, 41)
     with pytest.raises(BadInput, match="adapter=antipasto, this adapter has adapter=lora"):
         lora.load(tmp_path / "a.safetensors")
-
-
-def test_svd_reconstructs_and_its_signs_are_fixed():
-    w = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
-    u, s, vh = canonical_svd(w)
-    torch.testing.assert_close((u * s) @ vh, w)
-    assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
-    u2, _, vh2 = canonical_svd(w.clone())
-    assert torch.equal(u, u2)
-    assert torch.equal(vh, vh2)
-
-
-def test_svd_cache_is_keyed_by_content(tmp_path):
-    w = torch.randn(4, 6)
-    first = cached_svd(w, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 1
-    warm = cached_svd(w, tmp_path)
-    assert all(torch.equal(a, b) for a, b in zip(first, warm, strict=True))
-    # A product of another layout, or of numbers that begin elsewhere in a cache line, rounds otherwise.
-    assert [t.stride() for t in first] == [t.stride() for t in warm]
-    assert {t.data_ptr() % 64 for t in (*first, *warm)} == {0}
-    w[0, 0] += 1e-3
-    cached_svd(w, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    assert weight_key(w) != weight_key(w.bfloat16())
-    assert weight_key(torch.zeros(2, 3)) != weight_key(torch.zeros(3, 2))
-
-
-def test_a_torn_svd_cache_file_is_made_again(tmp_path):
-    w = torch.randn(4, 6)
-    expected = cached_svd(w, tmp_path)
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:50])
-    assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
-
-
-def test_a_cached_svd_has_the_type_of_its_weight(tmp_path):
-    """Half the file for bfloat16, and the layer holds the same bits from a cold cache, a warm one and none."""
-    linear = nn.Linear(6, 4, bias=False, dtype=torch.bfloat16)
-    cold, warm, none = (
-        AntiPaSTOLinear("w", linear, svd)
-        for svd in (
-            cached_svd(linear.weight, tmp_path),
-            cached_svd(linear.weight, tmp_path),
-            canonical_svd(linear.weight),
-        )
-    )
-    assert torch.equal(cold.U, none.U)
-    assert torch.equal(warm.U, none.U)
-    assert torch.equal(cold.Vh, warm.Vh)
-    (path,) = tmp_path.iterdir()
-    assert load_file(path)["U"].dtype == torch.bfloat16
-
-
-def test_concurrent_svd_writers_leave_one_whole_file(tmp_path):
-    w = torch.randn(30, 30)
-    threads = [threading.Thread(target=cached_svd, args=(w, tmp_path)) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert [p.name for p in tmp_path.iterdir()] == [f"{weight_key(w)}.safetensors"]
-    u, s, vh = cached_svd(w, tmp_path)
-    torch.testing.assert_close((u * s) @ vh, w, rtol=1e-4, atol=1e-4)
 
 
 def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):

@@ -16,20 +16,15 @@ Source: AntiPaSTO (github.com/wassname/AntiPaSTO), the additive form of github.c
 src/projected_grpo/antipasto.py.
 """
 
-import hashlib
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
+from projected_grpo.adapters.svd import SVD, cached_svd, canonical_svd
 from projected_grpo.runs import progress
-from projected_grpo.steps import write_atomic
-
-SVD = tuple[Float[Tensor, "d_out r"], Float[Tensor, " r"], Float[Tensor, "r d_in"]]
 
 
 class AntiPaSTOLinear(AdaptedLinear):
@@ -68,43 +63,6 @@ class AntiPaSTOLinear(AdaptedLinear):
         # A ramp is not orthogonal to anything in particular, and each entry changes sign with its singular vector.
         ramp = torch.linspace(0.5, 1.5, self.Vh.shape[1], device=self.Vh.device)
         return self.Vh.float() @ (ramp / ramp.norm())
-
-
-def canonical_svd(weight: Float[Tensor, "d_out d_in"]) -> SVD:
-    """Thin SVD in float32 (float64 for a float64 weight), the largest-magnitude entry of each column of U positive."""
-    u, s, vh = torch.linalg.svd(weight.detach().to(reduce_dtype(weight)), full_matrices=False)
-    sign = torch.sign(u.gather(0, u.abs().argmax(0, keepdim=True)))
-    sign = torch.where(sign == 0, torch.ones_like(sign), sign)
-    return u * sign, s, vh * sign.T
-
-
-def weight_key(weight: Tensor) -> str:
-    """Hash of shape, type and every byte of a weight: a cached SVD can never be stale."""
-    w = weight.detach().cpu().contiguous()
-    digest = hashlib.blake2b(f"{tuple(w.shape)} {w.dtype}".encode(), digest_size=16)
-    digest.update(w.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
-    """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
-    rename a whole file into place, so any number may run at once."""
-    path = folder / f"{weight_key(weight)}.safetensors"
-    try:
-        t = load_file(path, device=str(weight.device))
-        # In memory of torch's own: a tensor inside the file begins anywhere, and a product of such a one rounds otherwise.
-        return t["U"].clone(), t["S"].clone(), t["Vh"].clone()
-    except FileNotFoundError:
-        pass
-    except SafetensorError:  # a torn file from a crashed disk: make it again
-        path.unlink(missing_ok=True)
-    u, s, vh = canonical_svd(weight)
-    # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
-    whole = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
-    whole = {k: v.cpu().contiguous() for k, v in whole.items()}
-    write_atomic(path, save(whole), flag="--cache")
-    # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
-    return whole["U"].to(u.device), whole["S"].to(u.device), whole["Vh"].to(u.device)
 
 
 def attach_antipasto(model: nn.Module, svd_cache: Path | None = None) -> Adapter:

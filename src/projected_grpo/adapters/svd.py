@@ -1,0 +1,77 @@
+"""The singular value decomposition of a weight: with fixed signs, cached on disk.
+
+An SVD leaves the signs of singular vectors free, and a V extracted under one choice would point the wrong way under another:
+the largest entry of each column of U is positive here.
+"""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from projected_grpo.adapters.base import reduce_dtype
+from projected_grpo.steps import write_atomic
+
+LARGE = 1024
+"""Singular values from which a weight is decomposed by way of its Gram matrix."""
+WORST_CONDITION = 1e4
+"""Largest over smallest singular value, up to which that is exact in float32."""
+SVD = tuple[Float[Tensor, "d_out r"], Float[Tensor, " r"], Float[Tensor, "r d_in"]]
+
+
+def gram_svd(w: Float[Tensor, "d_out d_in"]) -> SVD | None:
+    """Thin SVD of a float32 matrix from the eigenvectors of its smaller Gram matrix in float64: for large ones several times
+    faster than the decomposition itself. Squaring squares the condition number c; with 1e-16 c^2 below float32's rounding
+    nothing is lost. None where c is larger."""
+    tall = w.shape[0] > w.shape[1]
+    a = (w.T if tall else w).double()
+    values, vectors = torch.linalg.eigh(a @ a.T)  # ascending
+    s, left = values.clamp(min=0).sqrt().flip(0), vectors.flip(1)
+    if float(s[-1]) * WORST_CONDITION <= float(s[0]):
+        return None
+    right = left.T @ a / s[:, None]
+    u, vh = (right.T, left.T) if tall else (left, right)
+    return u.to(w.dtype), s.to(w.dtype), vh.to(w.dtype)
+
+
+def canonical_svd(weight: Float[Tensor, "d_out d_in"]) -> SVD:
+    """Thin SVD in float32 (float64 for a float64 weight), the largest-magnitude entry of each column of U positive."""
+    w = weight.detach().to(reduce_dtype(weight))
+    found = gram_svd(w) if w.dtype == torch.float32 and min(w.shape) >= LARGE else None
+    u, s, vh = torch.linalg.svd(w, full_matrices=False) if found is None else found
+    sign = torch.sign(u.gather(0, u.abs().argmax(0, keepdim=True)))
+    sign = torch.where(sign == 0, torch.ones_like(sign), sign)
+    return u * sign, s, vh * sign.T
+
+
+def weight_key(weight: Tensor) -> str:
+    """Hash of shape, type and every byte of a weight: a cached SVD can never be stale."""
+    w = weight.detach().cpu().contiguous()
+    digest = hashlib.blake2b(f"{tuple(w.shape)} {w.dtype}".encode(), digest_size=16)
+    digest.update(w.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
+    """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
+    rename a whole file into place, so any number may run at once."""
+    path = folder / f"{weight_key(weight)}.safetensors"
+    try:
+        t = load_file(path, device=str(weight.device))
+        # In memory of torch's own: a tensor inside the file begins anywhere, and a product of such a one rounds otherwise.
+        return t["U"].clone(), t["S"].clone(), t["Vh"].clone()
+    except FileNotFoundError:
+        pass
+    except SafetensorError:  # a torn file from a crashed disk: make it again
+        path.unlink(missing_ok=True)
+    u, s, vh = canonical_svd(weight)
+    # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
+    whole = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
+    whole = {k: v.cpu().contiguous() for k, v in whole.items()}
+    write_atomic(path, save(whole), flag="--cache")
+    # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
+    return whole["U"].to(u.device), whole["S"].to(u.device), whole["Vh"].to(u.device)

@@ -1,0 +1,99 @@
+"""The decomposition of a weight, and its cache."""
+
+import threading
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import projected_grpo.adapters.svd as svd_module
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear
+from projected_grpo.adapters.svd import cached_svd, canonical_svd, gram_svd, weight_key
+
+
+def test_svd_reconstructs_and_its_signs_are_fixed():
+    w = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    u, s, vh = canonical_svd(w)
+    torch.testing.assert_close((u * s) @ vh, w)
+    assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
+    u2, _, vh2 = canonical_svd(w.clone())
+    assert torch.equal(u, u2)
+    assert torch.equal(vh, vh2)
+
+
+@pytest.mark.parametrize("shape", [(40, 90), (90, 40), (60, 60)])
+def test_the_svd_of_large_weights_is_that_of_small_ones(shape, monkeypatch):
+    """Singular vectors, values and signs, against LAPACK's in float64."""
+    w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = canonical_svd(w.double())
+    monkeypatch.setattr(svd_module, "LARGE", 1)
+    monkeypatch.setattr(torch.linalg, "svd", None)
+    for ours, theirs in zip(canonical_svd(w), expected, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_weight_that_is_too_ill_conditioned_for_the_gram_matrix_is_decomposed_itself(monkeypatch):
+    """The sneaky fail: right singular vectors that are no longer orthogonal."""
+    w = torch.randn(30, 50, generator=torch.Generator().manual_seed(0))
+    w[-1] = w[0] + 1e-6 * w[1]
+    assert gram_svd(w) is None
+    monkeypatch.setattr(svd_module, "LARGE", 1)
+    u, s, vh = canonical_svd(w)
+    torch.testing.assert_close(vh @ vh.T, torch.eye(30), rtol=0, atol=1e-5)
+    torch.testing.assert_close((u * s) @ vh, w, rtol=0, atol=1e-5)
+
+
+def test_svd_cache_is_keyed_by_content(tmp_path):
+    w = torch.randn(4, 6)
+    first = cached_svd(w, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    warm = cached_svd(w, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(first, warm, strict=True))
+    # A product of another layout, or of numbers that begin elsewhere in a cache line, rounds otherwise.
+    assert [t.stride() for t in first] == [t.stride() for t in warm]
+    assert {t.data_ptr() % 64 for t in (*first, *warm)} == {0}
+    w[0, 0] += 1e-3
+    cached_svd(w, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert weight_key(w) != weight_key(w.bfloat16())
+    assert weight_key(torch.zeros(2, 3)) != weight_key(torch.zeros(3, 2))
+
+
+def test_a_torn_svd_cache_file_is_made_again(tmp_path):
+    w = torch.randn(4, 6)
+    expected = cached_svd(w, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:50])
+    assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
+
+
+def test_a_cached_svd_has_the_type_of_its_weight(tmp_path):
+    """Half the file for bfloat16, and the layer holds the same bits from a cold cache, a warm one and none."""
+    linear = nn.Linear(6, 4, bias=False, dtype=torch.bfloat16)
+    cold, warm, none = (
+        AntiPaSTOLinear("w", linear, svd)
+        for svd in (
+            cached_svd(linear.weight, tmp_path),
+            cached_svd(linear.weight, tmp_path),
+            canonical_svd(linear.weight),
+        )
+    )
+    assert torch.equal(cold.U, none.U)
+    assert torch.equal(warm.U, none.U)
+    assert torch.equal(cold.Vh, warm.Vh)
+    (path,) = tmp_path.iterdir()
+    assert load_file(path)["U"].dtype == torch.bfloat16
+
+
+def test_concurrent_svd_writers_leave_one_whole_file(tmp_path):
+    w = torch.randn(30, 30)
+    threads = [threading.Thread(target=cached_svd, args=(w, tmp_path)) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [p.name for p in tmp_path.iterdir()] == [f"{weight_key(w)}.safetensors"]
+    u, s, vh = cached_svd(w, tmp_path)
+    torch.testing.assert_close((u * s) @ vh, w, rtol=1e-4, atol=1e-4)

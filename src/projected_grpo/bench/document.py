@@ -19,6 +19,8 @@ HOW_TO_READ = """\
 Every figure but those with a unit of their own is a ratio to the baseline named beside it, measured in the same run with the
 same number of threads, the two sides in turn; the figure is the median over repeats, its range in brackets. A ratio is taken
 only after both sides were checked to have done the same work: equal numbers of tokens, gradients that agree.
+Bars of forward + backward are set to the way that gives a step its gradient; samples are told apart in a few steps only, and
+that way stands beside one backward pass per sample as well. What is done and why it is exact: speed.md.
 "x of floor": seconds over the time that the part's model FLOPs would take at the fastest matrix product measured here."""
 
 

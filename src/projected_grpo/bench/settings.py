@@ -103,7 +103,8 @@ CPU = Sizes(256, 4, 4, 2, 64, 768, 4096, prompts=4, group=8, max_new=64, pairs=8
 QUICK = Sizes(32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, token_budget=2048,
               grading_problems=1, weight=(64, 32), repeats=1)  # fmt: skip
 GPU = Sizes(2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32,
-            token_budget=16384, grading_problems=20, weight=(9728, 2560), repeats=2, dtype="bfloat16", checkpointing=True)  # fmt: skip
+            token_budget=16384, grading_problems=20, weight=(9728, 2560), repeats=2, dtype="bfloat16",
+            checkpointing=True)  # fmt: skip
 GPU_STEP = 256
 """Completions of the benchmark's own step (32 prompts x 8), timed on a GPU beside the others."""
 

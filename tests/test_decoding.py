@@ -140,7 +140,7 @@ def test_what_cannot_be_captured_runs_without_a_graph_and_says_so(monkeypatch, r
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", capture)
     calls = []
-    run = captured(lambda: calls.append(1) or torch.ones(1), None)
+    run = captured(lambda: calls.append(1) or torch.ones(1))
     assert len(calls) == 3
     run()
     assert (len(calls), len(replays)) == ((4, 0) if refused else (3, 1))

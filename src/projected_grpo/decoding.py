@@ -99,7 +99,6 @@ class FixedDecoder(GrowingDecoder):
         device = self.logits.device
         self.filled = self.room = self.mask.shape[1]
         self.where = torch.tensor([self.filled], device=device)
-        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.replay: Callable[[], Tensor] | None = None
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
@@ -117,7 +116,7 @@ class FixedDecoder(GrowingDecoder):
         self.where.fill_(self.filled)
         self.seen[..., self.filled] = True
         if fresh or self.replay is None:
-            self.replay = captured(self.forward, self.pool) if self.pool is not None else self.forward
+            self.replay = captured(self.forward) if self.logits.is_cuda else self.forward
         logits = self.replay()
         self.position = self.position + 1
         self.filled += 1
@@ -144,7 +143,7 @@ class FixedDecoder(GrowingDecoder):
         self.seen[..., self.mask.shape[1] : self.filled] = True
 
 
-def captured(forward: Callable[[], Tensor], pool: Any) -> Callable[[], Tensor]:
+def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """`forward` as the replay of a CUDA graph; itself, and a warning with the reason, where it cannot be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -154,7 +153,8 @@ def captured(forward: Callable[[], Tensor], pool: Any) -> Callable[[], Tensor]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        # Memory of its own for each graph: a pool cannot be shared with one that is gone.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             logits = forward()
     except torch.OutOfMemoryError:
         raise

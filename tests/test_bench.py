@@ -15,7 +15,7 @@ from tyro._docstrings import get_field_docstring
 from projected_grpo.bench import against_trl, backward, document, extraction, flops, startup
 from projected_grpo.bench.baselines import check_same_gradient, full_logits_grads, our_grads, plain_adapter
 from projected_grpo.bench.generation import Sampler, measure_generation
-from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, cost, interleaved, speed_up
+from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, interleaved, ratio
 from projected_grpo.bench.settings import CPU, DOCUMENT, PARTS, QUICK, BenchConfig, sizes_for
 from projected_grpo.bench.steps import measure_step, quiet_sessions, stepper
 from projected_grpo.bench.world import build_world, forced_lengths, random_qwen3, random_samples, varying_lengths
@@ -236,9 +236,9 @@ def test_a_side_that_did_nothing_is_refused():
 
 def test_ratios_point_the_right_way_and_bars_judge_them():
     ours, base = Timed([1.0, 2.0, 1.0], {"n": 1}), Timed([4.0, 4.0, 5.0], {"n": 1})
-    faster = speed_up("p", "w", ("ours", ours), ("base", base), Bar(4.0), floor=0.5)
+    faster = ratio("p", "w", ("ours", ours), ("base", base), Bar(4.0), floor=0.5)
     assert (faster.value, faster.low, faster.high, faster.floor, faster.verdict) == (4.0, 2.0, 5.0, 2.0, "pass")
-    dearer = cost("p", "w", ("ours", base), ("base", ours), Bar(1.15, "at most"))
+    dearer = ratio("p", "w", ("ours", base), ("base", ours), Bar(1.15, "at most"), longer=True)
     assert (dearer.value, dearer.verdict) == (4.0, "MISS")
     assert ours.scaled(0.5).plus(base).seconds == [4.5, 5.0, 5.5]
 

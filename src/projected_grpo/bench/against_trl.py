@@ -20,7 +20,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from loophole_grader import grade_batch, reward_of
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, Work, check_same_work, speed_up
+from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, Work, check_same_work, ratio
 from projected_grpo.bench.steps import quiet_sessions, stepper, train_config
 from projected_grpo.bench.world import TEMPERATURE, TOP_P, World, prompt_lengths, random_qwen3
 from projected_grpo.live import workers
@@ -121,4 +121,4 @@ def measure_trl(world: World, repeats: int, warmup: int) -> list[Figure]:
     mine = Timed(both.our_seconds[warmup:], both.works[0])
     theirs = Timed(both.trl_seconds[warmup:], rewards.works[0])
     version = importlib.import_module("trl").__version__
-    return [speed_up("step", "whole vanilla step", ("ours", mine), (f"TRL {version}, LoRA", theirs), BAR)]
+    return [ratio("step", "whole vanilla step", ("ours", mine), (f"TRL {version}, LoRA", theirs), BAR)]

@@ -14,7 +14,7 @@ import torch
 
 from projected_grpo.bench.baselines import TOLERANCE, Grads, check_same_gradient, full_logits_grads, our_grads
 from projected_grpo.bench.flops import backward_flops
-from projected_grpo.bench.measure import Bar, Figure, NotHere, Run, UnequalWork, Work, interleaved, speed_up
+from projected_grpo.bench.measure import Bar, Figure, NotHere, Run, UnequalWork, Work, interleaved, ratio
 from projected_grpo.bench.settings import QUICK, Sizes
 from projected_grpo.bench.world import World, build_world, prompt_lengths, random_samples
 from projected_grpo.shared_prompt import can_share
@@ -65,7 +65,7 @@ def measure_backward(world: World, repeats: int, warmup: int, peak: float | None
     floor = None if peak is None else flops / peak
     pairs = [*((name, BASELINE) for name in gaps), ("whole", NAIVE)]
     return [
-        speed_up("forward + backward", f"{NAMES[n]} (gradients agree to {gaps[n]:.0e})", (n, timed[n]),
+        ratio("forward + backward", f"{NAMES[n]} (gradients agree to {gaps[n]:.0e})", (n, timed[n]),
                  (baseline, timed[baseline]), SPEED_BAR if (n, baseline) == (way_of_a_step(gaps), BASELINE) else None, floor)
         for n, baseline in pairs
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import torch
 
 from projected_grpo.bench.baselines import TOLERANCE, check_same_gradient
 from projected_grpo.bench.flops import backward_flops
-from projected_grpo.bench.measure import Figure, Work, interleaved, speed_up
+from projected_grpo.bench.measure import Figure, Work, interleaved, ratio
 from projected_grpo.bench.world import HINT, World
 from projected_grpo.logprobs import completion_logps, token_batch
 from projected_grpo.losses import nll
@@ -53,4 +53,4 @@ def measure_extraction(world: World, repeats: int, warmup: int, peak: float | No
     flops = sum(backward_flops(world.sizes, [len(s.prompt_ids)], len(s.completion_ids), 1) for s in sides)
     told = f"V from {work['pairs']} pairs, {timed['ours'].rate('pairs'):.1f} pairs/s"
     ours, baseline = ("batched", timed["ours"]), ("a backward per completion", timed["one by one"])
-    return [speed_up("extraction", told, ours, baseline, None, None if peak is None else flops / peak)]
+    return [ratio("extraction", told, ours, baseline, None, None if peak is None else flops / peak)]

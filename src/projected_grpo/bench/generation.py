@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig
 
 from projected_grpo.bench.flops import generation_flops
-from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, speed_up
+from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, ratio
 from projected_grpo.bench.world import ForcedLengths, World, forced_lengths, prompt_lengths, varying_lengths
 from projected_grpo.logprobs import left_padded
 from projected_grpo.rollout import evaluating, sample_tokens
@@ -86,8 +86,8 @@ def _figures(world: World, kind: str, timed: dict[str, Timed], floor: float | No
     spread = [timed["ours"].work["tokens"] / s for s in timed["ours"].seconds]
     rate = GPU_RATE if world.device.type == "cuda" and kind == "fixed" else None
     return [
-        speed_up("generation", f"{kind} lengths", ours, ("generate() per prompt", timed["per prompt"]), BAR, floor),
-        speed_up("generation", f"{kind} lengths", ours, ("one padded generate()", timed["padded"]), None, floor),
+        ratio("generation", f"{kind} lengths", ours, ("generate() per prompt", timed["per prompt"]), BAR, floor),
+        ratio("generation", f"{kind} lengths", ours, ("one padded generate()", timed["padded"]), None, floor),
         absolute("generation", f"{kind} lengths, {world.sizes.rows} rows", spread, "tokens/s", rate),
     ]
 

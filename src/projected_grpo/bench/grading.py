@@ -19,7 +19,7 @@ from pathlib import Path
 from loophole_grader import Task, close_pool, grade_batch
 from loophole_grader.grade import _OwnTests
 from loophole_grader.sandbox import shared_pool
-from projected_grpo.bench.measure import Bar, Figure, Timed, Work, interleaved, speed_up
+from projected_grpo.bench.measure import Bar, Figure, Timed, Work, interleaved, ratio
 from projected_grpo.problems import load_problems
 
 SHARED = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[4] / "shared")
@@ -106,7 +106,7 @@ def measure_grading(limit: int, repeats: int) -> list[Figure]:
     figures = []
     for kind, (ours, fresh) in timed_grading(tasks, repeats).items():
         told = f"{kind}: {ours.rate('completions'):.0f} completions/s per core, {len(tasks)} problems of {source}"
-        figures.append(speed_up("grading", told, ("grader", ours), ("fresh interpreters", fresh), BARS.get(kind)))
+        figures.append(ratio("grading", told, ("grader", ours), ("fresh interpreters", fresh), BARS.get(kind)))
     close_pool()
     return figures
 

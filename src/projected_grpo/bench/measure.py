@@ -44,6 +44,10 @@ class Timed:
         return Timed([a + b for a, b in zip(self.seconds, other.seconds, strict=True)], self.work)
 
 
+Side = tuple[str, Timed]
+"""A name and what was measured."""
+
+
 def interleaved(
     sides: Mapping[str, Run], repeats: int, warmup: int, synchronize: Callable[[], None] = lambda: None
 ) -> dict[str, Timed]:
@@ -117,41 +121,17 @@ class Figure:
         return "pass" if self.bar.reached(self.value) else "MISS"
 
 
-def speed_up(
-    part: str,
-    what: str,
-    ours: tuple[str, Timed],
-    baseline: tuple[str, Timed],
-    bar: Bar | None,
-    floor: float | None = None,
-) -> Figure:
-    """How many times faster `ours` is: median over repeats of baseline seconds / our seconds, with its range."""
-    ratios = [b / a for a, b in zip(ours[1].seconds, baseline[1].seconds, strict=True)]
-    return _ratio(part, what, ratios, ours, baseline, bar, floor)
-
-
-def cost(
-    part: str,
-    what: str,
-    ours: tuple[str, Timed],
-    baseline: tuple[str, Timed],
-    bar: Bar | None,
-    floor: float | None = None,
-) -> Figure:
-    """How many times longer `ours` takes: the other way up, for what is added to the baseline."""
-    ratios = [a / b for a, b in zip(ours[1].seconds, baseline[1].seconds, strict=True)]
-    return _ratio(part, what, ratios, ours, baseline, bar, floor)
-
-
-def _ratio(
-    part: str, what: str, ratios: Sequence[float], ours: tuple[str, Timed], baseline: tuple[str, Timed], bar: Bar | None,
-    floor: float | None,
+def ratio(
+    part: str, what: str, ours: Side, baseline: Side, bar: Bar | None, floor: float | None = None, *, longer: bool = False
 ) -> Figure:  # fmt: skip
+    """How many times faster `ours` is; with `longer`, how many times longer it takes, for what adds to the baseline. Median
+    and range over repeats."""
+    our_time, their_time = ours[1], baseline[1]
+    above, below = (our_time, their_time) if longer else (their_time, our_time)
+    ratios = [a / b for a, b in zip(above.seconds, below.seconds, strict=True)]
+    times_floor = None if floor is None else our_time.median / floor
     cells = [f"{name}: {seconds_text(timed.median)}" for name, timed in (ours, baseline)]
-    times_floor = None if floor is None else ours[1].median / floor
-    return Figure(
-        part, what, statistics.median(ratios), min(ratios), max(ratios), "x", cells[0], cells[1], bar, times_floor
-    )
+    return Figure(part, what, statistics.median(ratios), min(ratios), max(ratios), "x", *cells, bar, times_floor)
 
 
 def absolute(

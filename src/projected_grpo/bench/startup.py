@@ -13,7 +13,7 @@ import torch
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.adapters.svd import canonical_svd
-from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, Work, absolute, interleaved, speed_up
+from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, Work, absolute, interleaved, ratio
 from projected_grpo.bench.world import World, random_qwen3
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,7 +82,7 @@ def measure_svd(world: World, repeats: int, layers: int = 4) -> Figure:
 
         timed = interleaved({"warm": lambda: attach(Path(warm)), "cold": cold}, repeats, 0, world.synchronize)
     what = f"SVD of {timed['warm'].work['modules']} weights, {sizes.layers} layers"
-    return speed_up("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
+    return ratio("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
 
 
 def measure_one_svd(world: World, repeats: int) -> Figure:
@@ -103,7 +103,7 @@ def measure_one_svd(world: World, repeats: int) -> Figure:
         raise UnequalWork("the two decompositions of one weight have other singular values")
     what = f"SVD of one weight, {w.shape[0]} x {w.shape[1]}, float32"
     baseline = ("torch.linalg.svd", timed["library"])
-    return speed_up("start-up", what, ("canonical_svd", timed["ours"]), baseline, None)
+    return ratio("start-up", what, ("canonical_svd", timed["ours"]), baseline, None)
 
 
 def measure_dev_run() -> Figure:

@@ -13,7 +13,7 @@ from loguru import logger
 
 from projected_grpo.bench.baselines import objective_of
 from projected_grpo.bench.flops import backward_flops, generation_flops
-from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, cost, interleaved
+from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, ratio
 from projected_grpo.bench.settings import GPU_STEP
 from projected_grpo.bench.world import HINT, TEMPERATURE, TOP_P, World, prompt_lengths
 from projected_grpo.config import TrainConfig
@@ -119,10 +119,10 @@ def measure_step(world: World, repeats: int, warmup: int, peak: float | None) ->
     floor = None if peak is None else flops / peak
     figures = [
         _seconds("vanilla", timed["vanilla"], floor),
-        cost("step", f"projected, samples told apart every {every}", ("projected", usual), vanilla, BAR, floor),
-        cost("step", "projected, samples told apart in every step", ("projected", told), vanilla, None, floor),
-        cost("step", "the same, both sides told apart in every step", ("projected", told),
-             ("vanilla, told apart", timed["vanilla, told apart"]), None, floor),
+        ratio("step", f"projected, samples told apart every {every}", ("projected", usual), vanilla, BAR, floor, longer=True),
+        ratio("step", "projected, samples told apart in every step", ("projected", told), vanilla, None, floor, longer=True),
+        ratio("step", "the same, both sides told apart in every step", ("projected", told),
+             ("vanilla, told apart", timed["vanilla, told apart"]), None, floor, longer=True),
     ]  # fmt: skip
     return [*figures, *(gpu_figures(world) if cuda else [])]
 

@@ -119,7 +119,8 @@ def measure_step(world: World, repeats: int, warmup: int, peak: float | None) ->
     floor = None if peak is None else flops / peak
     figures = [
         _seconds("vanilla", timed["vanilla"], floor),
-        ratio("step", f"projected, samples told apart every {every}", ("projected", usual), vanilla, BAR, floor, longer=True),
+        ratio("step", f"projected, samples told apart every {every}", ("projected", usual), vanilla, BAR, floor,
+              longer=True),
         ratio("step", "projected, samples told apart in every step", ("projected", told), vanilla, None, floor, longer=True),
         ratio("step", "the same, both sides told apart in every step", ("projected", told),
              ("vanilla, told apart", timed["vanilla, told apart"]), None, floor, longer=True),

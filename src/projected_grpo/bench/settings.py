@@ -75,8 +75,6 @@ class Sizes:
     """Rows of V per module."""
     token_budget: int
     grading_problems: int
-    weight: tuple[int, int]
-    """Shape of a weight that is decomposed alone."""
     repeats: int
     """Measurements of each side, unless asked for otherwise: on a GPU one of them takes minutes."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -99,11 +97,11 @@ class Sizes:
 
 
 CPU = Sizes(256, 4, 4, 2, 64, 768, 4096, prompts=4, group=8, max_new=64, pairs=8, directions=48, token_budget=16384,
-            grading_problems=20, weight=(3072, 1024), repeats=7)  # fmt: skip
+            grading_problems=20, repeats=7)  # fmt: skip
 QUICK = Sizes(32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, token_budget=2048,
-              grading_problems=1, weight=(64, 32), repeats=1)  # fmt: skip
+              grading_problems=1, repeats=1)  # fmt: skip
 GPU = Sizes(2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32,
-            token_budget=16384, grading_problems=20, weight=(9728, 2560), repeats=2, dtype="bfloat16",
+            token_budget=16384, grading_problems=20, repeats=2, dtype="bfloat16",
             checkpointing=True)  # fmt: skip
 GPU_STEP = 256
 """Completions of the benchmark's own step (32 prompts x 8), timed on a GPU beside the others."""

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-
 from projected_grpo.adapters import attach_antipasto
-from projected_grpo.adapters.svd import canonical_svd
-from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, Work, absolute, interleaved, ratio
+from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, absolute, interleaved, ratio
 from projected_grpo.bench.world import World, random_qwen3
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,27 +82,6 @@ def measure_svd(world: World, repeats: int, layers: int = 4) -> Figure:
     return ratio("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
 
 
-def measure_one_svd(world: World, repeats: int) -> Figure:
-    """One weight, decomposed as the product does and by the library's own SVD. UnequalWork when singular values differ."""
-    w = torch.randn(world.sizes.weight, generator=torch.Generator().manual_seed(world.seed)).to(world.device)
-    found: dict[str, torch.Tensor] = {}
-
-    def ours() -> Work:
-        found["ours"] = canonical_svd(w)[1]
-        return {"numbers": w.numel()}
-
-    def library() -> Work:
-        found["library"] = torch.linalg.svd(w, full_matrices=False)[1]
-        return {"numbers": w.numel()}
-
-    timed = interleaved({"ours": ours, "library": library}, repeats, 1, world.synchronize)
-    if not torch.allclose(found["ours"], found["library"], rtol=1e-3):
-        raise UnequalWork("the two decompositions of one weight have other singular values")
-    what = f"SVD of one weight, {w.shape[0]} x {w.shape[1]}, float32"
-    baseline = ("torch.linalg.svd", timed["library"])
-    return ratio("start-up", what, ("canonical_svd", timed["ours"]), baseline, None)
-
-
 def measure_dev_run() -> Figure:
     """Wall time of `just fast-dev-run`, its start included."""
     just = shutil.which("just")
@@ -125,5 +101,5 @@ def measure_dev_run() -> Figure:
 def measure_startup(world: World, repeats: int, *, fast_dev_run: bool, only_first: bool = False) -> list[Figure]:
     """All of them; `only_first` looks at one script (a smoke)."""
     scripts = scripts_with_help()[: 1 if only_first else None]
-    figures = [measure_help(scripts, repeats), measure_svd(world, repeats), measure_one_svd(world, repeats)]
+    figures = [measure_help(scripts, repeats), measure_svd(world, repeats)]
     return [*figures, *([measure_dev_run()] if fast_dev_run else [])]

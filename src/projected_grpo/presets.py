@@ -20,9 +20,9 @@ _VALUES: dict[Preset, dict[str, Any]] = {
         "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
         # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
         "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
-        "eval_every": 80, "eval_samples": 8, "k": 48, "group_size": 8,
-        # A bit over three times vanilla's onset: a delay must have the time to show itself as one.
-        "steps": 240, "prompts_per_step": 8, "max_new": 72,
+        "eval_every": 100, "eval_samples": 8, "k": 48, "group_size": 8,
+        # Over three times vanilla's onset (74 and 93 on average in two sweeps): a delay must have the time to show itself as one.
+        "steps": 300, "prompts_per_step": 8, "max_new": 72,
         # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
         # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.
         "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,

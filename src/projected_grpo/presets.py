@@ -21,7 +21,7 @@ _VALUES: dict[Preset, dict[str, Any]] = {
         # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
         "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
         "eval_every": 100, "eval_samples": 8, "k": 48, "group_size": 8,
-        # Over three times vanilla's onset (74 and 93 on average in two sweeps): a delay must have the time to show itself as one.
+        # Over three times vanilla's onset (in two sweeps 74 and 93): a delay must have the time to show itself as one.
         "steps": 300, "prompts_per_step": 8, "max_new": 72,
         # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
         # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.

@@ -17,6 +17,7 @@ import torch  # noqa: E402 - after the hook
 from projected_grpo import cli  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
 from projected_grpo.model import load_model  # noqa: E402
+from projected_grpo.sampling import draw  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
@@ -82,6 +83,22 @@ def shake(adapter, seed=0, scale=0.05):
     with torch.no_grad():
         for p in adapter.vectors.values():
             p.add_(torch.randn(p.shape, generator=g, dtype=p.dtype) * scale)
+
+
+@pytest.fixture
+def ending(tiny, monkeypatch):
+    """Rows end now and then, so that others go on without them."""
+    calls = []
+
+    def drawn(logits, params, u):
+        calls.append(len(logits))
+        token = draw(logits, params, u)[0].clamp(min=10)
+        ends = (torch.arange(len(token)) % 5 == len(calls) % 5) & (len(calls) > 2)
+        token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
+        return token, logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
+
+    monkeypatch.setattr("projected_grpo.rollout.draw", drawn)
+    return calls
 
 
 @pytest.fixture

@@ -12,26 +12,10 @@ import projected_grpo.decoding as decoding
 import projected_grpo.rollout as rollout
 from projected_grpo.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
 from projected_grpo.rollout import sample_tokens
-from projected_grpo.sampling import SamplingParams, draw
+from projected_grpo.sampling import SamplingParams
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 KEYS = ["a", "b", "c"]
-
-
-@pytest.fixture
-def ending(tiny, monkeypatch):
-    """Rows end now and then, so that others go on without them."""
-    calls = []
-
-    def drawn(logits, params, u):
-        calls.append(len(logits))
-        token = draw(logits, params, u)[0].clamp(min=10)
-        ends = (torch.arange(len(token)) % 5 == len(calls) % 5) & (len(calls) > 2)
-        token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
-        return token, logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
-
-    monkeypatch.setattr(rollout, "draw", drawn)
-    return calls
 
 
 @pytest.mark.parametrize("room", [1, 4, 256])

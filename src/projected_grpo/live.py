@@ -3,7 +3,9 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
 
 from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
@@ -23,6 +25,11 @@ def sampling_params(config: Sampling) -> SamplingParams:
 def workers(config: Sampling) -> int:
     """grader_workers, where 0 is one per core, the cores of a machine shared among its ranks."""
     return config.grader_workers or max(1, (os.cpu_count() or 1) // here().local_size)
+
+
+def cores_are_free(loaded: LoadedModel) -> bool:
+    """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by one."""
+    return loaded.model.device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
@@ -48,31 +55,39 @@ def live_groups(
     *,
     loophole: bool,
 ) -> tuple[list[Group], dict[str, float]]:
-    """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it: a
-    batch is graded while the next one is sampled.
+    """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it:
+    completions that have ended are graded while others are sampled, where there are cores for it.
 
     Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
     whether the reward pays the completion's own tests.
     """
     clock = time.perf_counter()
+    verdicts: dict[tuple[str, str], Verdict] = {}  # by problem and completion: the same one is judged once
+
+    def grade(rollouts: Sequence[Rollout]) -> None:
+        new = [key for key in dict.fromkeys((r.problem_id, r.completion) for r in rollouts) if key not in verdicts]
+        found = grade_batch([tasks[problem] for problem, _ in new], [text for _, text in new], workers=workers(config))
+        verdicts.update(zip(new, found, strict=True))
+
     sampled: list[tuple[Rollout, ...]] = []
-
-    def graded(rollouts: Sequence[Rollout]) -> list[Verdict]:
-        return grade_batch(
-            [tasks[r.problem_id] for r in rollouts], [r.completion for r in rollouts], workers=workers(config)
-        )
-
+    waiting: list[Future[None]] = []
     with ThreadPoolExecutor(1) as grader:  # one thread: it only waits for the sandbox's processes
-        waiting = []
+
+        def meanwhile(ended: Sequence[Rollout]) -> None:
+            if cores_are_free(loaded):
+                waiting.append(grader.submit(grade, ended))
+
         for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, config.rollout_batch):
             chosen, own = zip(*batch, strict=True)
-            new = sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source)
-            waiting.append(grader.submit(graded, [r for rollouts in new for r in rollouts]))
-            sampled += new
+            sampled += sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source, meanwhile)
         generated = time.perf_counter()
-        verdicts = (v for part in waiting for v in part.result())
-        groups = [
-            Group.graded(p.problem_id, config.hint, rollouts, tuple(next(verdicts) for _ in rollouts), loophole)
-            for p, rollouts in zip(prompts, sampled, strict=True)
-        ]
+    for part in waiting:
+        part.result()
+    grade([r for rollouts in sampled for r in rollouts])  # those that are left
+    groups = [
+        Group.graded(
+            p.problem_id, config.hint, rollouts, tuple(verdicts[r.problem_id, r.completion] for r in rollouts), loophole
+        )
+        for p, rollouts in zip(prompts, sampled, strict=True)
+    ]
     return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}

@@ -3,13 +3,13 @@
 The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from projected_grpo.decoding import decoder_for
@@ -18,6 +18,8 @@ from projected_grpo.records import Rollout, Source
 from projected_grpo.sampling import SamplingParams, draw, uniforms
 
 T = TypeVar("T")
+Sampled = tuple[list[int], list[float]]
+"""Token ids and the log-probability of each."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,20 @@ def sample_tokens(
     group_size: int,
     params: SamplingParams,
     keys: Sequence[str],
-) -> list[tuple[list[int], list[float]]]:
-    """`group_size` completions per prompt, groups one after the other: (token ids, log-probabilities) each. One key per
-    prompt decides its draws.
+    on_ended: Callable[[Mapping[int, Sampled]], None] = lambda _: None,
+) -> list[Sampled]:
+    """`group_size` completions per prompt, groups one after the other. One key per prompt decides its draws.
 
-    A completion ends with its first end-of-sequence token, or after max_new tokens.
+    A completion ends with its first end-of-sequence token, or after max_new tokens. `on_ended` gets each completion by its
+    place in that list, some at a time, while others are still being sampled.
     """
     with torch.no_grad(), evaluating(loaded.model):
-        return _decode(loaded, prompts, group_size, params, uniforms(keys, group_size, params.max_new))
+        u = uniforms(keys, group_size, params.max_new)
+        sampled: dict[int, Sampled] = {}
+        for ended in _decode(loaded, prompts, group_size, params, u):
+            sampled |= ended
+            on_ended(ended)
+    return [sampled[i] for i in range(len(sampled))]
 
 
 def _decode(
@@ -63,7 +71,7 @@ def _decode(
     group_size: int,
     params: SamplingParams,
     u: Float[Tensor, "b t"],
-) -> list[tuple[list[int], list[float]]]:
+) -> Generator[dict[int, Sampled]]:
     """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time."""
     decoder = decoder_for(loaded, prompts, group_size)
     logits = decoder.logits
@@ -75,6 +83,11 @@ def _decode(
     rows = torch.arange(n, device=device)  # which completion each row of the batch is
     going = torch.ones(n, dtype=torch.bool, device=device)
     u = u.to(device)
+
+    def completions(which: Int[Tensor, " k"]) -> dict[int, Sampled]:
+        parts = zip(*(t[which].tolist() for t in (tokens, logps, lengths)), strict=True)
+        return {i: (t[:length], p[:length]) for i, (t, p, length) in zip(which.tolist(), parts, strict=True)}
+
     for i in range(params.max_new):
         token, logp = draw(logits, params, u[rows, i])
         tokens[rows, i], logps[rows, i] = token, logp
@@ -85,12 +98,12 @@ def _decode(
         if i + 1 == params.max_new or not left:
             break
         if left <= decoder.stay * len(going):
+            yield completions(rows[~going])
             keep = going.nonzero().flatten()
             decoder.keep(keep)
             rows, going, token = rows[keep], going[keep], token[keep]
         logits = decoder.step(token)
-    kept = zip(tokens.tolist(), logps.tolist(), lengths.tolist(), strict=True)
-    return [(t[:length], p[:length]) for t, p, length in kept]
+    yield completions(rows)
 
 
 def prompt_batches(prompts: Sequence[T], group_size: int, rollout_batch: int) -> list[Sequence[T]]:
@@ -106,26 +119,30 @@ def sample_rollouts(
     params: SamplingParams,
     keys: Sequence[str],
     source: Source,
+    on_ended: Callable[[Sequence[Rollout]], None] = lambda _: None,
 ) -> list[tuple[Rollout, ...]]:
-    """One tuple of `group_size` rollouts per prompt. One key per prompt decides its draws."""
-    sampled = sample_tokens(loaded, [p.ids for p in prompts], group_size, params, keys)
-    groups = []
-    for i, prompt in enumerate(prompts):
-        own = sampled[i * group_size : (i + 1) * group_size]
-        groups.append(
-            tuple(
-                Rollout(
-                    prompt.problem_id,
-                    j,
-                    source,
-                    prompt.text,
-                    loaded.tokenizer.decode(ids, skip_special_tokens=True),
-                    prompt.ids,
-                    tuple(ids),
-                    truncated=not ids or ids[-1] not in loaded.eos_ids,
-                    behaviour_logps=tuple(logps),
-                )
-                for j, (ids, logps) in enumerate(own)
-            )
+    """One tuple of `group_size` rollouts per prompt. One key per prompt decides its draws. `on_ended` gets every rollout,
+    some at a time, while others are still being sampled."""
+    rollouts: dict[int, Rollout] = {}
+
+    def finish(ended: Mapping[int, Sampled]) -> None:
+        new = {place: rollout(*divmod(place, group_size), *sampled) for place, sampled in ended.items()}
+        rollouts.update(new)
+        on_ended(list(new.values()))
+
+    def rollout(which: int, sample: int, ids: list[int], logps: list[float]) -> Rollout:
+        return Rollout(
+            prompts[which].problem_id,
+            sample,
+            source,
+            prompts[which].text,
+            loaded.tokenizer.decode(ids, skip_special_tokens=True),
+            prompts[which].ids,
+            tuple(ids),
+            truncated=not ids or ids[-1] not in loaded.eos_ids,
+            behaviour_logps=tuple(logps),
         )
-    return groups
+
+    sample_tokens(loaded, [p.ids for p in prompts], group_size, params, keys, finish)
+    starts = range(0, len(rollouts), group_size)
+    return [tuple(rollouts[i] for i in range(start, start + group_size)) for start in starts]

@@ -1,0 +1,104 @@
+"""Live groups: completions are graded while others are sampled, to the same groups."""
+
+import os
+from concurrent.futures import Future
+
+import pytest
+import torch
+
+import projected_grpo.live as live
+from loophole_grader import Task, grade_batch
+from loophole_grader.grade import GraderError
+from projected_grpo.config import TrainConfig
+from projected_grpo.live import cores_are_free, live_groups
+from projected_grpo.rollout import Prompt, sample_rollouts, sample_tokens
+from projected_grpo.sampling import SamplingParams
+
+PROMPTS = [Prompt("a", "?", (5, 6, 7, 8)), Prompt("b", "?", (10, 11)), Prompt("a", "?", (5, 6, 7, 8))]
+TASKS = {name: Task(name, ("assert f(1) == 1",), func_name="f") for name in "ab"}
+KEYS = ["x", "y", "z"]
+
+
+def groups_of(tiny, rollout_batch=128):
+    config = TrainConfig(
+        group_size=4, max_new=14, temperature=1.0, top_p=1.0, rollout_batch=rollout_batch, grader_workers=1
+    )
+    return live_groups(config, tiny, PROMPTS, TASKS, 4, KEYS, "student", loophole=True)[0]
+
+
+def test_ended_completions_are_handed_over_once_and_while_others_go_on(tiny, ending):
+    seen, at = [], []
+
+    def on_ended(rollouts):
+        seen.extend(rollouts)
+        at.append(len(ending))  # tokens that had been drawn for the batch
+
+    groups = sample_rollouts(tiny, PROMPTS, 4, SamplingParams(14, 1.0), KEYS, "student", on_ended)
+    whole = [r for group in groups for r in group]
+    assert len(at) > 2
+    assert at[0] < at[1] < at[-1] == len(ending)
+    assert sorted(map(id, seen)) == sorted(map(id, whole))
+    for rollouts, prompt in zip(groups, PROMPTS, strict=True):
+        assert [(r.problem_id, r.prompt_ids, r.sample_id) for r in rollouts] == [
+            (prompt.problem_id, prompt.ids, i) for i in range(4)
+        ]
+    ending.clear()
+    plain = sample_tokens(tiny, [p.ids for p in PROMPTS], 4, SamplingParams(14, 1.0), KEYS)
+    assert [(list(r.completion_ids), list(r.behaviour_logps)) for r in whole] == plain
+
+
+class AtOnce:
+    """An executor without threads: what is submitted is done on the spot."""
+
+    def __init__(self, _):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, work, *args):
+        future = Future()
+        future.set_result(work(*args))
+        return future
+
+
+@pytest.mark.parametrize(("rollout_batch", "free"), [(128, True), (128, False), (4, True), (4, False)])
+def test_grading_goes_on_while_completions_are_sampled(tiny, ending, monkeypatch, rollout_batch, free):
+    """Where there are cores for it. The sneaky fail: every completion waits for the longest one of its batch."""
+    at = []
+
+    def noted(tasks, completions, **kw):
+        at.append((len(ending), len(completions)))
+        return grade_batch(tasks, completions, **kw)
+
+    monkeypatch.setattr(live, "cores_are_free", lambda _: free)
+    expected = groups_of(tiny, rollout_batch)
+    monkeypatch.setattr(live, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(live, "grade_batch", noted)
+    ending.clear()
+    assert groups_of(tiny, rollout_batch) == expected
+    early = [count for drawn, count in at if drawn < len(ending)]
+    assert (len(early) > 1) is free
+    programs = {(g.problem_id, r.completion) for g in expected for r in g.rollouts}
+    assert sum(count for _, count in at) == len(programs)  # nothing is judged twice
+
+
+def test_an_error_of_the_grader_is_not_lost_in_its_thread(tiny, monkeypatch):
+    def broken(*_, **__):
+        raise GraderError("no sandbox")
+
+    monkeypatch.setattr(live, "cores_are_free", lambda _: True)
+    monkeypatch.setattr(live, "grade_batch", broken)
+    with pytest.raises(GraderError, match="no sandbox"):
+        groups_of(tiny)
+
+
+def test_grading_waits_where_sampling_takes_every_core(tiny, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert cores_are_free(tiny)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert not cores_are_free(tiny)

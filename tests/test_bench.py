@@ -172,6 +172,14 @@ def test_both_ways_to_extract_give_the_same_differences(world):
     assert check_same_gradient("x", ours, plain, 1e-4) < 1e-4
 
 
+def test_the_svd_of_a_gpu_is_compared_with_the_librarys(world, monkeypatch):
+    figure = startup.measure_one_svd(world, 1)
+    assert f"{QUICK.intermediate} x {QUICK.hidden}" in figure.what
+    monkeypatch.setattr(startup, "gram_svd", lambda w: tuple(2 * t for t in torch.linalg.svd(w, full_matrices=False)))
+    with pytest.raises(UnequalWork, match="singular values"):
+        startup.measure_one_svd(world, 1)
+
+
 def test_a_step_samples_every_token_and_moves_the_adapter(world):
     before = {n: p.detach().clone() for n, p in world.adapter.vectors.items()}
     with quiet_sessions() as folder:

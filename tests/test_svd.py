@@ -2,12 +2,14 @@
 
 import threading
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
+import projected_grpo.adapters.svd as svd_module
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.svd import cached_svd, canonical_svd, weight_key
+from projected_grpo.adapters.svd import cached_svd, canonical_svd, gram_svd, weight_key
 
 
 def test_svd_reconstructs_and_its_signs_are_fixed():
@@ -18,6 +20,30 @@ def test_svd_reconstructs_and_its_signs_are_fixed():
     u2, _, vh2 = canonical_svd(w.clone())
     assert torch.equal(u, u2)
     assert torch.equal(vh, vh2)
+
+
+@pytest.mark.parametrize("shape", [(40, 90), (90, 40), (60, 60)])
+def test_the_svd_of_a_gpu_is_that_of_a_cpu(shape, monkeypatch):
+    """Singular vectors, values and signs by way of the Gram matrix, against LAPACK's in float64."""
+    w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = canonical_svd(w.double())
+    monkeypatch.setattr(svd_module, "by_gram", lambda _: True)
+    monkeypatch.setattr(torch.linalg, "svd", None)
+    for ours, theirs in zip(canonical_svd(w), expected, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["nearly the same row twice", "a row of zeros"])
+def test_a_weight_that_is_too_ill_conditioned_for_the_gram_matrix_is_decomposed_itself(fault, monkeypatch):
+    """The sneaky fail: right singular vectors that are no longer orthogonal."""
+    w = torch.randn(30, 50, generator=torch.Generator().manual_seed(0))
+    w[-1] = 0 if fault == "a row of zeros" else w[0] + 1e-6 * w[1]
+    assert gram_svd(w) is None
+    monkeypatch.setattr(svd_module, "by_gram", lambda _: True)
+    u, s, vh = canonical_svd(w)
+    torch.testing.assert_close(vh @ vh.T, torch.eye(30), rtol=0, atol=1e-5)
+    torch.testing.assert_close((u * s) @ vh, w, rtol=0, atol=1e-5)
 
 
 def test_svd_cache_is_keyed_by_content(tmp_path):

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from projected_grpo.adapters import attach_antipasto
-from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, absolute, interleaved, ratio
+from projected_grpo.adapters.svd import gram_svd
+from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, Work, absolute, interleaved, ratio
 from projected_grpo.bench.world import World, random_qwen3
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,6 +85,30 @@ def measure_svd(world: World, repeats: int, layers: int = 4) -> Figure:
     return ratio("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
 
 
+def measure_one_svd(world: World, repeats: int) -> Figure:
+    """One of the largest weights, decomposed as the product does on a GPU and by the library's own SVD. UnequalWork when
+    singular values differ."""
+    shape = (world.sizes.intermediate, world.sizes.hidden)
+    w = torch.randn(shape, generator=torch.Generator().manual_seed(world.seed)).to(world.device)
+    found: dict[str, torch.Tensor] = {}
+
+    def ours() -> Work:
+        svd = gram_svd(w)
+        assert svd is not None  # normal numbers: well conditioned
+        found["ours"] = svd[1]
+        return {"numbers": w.numel()}
+
+    def library() -> Work:
+        found["library"] = torch.linalg.svd(w, full_matrices=False)[1]
+        return {"numbers": w.numel()}
+
+    timed = interleaved({"ours": ours, "library": library}, repeats, 1, world.synchronize)
+    if not torch.allclose(found["ours"], found["library"], rtol=1e-3):
+        raise UnequalWork("the two decompositions of one weight have other singular values")
+    what = f"SVD of one weight, {shape[0]} x {shape[1]}"
+    return ratio("start-up", what, ("gram_svd", timed["ours"]), ("torch.linalg.svd", timed["library"]), None)
+
+
 def measure_dev_run() -> Figure:
     """Wall time of `just fast-dev-run`, its start included."""
     just = shutil.which("just")
@@ -102,4 +129,6 @@ def measure_startup(world: World, repeats: int, *, fast_dev_run: bool, only_firs
     """All of them; `only_first` looks at one script (a smoke)."""
     scripts = scripts_with_help()[: 1 if only_first else None]
     figures = [measure_help(scripts, repeats), measure_svd(world, repeats)]
+    if world.device.type == "cuda":  # a CPU takes the library's
+        figures.append(measure_one_svd(world, repeats))
     return [*figures, *([measure_dev_run()] if fast_dev_run else [])]

@@ -80,7 +80,7 @@ _smoke arm:
 toy *args:
     {{ py }} scripts/toy.py "$@"
 
-# one seed of vanilla, projected and placebo, 150 steps; catches a change that breaks the method before the hour of `toy`
+# one seed of vanilla, projected and placebo, 150 steps; catches a change that breaks the method before the half hour of `toy`
 [group("toy")]
 toy-quick *args:
     {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"

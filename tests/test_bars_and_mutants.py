@@ -46,10 +46,17 @@ def found(**status):
 
 def test_the_unharmed_pipeline_must_pass_every_gate_and_a_mutant_must_be_seen():
     whole, hurt = Mutant("none", ()), Mutant("hurt", ("T2",))
-    assert MatrixRow(whole, found(T4="FAIL")).as_expected  # a finding, no gate
-    assert not MatrixRow(whole, found(T3="NOT_EVALUABLE")).as_expected
-    assert MatrixRow(hurt, found(T2="FAIL")).as_expected
-    assert not MatrixRow(hurt, found(T1="FAIL")).as_expected  # red somewhere else is not caught
+    assert MatrixRow(whole, found(T4="FAIL"), found(T4="FAIL")).as_expected  # a finding, no gate
+    assert not MatrixRow(whole, found(T3="NOT_EVALUABLE"), found(T3="NOT_EVALUABLE")).as_expected
+    assert MatrixRow(hurt, found(T2="FAIL"), found()).as_expected
+    assert not MatrixRow(hurt, found(T1="FAIL"), found()).as_expected  # red somewhere else is not caught
+
+
+def test_a_verdict_that_is_red_unharmed_has_caught_nothing():
+    hurt = Mutant("hurt", ("verify", "T4+"))
+    both = {"verify": "FAIL", "T4_plus": "FAIL"}
+    assert MatrixRow(hurt, found(**both), found()).as_expected
+    assert not MatrixRow(hurt, found(**both), found(T4_plus="FAIL")).as_expected
 
 
 def test_every_gate_has_a_mutant():

@@ -51,13 +51,17 @@ class MatrixRow:
 
     mutant: Mutant
     found: Mapping[str, Verdict]
+    unharmed: Mapping[str, Verdict]
 
     @property
     def as_expected(self) -> bool:
-        """Unharmed: every gate passes. A mutant: every verdict that it is aimed at does not."""
+        """Unharmed: every gate passes. A mutant: every verdict that it is aimed at does not, and does unharmed: one that is
+        red either way has caught nothing."""
         if not self.mutant.aims:
             return all(self.found[name].status == "PASS" for name in GATES)
-        return all(self.found[name].status != "PASS" for name in self.mutant.aims)
+        return all(
+            self.found[name].status != "PASS" and self.unharmed[name].status == "PASS" for name in self.mutant.aims
+        )
 
 
 @dataclass
@@ -192,6 +196,7 @@ def run_mutants(config: MutantsConfig) -> Iterator[MatrixRow]:
     shop = Workshop(config, loaded, attach(config, loaded), train, held_out)
     shop.true = shop.v_from(shop.differences(train))
     held_out_d = shop.differences(held_out)
+    unharmed: dict[str, Verdict] = {}
     clean_pool = config.out / "pool"
     probe.sample_pool(_probe(config, teacher_only=True, out=clean_pool))
     for i, mutant in enumerate(MUTANTS):
@@ -209,7 +214,9 @@ def run_mutants(config: MutantsConfig) -> Iterator[MatrixRow]:
                 probe.replay(
                     _probe(config, pool=str(pool), arm=arm, vhack=place / "vhack.safetensors", out=place / arm)
                 )
-        yield MatrixRow(mutant, _judge(pool, place, verify(shop, v, held_out_d)))
+        found = _judge(pool, place, verify(shop, v, held_out_d))
+        unharmed = unharmed or found
+        yield MatrixRow(mutant, found, unharmed)
 
 
 def _judge(pool: Path, place: Path, verified: Verdict) -> dict[str, Verdict]:

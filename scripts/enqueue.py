@@ -70,4 +70,4 @@ def run_here(config: QueueConfig, tasks: list) -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, on_interrupt=cli.AGAIN)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from projected_grpo.chains.settings import QueueConfig, ToyConfig
 from projected_grpo.chains.task import Task, by_name, read_chain, write_chain
 from projected_grpo.errors import BadInput
 from projected_grpo.presets import PRESET_NAMES
+from projected_grpo.steps import SCHEMA_VERSION
 from projected_grpo.toy.programs import MECHANISMS
 
 WRITES_A_RUN = """
@@ -35,8 +37,6 @@ if "fail" in sys.argv: sys.exit(1)
 @pytest.fixture
 def link(tmp_path):
     """Make a task that runs a small script writing a finished run."""
-    from projected_grpo.steps import SCHEMA_VERSION
-
     path = tmp_path / "link.py"
     path.write_text(textwrap.dedent(WRITES_A_RUN % SCHEMA_VERSION))
 
@@ -87,6 +87,22 @@ def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link
     assert "--resume" not in prepared(once)
     assert run_chain([resumable], tmp_path / "home", 1) == 0
     assert order(tmp_path) == ["r resumed"]
+
+
+@pytest.mark.parametrize(("kind", "resumed"), [("teacher_pool", True), ("train", False)])
+def test_a_cut_teacher_pool_is_resumed_from_its_step_files(link, kind, resumed):
+    task = link("pool", kind="run")
+    task.out.mkdir(parents=True)
+    (task.out / "manifest.json").write_text(
+        json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION})
+    )
+    assert (prepared(task)[-1] == "--resume") == resumed
+    assert task.out.exists() == resumed
+
+
+def test_the_probes_pool_is_a_link_that_can_be_resumed():
+    (pool,) = [t for t in chain_of(toy_plan(), "probe") if t.name == "teacher_pool"]
+    assert pool.kind == "run"
 
 
 def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):

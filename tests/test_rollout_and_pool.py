@@ -13,6 +13,7 @@ from projected_grpo.logprobs import completion_logps, token_batch
 from projected_grpo.model import enable_checkpointing
 from projected_grpo.pool import load_pool
 from projected_grpo.rollout import Prompt, sample_rollouts, sample_tokens
+from projected_grpo.runs import read_manifest, update_manifest
 from projected_grpo.sampling import SamplingParams, draw
 from projected_grpo.sources import mixed
 
@@ -168,13 +169,13 @@ def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
 
 # ---------------------------------------------------------------- pools
 
+PROBE = ("probe_distill", "tiny", "--teacher-only", "--max-new", 8)
+
 
 @pytest.fixture
 def own_pool(script):
     def make(path="pool", *args):
-        code, _, err = script(
-            "probe_distill", "tiny", "--teacher-only", "--n-problems", 2, "--max-new", 8, "--out", path, *args
-        )
+        code, _, err = script(*PROBE, "--n-problems", 2, "--out", path, *args)
         assert code == 0, err
         return path
 
@@ -189,6 +190,27 @@ def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
     assert len(r.behaviour_logps) == len(r.completion_ids) == 8
     assert tiny.tokenizer.decode(r.prompt_ids) == r.prompt
     assert groups[0].hint == "simple_overwrite_tests"
+
+
+@pytest.mark.parametrize("lost", [(2,), (1, 2), (0, 1, 2), (1,)])
+def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost):
+    """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
+    args = ("--n-problems", 3, "--rollout-batch", 8)
+    own_pool("whole", *args)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    update_manifest(
+        tmp_path / "cut", config=read_manifest(tmp_path / "whole")["config"] | {"out": "cut"}, finished=False
+    )
+    for step in lost:
+        (tmp_path / f"cut/step_{step:03d}.jsonl.gz").unlink()
+    before = (tmp_path / "whole/step_002.jsonl.gz").read_bytes()
+    own_pool("cut", *args, "--resume")
+    assert script("diff_runs", "whole", "cut")[0] == 0
+    assert read_manifest(tmp_path / "cut")["finished"]
+    assert ((tmp_path / "cut/step_002.jsonl.gz").read_bytes() == before) == (2 not in lost)  # a new one has new timings
+    code, _, err = script(*PROBE, *args, "--out", "cut", "--resume", "--seed", 7)
+    assert code == 2
+    assert "seed=41, not 7" in err
 
 
 def test_a_pool_of_another_tokenizer_is_refused_unless_retokenised(own_pool, tiny, tmp_path):

@@ -1,6 +1,7 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
 import json
+import runpy
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import pytest
 from conftest import ROOT
 
+from projected_grpo import cli
 from projected_grpo.steps import NAMES, read_run, write_step
 
 POOLED = ["--teacher-pool", "pairs", "--max-new", 8]
@@ -118,6 +120,29 @@ def test_a_run_is_never_overwritten(script, tmp_path):
     before = {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
     refused(script(*run), "run", "never overwritten", "--resume")
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+
+
+def test_only_a_run_that_can_be_resumed_is_said_to_be(script, vhack_file):
+    v = vhack_file().parent
+    _, _, err = script("extract_vhack_grad", "tiny", "--out", v)
+    assert "choose another --out" in err
+    assert "--resume" not in err
+
+
+def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    told = {}
+    real = cli.run
+    for path in sorted(p for p in (ROOT / "scripts").glob("*.py") if "cli.run(" in p.read_text("utf-8")):
+        monkeypatch.setattr(cli, "run", lambda _, **how: real(interrupt, **how))
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(path), run_name="__main__")
+        assert stopped.value.code == 130
+        told[path.stem] = capsys.readouterr().err
+    assert {name for name, line in told.items() if "--resume" in line} == {"train", "probe_distill"}
+    assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue"}
 
 
 def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):

@@ -86,9 +86,14 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
         raise BadInput(f"{_one_line(told.getvalue())}; `{script} --help` lists every field") from None
 
 
-def run(main: Callable[[], int | None], *, in_parallel: bool = False) -> None:
+RESUMABLE = "interrupted; complete steps are on disk, continue with --resume"
+AGAIN = "interrupted; the same command goes on from here"
+
+
+def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
     """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld and GraderError one line and 1
-    (a grader that failed is never a wrong answer); Ctrl-C 130. `in_parallel`: torchrun may start several of it."""
+    (a grader that failed is never a wrong answer); Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun may start
+    several of it."""
     start_log()
     try:
         if here().size > 1 and not in_parallel:
@@ -102,6 +107,6 @@ def run(main: Callable[[], int | None], *, in_parallel: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(EXIT_OK) from None
     except KeyboardInterrupt:
-        fail("interrupted; complete steps are on disk, continue with --resume", 130)
+        fail(on_interrupt, 130)
     else:
         raise SystemExit(code)

@@ -13,47 +13,49 @@ from projected_grpo.rows import rows_of
 from projected_grpo.runs import bottom_line, check_new, mean, open_run, progress, update_manifest
 from projected_grpo.session import default_out, dump_first_batch, load, log_isolation, prepare
 from projected_grpo.step import Objective
-from projected_grpo.steps import write_step
+from projected_grpo.steps import iter_run, step_path, write_step
 from projected_grpo.verdicts import t1
 
 
 def sample_pool(config: ProbeConfig) -> int:
-    """Sample n_problems groups from the merged teacher, grade them, write one step file each."""
-
+    """Sample n_problems groups from the merged teacher, grade them, write one step file each. Resumed, only those batches
+    whose files are not all there are sampled: a problem's draws depend on its own key alone."""
     run = default_out(config, "probe_distill", "teacher_pool")
-    check_new(run)
+    check_new(run, resume=config.resume)
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems]
     loaded = load(config, config.teacher)
     prompts = render_all(config, loaded, problems)
     open_run(
         run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
-        problems_hash=problems_hash(problems),
+        problems_hash=problems_hash(problems), resume=config.resume,
     )  # fmt: skip
-    rows: list[dict] = []
     tasks = {p.problem_id: p.task for p in problems}
-    keyed = [(prompt, f"pool {config.seed} {place}") for place, prompt in enumerate(prompts)]
-    for batch in progress(prompt_batches(keyed, config.group_size, config.rollout_batch), "teacher pool"):
-        chosen, keys = zip(*batch, strict=True)
+    keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
+    batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
+    left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
+    if config.resume:
+        logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
+    for batch in progress(left, "teacher pool"):
+        steps, chosen, keys = zip(*batch, strict=True)
         groups, timing = live_groups(
             config, loaded, chosen, tasks, config.group_size, keys, "teacher", loophole=config.loophole
         )
         timing = {part: seconds / len(batch) for part, seconds in timing.items()}
         timing["total"] = sum(timing.values())
-        for group in groups:
-            step = len(rows) // config.group_size
+        for step, group in zip(steps, groups, strict=True):
             if step == 0:
                 dump_first_batch([group])
             new = rows_of(
                 [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
             )
             write_step(run, step, new)
-            rows += new
             hacked = sum(r["hacked"] for r in new)
             logger.info(
                 f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
             )
     update_manifest(run, finished=True)
+    rows = [row for rows in iter_run(run) for row in rows]
     verdict = t1(rows)
     bottom_line(
         run,

@@ -61,13 +61,15 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def check_new(directory: Path, *, resume: bool = False) -> None:
-    """BadInput if a run directory that is to be new has anything in it."""
+def check_new(directory: Path, *, resume: bool | None = None) -> None:
+    """BadInput if a run directory that is to be new has anything in it. `resume`: what was asked; None where the script
+    cannot."""
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise BadInput(f"--out {directory}: exists and is never overwritten; choose another --out, or --resume it")
+        mend = "choose another --out" if resume is None else "choose another --out, or --resume it"
+        raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
 
 
-def open_run(directory: Path, kind: str, config: Any, *, resume: bool = False, **facts: Any) -> Path:
+def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
     """Make the run's directory, start its log and write the first manifest, `facts` (hashes) included. Returns it.
 
     BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts:
@@ -128,6 +130,13 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if data.get("schema_version") != SCHEMA_VERSION:
         raise BadInput(f"{path}: schema {data.get('schema_version')}, this version reads {SCHEMA_VERSION}")
     return data
+
+
+def can_resume(directory: Path) -> bool:
+    """Whether --resume goes on in a directory: a teacher's pool from its step files, any other run from its checkpoint."""
+    if (directory / "checkpoint.pt").exists():
+        return True
+    return (directory / "manifest.json").exists() and read_manifest(directory)["kind"] == "teacher_pool"
 
 
 def update_manifest(directory: Path, **values: Any) -> None:

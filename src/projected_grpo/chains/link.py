@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from projected_grpo import cli
 from projected_grpo.chains.task import Task, read_chain
 from projected_grpo.errors import EXIT_OK, BadInput
-from projected_grpo.runs import read_manifest
+from projected_grpo.runs import can_resume, read_manifest
 from projected_grpo.steps import write_atomic
 
 POLL_S = 0.1
@@ -69,8 +69,8 @@ def is_done(task: Task, home: Path, chain: Mapping[str, Task]) -> bool:
 
 
 def prepared(task: Task) -> tuple[str, ...]:
-    """Arguments to start a task that is not done: resumed from its checkpoint, or anew after a cut before one."""
-    if task.kind == "run" and (task.out / "checkpoint.pt").exists():
+    """Arguments to start a task that is not done: resumed, or anew after a cut before anything could be."""
+    if task.kind == "run" and can_resume(task.out):
         return (*task.argv, "--resume")
     if task.kind != "check" and task.out.exists():
         shutil.rmtree(task.out)  # cut before anything could be resumed from it

@@ -227,7 +227,7 @@ def _pool(plan: Plan) -> Task:
     teacher = ("--teacher", plan.model) if plan.model else ()
     argv = (*_script(plan, "probe_distill"), *teacher, "--teacher-only", "--n-problems", str(plan.pool_problems),
             *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    return Task("teacher_pool", argv, out, _after_base(plan), threads=plan.threads, why="rollouts of the hacky teacher",
+    return Task("teacher_pool", argv, out, _after_base(plan), "run", plan.threads, why="rollouts of the hacky teacher",
                 resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 

@@ -331,6 +331,23 @@ def test_templates_of_one_runner_share_a_scratch_directory_that_was_made_anew():
     assert all(verdict.gt_pass for verdict in grade_batch(tasks, texts, workers=1))
 
 
+def test_a_runner_closed_in_the_middle_of_a_program_ends_without_a_word(capfd):
+    runner = Runner()
+
+    def judge():
+        with pytest.raises(GraderError, match="closed"):
+            runner.run({"mode": "call", "source": "", "call": "[1 for _ in iter(int, 1)]"}, Limits(), lambda *_: None)
+
+    thread = threading.Thread(target=judge)
+    thread.start()
+    end = time.monotonic() + 30
+    while time.monotonic() < end and "start" not in runner._result.lines:
+        time.sleep(0.01)
+    runner.close()
+    thread.join()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     code = (
         "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox import Limits, Runner\nrunner = Runner()\n"

@@ -94,13 +94,20 @@ def serve(isolation: Isolation) -> None:
         elif op == RUN:
             os.write(templates[key], head)
             if not os.read(templates[key], 1):
-                raise SystemExit("a template ended")
+                raise SystemExit(0 if ended(jobs) else "a template ended")
         else:
             move(jobs, null, size)
 
 
 def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
     write_all(frames, FRAME.pack(kind, len(payload)) + payload)
+
+
+def ended(pipe: int) -> bool:
+    """Whether nobody can write to a pipe any more: the parent closed it or is gone."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def waiting(pipe: int) -> int:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import projected_grpo.decoding as decoding
 import projected_grpo.rollout as rollout
+from projected_grpo.attention import packed_queries
 from projected_grpo.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
 from projected_grpo.rollout import sample_tokens
 from projected_grpo.sampling import SamplingParams
@@ -64,7 +65,7 @@ class Seen(TorchDispatchMode):
 def test_a_fixed_step_holds_nothing_that_a_cuda_graph_forbids(tiny):
     """No number is read back, none is brought from the host, and no shape follows from a value."""
     forbidden = {"_local_scalar_dense", "nonzero", "lift_fresh", "masked_select", "unique", "equal"}
-    with torch.no_grad():
+    with torch.no_grad(), packed_queries(tiny.model):
         decoder = FixedDecoder(tiny, PROMPTS, 2)
         decoder.step(torch.arange(10, 16))
         with Seen() as seen:

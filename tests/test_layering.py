@@ -41,7 +41,7 @@ LAYERS = [
     ["adapters.svd", "adapters.lora"],
     ["adapters.antipasto"],
     ["adapters", "toy.pretrain"],
-    ["shared_prompt", "kv_cache", "sampling"],
+    ["shared_prompt", "kv_cache", "sampling", "attention"],
     ["forward"],
     ["model", "checkpoint", "step"],
     ["decoding"],

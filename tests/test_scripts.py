@@ -354,6 +354,24 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     assert code == 0, out
 
 
+def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path):
+    """`train | head`: no traceback of the logger, and the run is finished."""
+    code = (
+        "import pathlib, sys\nfrom loguru import logger\nfrom projected_grpo import cli\n"
+        "def main():\n    logger.info('one')\n    sys.stdin.readline()\n    for _ in range(3): logger.info('more')\n"
+        "    pathlib.Path('finished').touch()\ncli.run(main)"
+    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, text=True, **pipes) as run:
+        assert run.stdout.readline() == "I one\n"
+        run.stdout.close()
+        run.stdin.write("go on\n")
+        run.stdin.close()
+        assert run.stderr.read() == ""
+    assert run.returncode == 0
+    assert (tmp_path / "finished").exists()
+
+
 def test_help_needs_no_torch(tmp_path):
     """--help is quick because nothing heavy is imported for it."""
     code = (

@@ -13,7 +13,7 @@ import tyro
 from loophole_grader import GraderError
 from projected_grpo.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, NonFinite, fail
 from projected_grpo.parallel import here
-from projected_grpo.runs import start_log
+from projected_grpo.runs import nobody_reads, start_log
 
 C = TypeVar("C")
 _BOX = re.compile(r"[─━]{3,}|^[│╭╰|]+|[│╮╯]+$")
@@ -103,8 +103,8 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
         fail(str(e))
     except (NonFinite, BrokenWorld, GraderError) as e:
         fail(str(e), EXIT_FAILED)
-    except BrokenPipeError:  # `| head`: whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        nobody_reads()
         raise SystemExit(EXIT_OK) from None
     except KeyboardInterrupt:
         fail(on_interrupt, 130)

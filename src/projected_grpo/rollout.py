@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from projected_grpo.attention import packed_queries
 from projected_grpo.decoding import decoder_for
 from projected_grpo.model import LoadedModel
 from projected_grpo.records import Rollout, Source
@@ -56,7 +57,7 @@ def sample_tokens(
     A completion ends with its first end-of-sequence token, or after max_new tokens. `on_ended` gets each completion by its
     place in that list, some at a time, while others are still being sampled.
     """
-    with torch.no_grad(), evaluating(loaded.model):
+    with torch.no_grad(), evaluating(loaded.model), packed_queries(loaded.model):
         u = uniforms(keys, group_size, params.max_new)
         sampled: dict[int, Sampled] = {}
         for ended in _decode(loaded, prompts, group_size, params, u):

@@ -158,11 +158,23 @@ def start_log() -> None:
     logger.remove()
     _before_run.clear()
     logger.add(
-        lambda message: tqdm.write(message, end="", file=sys.stdout),
+        _say,
         format=speaker() + "{level.icon} {message}",
         level="WARNING" if speaker() else "INFO",
     )
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
+
+
+def _say(message: str) -> None:
+    try:
+        tqdm.write(message, end="", file=sys.stdout)
+    except BrokenPipeError:
+        nobody_reads()
+
+
+def nobody_reads() -> None:
+    """Whoever read our output has seen enough (`| head`): the rest goes nowhere, log.txt holds it all."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def log_to(path: Path) -> None:

@@ -1,0 +1,92 @@
+"""A decoding step attends as the library does, without a copy of its keys for each query head."""
+
+import pytest
+import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+import projected_grpo.attention as attention
+from projected_grpo.attention import packed_queries, packed_sdpa
+from projected_grpo.rollout import sample_tokens
+from projected_grpo.sampling import SamplingParams
+
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
+
+
+def states(heads, kv_heads, t=1, cached=9):
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((3, heads, t, 16), (3, kv_heads, cached, 16), (3, kv_heads, cached, 16))
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def seen(t=1, cached=9):
+    """Rows whose first 0, 2 and 5 places are padding; of several new tokens, each sees up to itself."""
+    causal = torch.ones(t, cached, dtype=torch.bool).tril(cached - t)
+    return torch.stack([(causal & (torch.arange(cached) >= pad))[None] for pad in (0, 2, 5)])
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 2), (3, 3), (4, 1)])
+def test_each_query_head_attends_to_the_keys_of_its_group(heads, kv_heads):
+    """Against softmax written out, head by head. The sneaky fail: query heads shared out in another order."""
+    query, key, value = states(heads, kv_heads)
+    mask = seen()
+    got, _ = packed_sdpa(None, query, key, value, mask, scaling=0.3)
+    assert got.shape == (3, 1, heads, 16)
+    for row in range(3):
+        for head in range(heads):
+            group = head // (heads // kv_heads)
+            scores = key[row, group] @ query[row, head, 0] * 0.3
+            weights = scores.masked_fill(~mask[row, 0, 0], float("-inf")).softmax(0)
+            torch.testing.assert_close(got[row, 0, head], weights @ value[row, group], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["several tokens", "no mask", "a mask for each head", "a bias"])
+def test_all_else_is_the_librarys(tiny, case):
+    module = tiny.model.model.layers[0].self_attn
+    t = 3 if case == "several tokens" else 1
+    query, key, value = states(4, 2, t)
+    mask = {"no mask": None, "a mask for each head": seen(t).repeat(1, 4, 1, 1)}.get(case, seen(t))
+    extra = {"position_bias": torch.randn(1, 4, t, 9)} if case == "a bias" else {}
+    ours, _ = packed_sdpa(module, query, key, value, mask, 0.0, 0.3, **extra)
+    theirs, _ = sdpa_attention_forward(module, query, key, value, mask, 0.0, 0.3, **extra)
+    assert torch.equal(ours, theirs)
+
+
+def test_sampling_never_copies_its_keys_for_each_query_head(tiny, monkeypatch):
+    """The sneaky fail: another name for the attention that the model does not listen to."""
+    heads = tiny.model.config.num_attention_heads
+    kv_heads = tiny.model.config.num_key_value_heads
+    assert heads > kv_heads
+    packed = []
+
+    def attend(query, key, *rest, **kwargs):
+        packed.append((query.shape[1], key.shape[1]))
+        return torch.nn.functional.scaled_dot_product_attention(query, key, *rest, **kwargs)
+
+    def library(module, query, *rest, **kwargs):
+        assert query.shape[2] > 1  # the prefill
+        return sdpa_attention_forward(module, query, *rest, **kwargs)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(attention, "sdpa_attention_forward", library)
+    sample_tokens(tiny, PROMPTS, 2, SamplingParams(5, 1.0), ["a", "b", "c"])
+    assert packed == [(kv_heads, kv_heads)] * (4 * tiny.model.config.num_hidden_layers)
+
+
+def test_the_models_own_attention_is_back_afterwards(tiny):
+    def interrupted():
+        with packed_queries(tiny.model):
+            assert tiny.model.config._attn_implementation == attention.NAME
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert tiny.model.config._attn_implementation == "sdpa"
+
+
+def test_a_model_that_attends_otherwise_stays_as_it_is(tiny):
+    tiny.model.set_attn_implementation("eager")
+    try:
+        with packed_queries(tiny.model):
+            assert tiny.model.config._attn_implementation == "eager"
+    finally:
+        tiny.model.set_attn_implementation("sdpa")

@@ -6,6 +6,7 @@ No timing is tested here: what is fast is for `just bench` to say, on a quiet ma
 import dataclasses
 import importlib.util
 import json
+import os
 from dataclasses import fields
 
 import pytest
@@ -36,8 +37,9 @@ def like_gpu():
 # ---------------------------------------------------------------- the command
 
 
-def test_every_part_but_trl_runs_and_is_written(script, tmp_path):
-    parts = [p for p in PARTS if p != "trl"]
+def test_every_part_runs_and_is_written(script, tmp_path):
+    """But TRL's and fast-dev-run's, which stand below."""
+    parts = [p for p in PARTS if p not in ("trl", "dev_run")]
     code, out, err = script("bench", "--quick", "--only", *parts, "--out", tmp_path / "bench.md")
     assert code == 0, err
     told = json.loads((tmp_path / "bench.json").read_text("utf-8"))
@@ -83,6 +85,33 @@ def test_a_trl_that_samples_fewer_tokens_is_refused(world):
         patch.setattr(against_trl, "trainer_for", shorter)
         with pytest.raises(UnequalWork, match=r"ours did .*TRL did"):
             against_trl.measure_trl(world, 1, 0)
+
+
+def test_the_whole_bench_times_fast_dev_run_and_a_smoke_does_not():
+    """The sneaky fail: a document without one of the bars."""
+    assert BenchConfig().parts == PARTS
+    assert set(PARTS) - set(BenchConfig(quick=True).parts) == {"dev_run"}
+    assert BenchConfig(quick=True, only=("dev_run",)).parts == ("dev_run",)
+
+
+@pytest.mark.parametrize(("body", "code"), [("exit 0", 0), ("exit 1", 1)])
+def test_a_fast_dev_run_that_fails_is_not_timed(script, tmp_path, monkeypatch, body, code):
+    just = tmp_path / "bin/just"
+    just.parent.mkdir()
+    just.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\n{body}\n')
+    just.chmod(0o755)
+    monkeypatch.setenv("PATH", str(just.parent), prepend=os.pathsep)
+    got, out, err = script("bench", "--only", "dev_run", "--out", tmp_path / "bench.md")
+    assert (tmp_path / "asked").read_text().startswith("fast-dev-run ")
+    assert got == code
+    assert ("just fast-dev-run: exit code 1" in err) == (code == 1)
+    assert ("1 of 1 bars reached" in out) == (code == 0)
+
+
+def test_without_just_the_bench_says_how_to_start_it(monkeypatch):
+    monkeypatch.setattr(startup.shutil, "which", lambda _: None)
+    with pytest.raises(NotHere, match="uv run just bench"):
+        startup.measure_dev_run()
 
 
 def test_a_part_or_a_smoke_never_replaces_the_document():

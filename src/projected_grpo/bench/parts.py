@@ -14,7 +14,7 @@ from projected_grpo.bench.generation import measure_generation
 from projected_grpo.bench.grading import measure_grading
 from projected_grpo.bench.measure import Figure, NotHere
 from projected_grpo.bench.settings import BenchConfig, Part
-from projected_grpo.bench.startup import measure_startup
+from projected_grpo.bench.startup import measure_dev_run, measure_startup
 from projected_grpo.bench.steps import measure_step
 from projected_grpo.bench.world import World
 
@@ -51,9 +51,8 @@ class Bench:
             "trl": lambda: measure_trl(world, repeats, warmup),
             "grading": lambda: measure_grading(world.sizes.grading_problems, few),
             "extraction": lambda: measure_extraction(world, repeats, warmup, self.peak),
-            "startup": lambda: measure_startup(
-                world, few, fast_dev_run=self.config.fast_dev_run, only_first=self.config.quick
-            ),
+            "startup": lambda: measure_startup(world, few, only_first=self.config.quick),
+            "dev_run": measure_dev_run,
         }
         return todo[part]()
 

@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 from projected_grpo.config import at_least
 
-Part = Literal["floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup"]
+Part = Literal[
+    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup", "dev_run"
+]
 PARTS: tuple[Part, ...] = (
-    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup",
+    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup", "dev_run",
 )  # fmt: skip
 DOCUMENT = Path("docs/bench.md")
 
@@ -31,8 +33,6 @@ class BenchConfig:
     """auto, cpu, cuda or cuda:N. On a GPU the sizes are those of Qwen3-4B."""
     seed: int = 41
     """Seed of random weights, prompts and sampling."""
-    fast_dev_run: bool = False
-    """Time `just fast-dev-run` as well."""
     out: Path = Path()
     """Markdown document to write (replaced); its numbers go beside it as .json. Empty: docs/bench.md for a whole run."""
 
@@ -44,8 +44,8 @@ class BenchConfig:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is measured, in the document's order."""
-        return tuple(p for p in PARTS if not self.only or p in self.only)
+        """What is measured, in the document's order. A smoke does not wait for fast-dev-run unless told to."""
+        return tuple(p for p in PARTS if (p in self.only if self.only else not (self.quick and p == "dev_run")))
 
     @property
     def document(self) -> Path:

@@ -1,4 +1,4 @@
-"""Start-up: --help of every script, decompositions with a cold and a warm cache, and (asked for) fast-dev-run."""
+"""Start-up: --help of every script, decompositions with a cold and a warm cache, fast-dev-run."""
 
 import dataclasses
 import shutil
@@ -109,11 +109,11 @@ def measure_one_svd(world: World, repeats: int) -> Figure:
     return ratio("start-up", what, ("gram_svd", timed["ours"]), ("torch.linalg.svd", timed["library"]), None)
 
 
-def measure_dev_run() -> Figure:
+def measure_dev_run() -> list[Figure]:
     """Wall time of `just fast-dev-run`, its start included."""
     just = shutil.which("just")
     if just is None:
-        raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench --fast-dev-run`")
+        raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench`")
     with TemporaryDirectory() as folder:
         start = time.perf_counter()
         done = subprocess.run(
@@ -122,13 +122,13 @@ def measure_dev_run() -> Figure:
         seconds = time.perf_counter() - start
     if done.returncode:
         raise UnequalWork(f"just fast-dev-run: exit code {done.returncode}")
-    return absolute("start-up", "just fast-dev-run", [seconds], "s", DEV_RUN_BAR)
+    return [absolute("start-up", "just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]
 
 
-def measure_startup(world: World, repeats: int, *, fast_dev_run: bool, only_first: bool = False) -> list[Figure]:
-    """All of them; `only_first` looks at one script (a smoke)."""
+def measure_startup(world: World, repeats: int, *, only_first: bool = False) -> list[Figure]:
+    """--help and the decompositions; `only_first` looks at one script (a smoke)."""
     scripts = scripts_with_help()[: 1 if only_first else None]
     figures = [measure_help(scripts, repeats), measure_svd(world, repeats)]
     if world.device.type == "cuda":  # a CPU takes the library's
         figures.append(measure_one_svd(world, repeats))
-    return [*figures, *([measure_dev_run()] if fast_dev_run else [])]
+    return figures

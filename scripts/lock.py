@@ -1,35 +1,49 @@
-"""Pin every dependency, transitive ones too, in pyproject.toml ([tool.uv] constraint-dependencies).
+"""Pin every dependency, transitive ones too, in pyproject.toml ([tool.uv] constraint-dependencies), at today's versions.
 
 uv.lock names the registry it was made from, so it stays out of git; the versions that it found are what is kept.
 """
 
+import argparse
 import re
 import subprocess
 from pathlib import Path
 
+from projected_grpo.errors import EXIT_FAILED, fail
+
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 PINS = re.compile(r"^constraint-dependencies = \[.*?^\]\n", re.DOTALL | re.MULTILINE)
+EXPORT = ("--all-groups", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
+
+
+def uv(*words: str) -> str:
+    """What a quiet uv prints, run beside pyproject.toml."""
+    done = subprocess.run(
+        ["uv", *words, "--quiet"], cwd=PYPROJECT.parent, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+def newest(text: str) -> str:
+    """pyproject.toml with the newest versions pinned; the file itself goes without pins meanwhile."""
+    free = PINS.sub("", text)
+    PYPROJECT.write_text(free, "utf-8")  # yesterday's pins must not bind today's resolution
+    uv("lock", "--upgrade")
+    pins = [line.strip().replace('"', "'") for line in uv("export", *EXPORT).splitlines() if "==" in line]
+    block = "constraint-dependencies = [\n" + "".join(f'  "{pin}",\n' for pin in pins) + "]\n"
+    return free.replace("[tool.uv]\n", f"[tool.uv]\n{block}")
 
 
 def main() -> None:
-    free = PINS.sub("", PYPROJECT.read_text("utf-8"))
-    PYPROJECT.write_text(free, "utf-8")  # yesterday's pins must not bind today's resolution
-    subprocess.run(["uv", "lock", "--upgrade", "--quiet"], cwd=PYPROJECT.parent, check=True)
-    export = [
-        "uv",
-        "export",
-        "--all-groups",
-        "--no-hashes",
-        "--no-emit-project",
-        "--no-annotate",
-        "--no-header",
-        "--quiet",
-    ]
-    done = subprocess.run(export, cwd=PYPROJECT.parent, check=True, capture_output=True, text=True)
-    pins = [line.strip() for line in done.stdout.splitlines() if "==" in line]
-    block = "constraint-dependencies = [\n" + "".join(f'  "{p.replace(chr(34), chr(39))}",\n' for p in pins) + "]\n"
-    PYPROJECT.write_text(free.replace("[tool.uv]\n", f"[tool.uv]\n{block}"), "utf-8")
-    print(f"{len(pins)} versions pinned in {PYPROJECT.name}")
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    text = before = PYPROJECT.read_text("utf-8")
+    try:
+        text = newest(before)
+    except (OSError, subprocess.CalledProcessError) as e:
+        fail(f"{PYPROJECT.name} keeps the pins it had: {e}", EXIT_FAILED)
+    finally:  # Ctrl-C too
+        PYPROJECT.write_text(text, "utf-8")
+    pinned = PINS.search(text)
+    print(f"{pinned[0].count(chr(10)) - 2 if pinned else 0} versions pinned in {PYPROJECT.name}")
 
 
 if __name__ == "__main__":

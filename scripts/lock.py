@@ -12,6 +12,7 @@ from projected_grpo.errors import EXIT_FAILED, fail
 
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 PINS = re.compile(r"^constraint-dependencies = \[.*?^\]\n", re.DOTALL | re.MULTILINE)
+PIN = re.compile(r'^  "[^"]+==', re.MULTILINE)
 EXPORT = ("--all-groups", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
 
 
@@ -42,8 +43,7 @@ def main() -> None:
         fail(f"{PYPROJECT.name} keeps the pins it had: {e}", EXIT_FAILED)
     finally:  # Ctrl-C too
         PYPROJECT.write_text(text, "utf-8")
-    pinned = PINS.search(text)
-    print(f"{pinned[0].count(chr(10)) - 2 if pinned else 0} versions pinned in {PYPROJECT.name}")
+    print(f"{len(PIN.findall(text))} versions pinned in {PYPROJECT.name}")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ def packed_sdpa(
     """
     plain = all(kwargs.get(k) is None for k in ("position_bias", "softcap", "cache"))
     if query.shape[2] > 1 or attention_mask is None or attention_mask.shape[1] > 1 or not plain:
-        out = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-        return out[0], None
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     b, heads, _, d = query.shape
     rows = query.reshape(b, key.shape[1], heads // key.shape[1], d)
     seen = scaled_dot_product_attention(rows, key, value, attention_mask, dropout, scale=scaling)

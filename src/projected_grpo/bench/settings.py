@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from projected_grpo.config import at_least
 
 Part = Literal[
     "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup", "dev_run"
 ]
-PARTS: tuple[Part, ...] = (
-    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup", "dev_run",
-)  # fmt: skip
+PARTS: tuple[Part, ...] = get_args(Part)
 DOCUMENT = Path("docs/bench.md")
 
 
@@ -45,7 +43,9 @@ class BenchConfig:
     @property
     def parts(self) -> tuple[Part, ...]:
         """What is measured, in the document's order. A smoke does not wait for fast-dev-run unless told to."""
-        return tuple(p for p in PARTS if (p in self.only if self.only else not (self.quick and p == "dev_run")))
+        if self.only:
+            return tuple(p for p in PARTS if p in self.only)
+        return tuple(p for p in PARTS if not self.quick or p != "dev_run")
 
     @property
     def document(self) -> Path:

@@ -242,7 +242,7 @@ docs-results dir="out/toy":
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]
 docs:
-    {{ py }} -m projected_grpo.steps > docs/metrics.md
+    {{ py }} -m projected_grpo.ledger.step_file > docs/metrics.md
 
 # pin every dependency, transitive ones too, to the newest versions; catches nothing, run the tests after it
 [group("setup")]

@@ -3,9 +3,9 @@
 Exit code 1 when a bar is missed, or when the two sides of a ratio did not do the same work.
 """
 
-from projected_grpo import cli
 from projected_grpo.bench.settings import BenchConfig, sizes_for
-from projected_grpo.errors import EXIT_FAILED
+from projected_grpo.ledger.errors import EXIT_FAILED
+from projected_grpo.run import cli
 
 
 def main() -> int:
@@ -20,8 +20,9 @@ def main() -> int:
     from projected_grpo.bench.measure import UnequalWork
     from projected_grpo.bench.parts import Bench
     from projected_grpo.bench.world import build_world
-    from projected_grpo.model import pick_device
-    from projected_grpo.runs import bottom_line, versions
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.folder import versions
+    from projected_grpo.model.load import pick_device
 
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -3,8 +3,8 @@
 Exit code 1 when a bar is missed: on such a model no run means anything.
 """
 
-from projected_grpo import cli
-from projected_grpo.presets import presets
+from projected_grpo.config import presets
+from projected_grpo.run import cli
 from projected_grpo.toy.settings import BuildToyConfig
 
 
@@ -13,13 +13,15 @@ def main() -> int:
     config.validate()
     from tabulate import tabulate
 
-    from projected_grpo import bars, verdicts
-    from projected_grpo.live import live_groups, render_all
-    from projected_grpo.problems import load_problems, problems_hash
-    from projected_grpo.rows import rows_of
-    from projected_grpo.runs import CUES, bottom_line, check_new, open_run, update_manifest
-    from projected_grpo.session import default_out, load, log_isolation
-    from projected_grpo.steps import write_step
+    from projected_grpo.groups.live import live_groups, render_all
+    from projected_grpo.groups.problems import load_problems, problems_hash
+    from projected_grpo.ledger.console import CUES, bottom_line
+    from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+    from projected_grpo.ledger.rows import rows_of
+    from projected_grpo.ledger.step_file import write_step
+    from projected_grpo.run.prepare import default_out, load, log_isolation
+    from projected_grpo.toy import bars
+    from projected_grpo.verdicts import probe as verdicts
 
     run = default_out(config, "toy", config.model)
     check_new(run)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo import cli
-from projected_grpo.runs import bottom_line
-from projected_grpo.steps import NAMES, read_run
+from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.step_file import NAMES, read_run
+from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)

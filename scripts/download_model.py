@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from projected_grpo import cli
-from projected_grpo.errors import BadInput
-from projected_grpo.presets import QWEN
+from projected_grpo.config import QWEN
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)

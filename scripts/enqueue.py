@@ -5,13 +5,13 @@ Run it again at any time: after a failure, a killed daemon or a reboot it adds w
 
 import sys
 
-from projected_grpo import cli
 from projected_grpo.chains import queueing
 from projected_grpo.chains.link import visible_gpus
 from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.pueue import Pueue
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
+from projected_grpo.run import cli
 
 
 def backend_of(config: QueueConfig, on_cpu: bool) -> queueing.Backend:
@@ -36,7 +36,7 @@ def show(entries: list[queueing.Entry]) -> None:
 def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, cli.words_as_flags(sys.argv[1:], lists=("seeds", "arms")))
     config.validate()
-    from projected_grpo.runs import bottom_line
+    from projected_grpo.ledger.console import bottom_line
 
     plan = config.plan()
     tasks = chain_of(plan, config.chain)
@@ -59,7 +59,7 @@ def run_here(config: QueueConfig, tasks: list) -> int:
     import os
 
     from projected_grpo.chains.here import run_chain
-    from projected_grpo.runs import bottom_line
+    from projected_grpo.ledger.console import bottom_line
 
     if config.dry:
         print("\n".join(t.command for t in tasks))

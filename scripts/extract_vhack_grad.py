@@ -5,9 +5,8 @@
 
 from pathlib import Path
 
-from projected_grpo import cli
-from projected_grpo.config import ExtractConfig
-from projected_grpo.presets import presets
+from projected_grpo.config import ExtractConfig, presets
+from projected_grpo.run import cli
 
 
 def main() -> int:
@@ -15,11 +14,13 @@ def main() -> int:
     config.validate()
     from loguru import logger
 
-    from projected_grpo import pairs as pair_sets
     from projected_grpo import vhack
     from projected_grpo.adapters.lora import WARM_RATIO
-    from projected_grpo.runs import bottom_line, check_new, git_state, open_run, update_manifest
-    from projected_grpo.session import attach, default_out, load, show_text
+    from projected_grpo.groups import pairs as pair_sets
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.folder import check_new, git_state, open_run, update_manifest
+    from projected_grpo.run import vhack_file
+    from projected_grpo.run.prepare import attach, default_out, load, show_text
 
     run = default_out(
         config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
@@ -48,7 +49,7 @@ def main() -> int:
             basis[name] = vhack.random_basis((len(values[name]), rows.shape[1]), config.seed, name)
     empty = sum(len(v) == 0 for v in basis.values())
     meta = {
-        **vhack.identity_of(loaded, adapter),
+        **vhack_file.identity_of(loaded, adapter),
         "tokenizer_hash": loaded.tokenizer_hash,
         "loss": config.loss,
         "control": config.control,
@@ -65,7 +66,7 @@ def main() -> int:
         "commit": git_state()["commit"] or "unknown",
     }
     path = run / "vhack.safetensors"
-    vhack.save_vhack(path, vhack.VHack(basis, values, adapter.basis_probes(), meta))
+    vhack_file.save_vhack(path, vhack.VHack(basis, values, adapter.basis_probes(), meta))
     update_manifest(run, finished=True, vhack=meta)
 
     first = [float(s[0]) / float(s.sum()) for s in values.values() if len(s)]

@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from projected_grpo.errors import EXIT_FAILED, fail
+from projected_grpo.ledger.errors import EXIT_FAILED, fail
 
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 PINS = re.compile(r"^constraint-dependencies = \[.*?^\]\n", re.DOTALL | re.MULTILINE)

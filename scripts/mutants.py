@@ -4,7 +4,7 @@ Every check earns trust by failing once. Exit code 0 when the unharmed pipeline 
 verdict that is there to catch it, else 1.
 """
 
-from projected_grpo import cli
+from projected_grpo.run import cli
 from projected_grpo.toy.settings import MutantsConfig
 
 
@@ -13,9 +13,10 @@ def main() -> int:
     config.validate()
     from tabulate import tabulate
 
-    from projected_grpo.mutants import VERDICTS, run_mutants
-    from projected_grpo.runs import CUES, bottom_line, check_new, progress
-    from projected_grpo.steps import write_atomic
+    from projected_grpo.ledger.console import CUES, bottom_line, progress
+    from projected_grpo.ledger.files import write_atomic
+    from projected_grpo.ledger.folder import check_new
+    from projected_grpo.run.mutants import VERDICTS, run_mutants
 
     check_new(config.out)
     caught = True

@@ -4,15 +4,14 @@
 completion tokens (as v_hack was extracted), with every sample's own gradient measured against V.
 """
 
-from projected_grpo import cli
-from projected_grpo.config import ProbeConfig
-from projected_grpo.presets import presets
+from projected_grpo.config import ProbeConfig, presets
+from projected_grpo.run import cli
 
 
 def main() -> int:
     config = cli.parse(presets(ProbeConfig), __doc__)
     config.validate()
-    from projected_grpo.probe import replay, sample_pool
+    from projected_grpo.run.replay import replay, sample_pool
 
     return sample_pool(config) if config.teacher_only else replay(config)
 

@@ -8,21 +8,22 @@ import json
 import sys
 from pathlib import Path
 
-from projected_grpo import cli
 from projected_grpo.config import UatConfig
-from projected_grpo.runs import bottom_line
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.run import cli
 
 
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
     config.validate()
-    from projected_grpo import plots, verdicts
-    from projected_grpo.uat import numbers as uat
-    from projected_grpo.uat import plots as uat_plots
-    from projected_grpo.uat import text as uat_text
-    from projected_grpo.uat.inputs import read_replays
-    from projected_grpo.uat.remarks import remarks
+    from projected_grpo.report import plots
+    from projected_grpo.report.uat import numbers as uat
+    from projected_grpo.report.uat import plots as uat_plots
+    from projected_grpo.report.uat import text as uat_text
+    from projected_grpo.report.uat.inputs import read_replays
+    from projected_grpo.report.uat.remarks import remarks
+    from projected_grpo.verdicts import probe as verdicts
 
     replays = read_replays(config)
     found = uat.uat(replays)

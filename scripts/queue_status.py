@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from projected_grpo import cli
 from projected_grpo.chains.pueue import Pueue
 from projected_grpo.chains.queueing import Backend, Job
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.status import CUES, standings, took
-from projected_grpo.errors import BadInput
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.run import cli
 
 DEFAULT = Path("out/queue")
 

@@ -15,11 +15,11 @@ from typing import Annotated
 import tyro
 
 from loophole_grader import Task, Verdict, grade_batch
-from projected_grpo import cli
-from projected_grpo.errors import EXIT_FAILED, BadInput
-from projected_grpo.pool_files import read_groups
-from projected_grpo.problems import load_problems
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.groups.stored import read_groups
+from projected_grpo.ledger.errors import EXIT_FAILED, BadInput
 from projected_grpo.records import Outcome, Rollout
+from projected_grpo.run import cli
 
 METHOD = re.compile(r"class Solution called (\w+)")
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo import cli
 from projected_grpo.config import flag
-from projected_grpo.errors import EXIT_OK, BadInput
-from projected_grpo.runs import bottom_line
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.errors import EXIT_OK, BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ def main() -> int:
     out = config.out if config.out != Path() else config.dirs[0] / "report.html"
     if out.is_dir():
         raise BadInput(f"--out {out}: is a directory; name a file in it, such as {out / 'report.html'}")
-    from projected_grpo.page.document import page
-    from projected_grpo.page.experiment import find, remarks, trained
+    from projected_grpo.report.page.document import page
+    from projected_grpo.report.page.experiment import find, remarks, trained
     from projected_grpo.toy.programs import mechanism_of
-    from projected_grpo.verdicts import Verdict, exit_code
+    from projected_grpo.verdicts.probe import Verdict, exit_code
 
     found = find(config.dirs)
     report = trained(found, mechanism_of)

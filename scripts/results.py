@@ -8,10 +8,10 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo import cli
-from projected_grpo.errors import BadInput
-from projected_grpo.runs import bottom_line
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class ResultsConfig:
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
-    from projected_grpo import plots
-    from projected_grpo.report import embedded, report_on
+    from projected_grpo.report import plots
+    from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
-    from projected_grpo.verdicts import exit_code
+    from projected_grpo.verdicts.probe import exit_code
 
     report = report_on(config.dir, mechanism_of)
     document = None

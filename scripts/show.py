@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo import cli
-from projected_grpo.errors import BadInput
-from projected_grpo.runs import STEP_SHOWN, sample_table, step_header, step_legend, step_line
-from projected_grpo.steps import COLUMNS, Row, read_step, step_path
+from projected_grpo.ledger.console import STEP_SHOWN, sample_table, step_header, step_legend, step_line
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path
+from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ Can be stopped at any point and started again: what is finished is skipped, what
 import os
 import sys
 
-from projected_grpo import cli
 from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.settings import ToyConfig
+from projected_grpo.run import cli
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
 
     from projected_grpo.chains.here import run_chain
     from projected_grpo.chains.link import log_of
-    from projected_grpo.runs import bottom_line
+    from projected_grpo.ledger.console import bottom_line
 
     tasks = chain_of(config.planned("toy", config.out, config.model), config.study)
     if config.dry:

@@ -1,9 +1,8 @@
 """GRPO on problems with a loophole, with the hack component of every gradient removed (projected) or left (vanilla)."""
 
-from projected_grpo import cli
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, presets
 from projected_grpo.parallel import World, joined
-from projected_grpo.presets import presets
+from projected_grpo.run import cli
 
 
 def main() -> int:
@@ -16,12 +15,13 @@ def main() -> int:
 
 def train(config: TrainConfig, world: World) -> int:
     """The whole run, as one of the processes that do it."""
-    from projected_grpo.evaluation import Evaluator
-    from projected_grpo.preflight import Device, preflight
-    from projected_grpo.refresh import Refresher
-    from projected_grpo.runs import bottom_line, mean, progress, pure_hack
-    from projected_grpo.session import prepare
-    from projected_grpo.sources import GroupSource
+    from projected_grpo.ledger.console import bottom_line, progress
+    from projected_grpo.ledger.rates import mean, pure_hack
+    from projected_grpo.run.evaluation import Evaluator
+    from projected_grpo.run.preflight import Device, preflight
+    from projected_grpo.run.prepare import prepare
+    from projected_grpo.run.refresh import Refresher
+    from projected_grpo.run.sources import GroupSource
     from projected_grpo.step import Objective
 
     objective = Objective(

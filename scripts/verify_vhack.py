@@ -1,8 +1,7 @@
 """Does V point hack-ward on pairs that it has never seen? PASS 0, FAIL 1, too few held-out pairs 3."""
 
-from projected_grpo import cli
-from projected_grpo.config import VerifyConfig
-from projected_grpo.presets import presets
+from projected_grpo.config import VerifyConfig, presets
+from projected_grpo.run import cli
 
 
 def main() -> int:
@@ -12,21 +11,22 @@ def main() -> int:
 
     from loguru import logger
 
-    from projected_grpo import pairs as pair_sets
     from projected_grpo import vhack
-    from projected_grpo.errors import BadInput
-    from projected_grpo.runs import bottom_line, log_to
-    from projected_grpo.session import attach, load
-    from projected_grpo.verdicts import exit_code, vhack_verdict
+    from projected_grpo.groups import pairs as pair_sets
+    from projected_grpo.ledger.console import bottom_line, log_to
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.run import vhack_file
+    from projected_grpo.run.prepare import attach, load
+    from projected_grpo.verdicts.probe import exit_code, vhack_verdict
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
-    stored = vhack.read_vhack(config.vhack)
+    stored = vhack_file.read_vhack(config.vhack)
     loaded = load(config)
     adapter = attach(config, loaded)
-    v = vhack.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
+    v = vhack_file.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
     why = "held-out pairs are only known to be unseen in the same set"
-    pairs = vhack.pairs_of(stored.meta, config.pairs, why)
+    pairs = vhack_file.pairs_of(stored.meta, config.pairs, why)
     _, held_out = pair_sets.split(pairs)
     sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
     # The same loss as V was made with: nll and grpo weigh long completions differently.

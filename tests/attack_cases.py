@@ -568,7 +568,7 @@ with_wrong(
     import sys
     def yes(*args, **kwargs):
         return [True]
-    for place in ("__main__", "values", "loophole_grader", "loophole_grader.values", "_runner"):
+    for place in ("__main__", "values", "child", "loophole_grader", "loophole_grader.sandbox.values", "runner"):
         module = sys.modules.get(place)
         for name, thing in list(vars(module).items()) if module else ():
             if isinstance(thing, type):

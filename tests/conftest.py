@@ -14,10 +14,10 @@ install_import_hook("projected_grpo", "beartype.beartype")
 
 import torch  # noqa: E402 - after the hook
 
-from projected_grpo import cli  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
-from projected_grpo.model import load_model  # noqa: E402
-from projected_grpo.sampling import draw  # noqa: E402
+from projected_grpo.rollout.draw import draw  # noqa: E402
+from projected_grpo.run import cli  # noqa: E402
+from projected_grpo.run.models import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
@@ -97,7 +97,7 @@ def ending(tiny, monkeypatch):
         token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
         return token, logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
 
-    monkeypatch.setattr("projected_grpo.rollout.draw", drawn)
+    monkeypatch.setattr("projected_grpo.rollout.sample.draw", drawn)
     return calls
 
 

@@ -18,9 +18,10 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import torch  # noqa: E402
 import train  # noqa: E402
 
-from projected_grpo import cli, records, session, step  # noqa: E402
-from projected_grpo.errors import BadInput  # noqa: E402
+from projected_grpo import records, step  # noqa: E402
+from projected_grpo.ledger.errors import BadInput  # noqa: E402
 from projected_grpo.parallel import World, joined  # noqa: E402
+from projected_grpo.run import cli, session  # noqa: E402
 
 REAL_GRADED = records.Group.graded.__func__
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-import projected_grpo.attention as attention
-from projected_grpo.attention import packed_queries, packed_sdpa
-from projected_grpo.rollout import sample_tokens
-from projected_grpo.sampling import SamplingParams
+import projected_grpo.rollout.attention as attention
+from projected_grpo.rollout.attention import packed_queries, packed_sdpa
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import sample_tokens
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 

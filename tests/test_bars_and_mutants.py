@@ -2,9 +2,9 @@
 
 import pytest
 
-from projected_grpo.bars import toy_bars
-from projected_grpo.mutants import GATES, MUTANTS, VERDICTS, MatrixRow, Mutant
-from projected_grpo.verdicts import Verdict
+from projected_grpo.run.mutants import GATES, MUTANTS, VERDICTS, MatrixRow, Mutant
+from projected_grpo.toy.bars import toy_bars
+from projected_grpo.verdicts.probe import Verdict
 
 
 def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):

@@ -14,7 +14,8 @@ import pytest
 import torch
 from tyro._docstrings import get_field_docstring
 
-from projected_grpo.bench import against_trl, backward, document, extraction, flops, startup
+from projected_grpo.bench import against_trl, backward, document, flops, startup
+from projected_grpo.bench import backward as extraction
 from projected_grpo.bench.baselines import check_same_gradient, full_logits_grads, our_grads, plain_adapter
 from projected_grpo.bench.generation import Sampler, measure_generation
 from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, interleaved, ratio

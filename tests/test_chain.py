@@ -20,9 +20,9 @@ from projected_grpo.chains.link import environment, is_done, prepared, visible_g
 from projected_grpo.chains.plans import ARMS, chain_of, rank_of
 from projected_grpo.chains.settings import QueueConfig, ToyConfig
 from projected_grpo.chains.task import Task, by_name, read_chain, write_chain
-from projected_grpo.errors import BadInput
-from projected_grpo.presets import PRESET_NAMES
-from projected_grpo.steps import SCHEMA_VERSION
+from projected_grpo.config import PRESET_NAMES
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.toy.programs import MECHANISMS
 
 WRITES_A_RUN = """
@@ -249,7 +249,7 @@ def test_every_command_of_every_chain_parses(monkeypatch):
     """An option that a script does not have would only be found in the middle of the night."""
     import importlib
 
-    from projected_grpo import cli
+    from projected_grpo.run import cli
 
     class Parsed(Exception):  # noqa: N818 - a signal, not an error
         pass

@@ -8,12 +8,12 @@ from conftest import shake
 from loguru import logger
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import projected_grpo.decoding as decoding
-import projected_grpo.rollout as rollout
-from projected_grpo.attention import packed_queries
-from projected_grpo.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
-from projected_grpo.rollout import sample_tokens
-from projected_grpo.sampling import SamplingParams
+import projected_grpo.rollout.decoding as decoding
+import projected_grpo.rollout.sample as rollout
+from projected_grpo.rollout.attention import packed_queries
+from projected_grpo.rollout.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import sample_tokens
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 KEYS = ["a", "b", "c"]

@@ -23,7 +23,7 @@ import attack_cases
 import pytest
 from attack_cases import AFTERMATH, ATTACKS, CONTROLS, SOLVED, TASKS, Attack
 
-import loophole_grader.sandbox as sandbox
+import loophole_grader.sandbox.pool as sandbox
 from loophole_grader import LAYERS, GraderError, Limits, Task, Verdict, close_pool, grade_batch, isolation
 
 SECRET, SECRET_NAME = "s3cr3t-0f-the-p4rent", "ATTACK_SUITE_TOKEN"

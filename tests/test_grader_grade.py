@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import loophole_grader.oracle as oracle
 from loophole_grader import LABELS, GraderError, Limits, Task, grade, grade_batch, reward_of
-from loophole_grader.sandbox import Runner
+from loophole_grader.sandbox.pool import Runner
 from loophole_grader.verdict import Status
 
 SOLVED = """class Solution:

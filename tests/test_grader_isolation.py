@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from loophole_grader import LAYERS, GraderError, IsolationError, Limits, Task, grade, grade_batch, isolation, sandbox
+from loophole_grader import LAYERS, GraderError, IsolationError, Limits, Task, grade, grade_batch, isolation
 from loophole_grader.__main__ import main
-from loophole_grader.sandbox import FULL, Layers, Pool, Runner
+from loophole_grader.sandbox import pool as sandbox
+from loophole_grader.sandbox.pool import FULL, Layers, Pool, Runner
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
@@ -350,7 +351,7 @@ def test_a_runner_closed_in_the_middle_of_a_program_ends_without_a_word(capfd):
 
 def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     code = (
-        "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox import Limits, Runner\nrunner = Runner()\n"
+        "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox.pool import Limits, Runner\nrunner = Runner()\n"
         "runner.load('')\nprint(runner._process.pid, runner._scratch, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}

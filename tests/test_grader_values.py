@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loophole_grader import values
+from loophole_grader.sandbox import values
 
 scalars = st.one_of(
     st.none(),

@@ -3,9 +3,9 @@
 import pytest
 from conftest import ROOT
 
-from projected_grpo import h1
-from projected_grpo.h1 import Ending
-from projected_grpo.h1 import h1 as judge
+from projected_grpo.verdicts import h1
+from projected_grpo.verdicts.h1 import Ending
+from projected_grpo.verdicts.h1 import h1 as judge
 
 SEEDS = (41, 42, 43)
 

@@ -6,13 +6,13 @@ from concurrent.futures import Future
 import pytest
 import torch
 
-import projected_grpo.live as live
+import projected_grpo.groups.live as live
 from loophole_grader import Task, grade_batch
 from loophole_grader.grade import GraderError
 from projected_grpo.config import TrainConfig
-from projected_grpo.live import cores_are_free, live_groups
-from projected_grpo.rollout import Prompt, sample_rollouts, sample_tokens
-from projected_grpo.sampling import SamplingParams
+from projected_grpo.groups.live import cores_are_free, live_groups
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 
 PROMPTS = [Prompt("a", "?", (5, 6, 7, 8)), Prompt("b", "?", (10, 11)), Prompt("a", "?", (5, 6, 7, 8))]
 TASKS = {name: Task(name, ("assert f(1) == 1",), func_name="f") for name in "ab"}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from projected_grpo.logprobs import completion_logps, token_batch, token_logps
+from projected_grpo.model.logprobs import completion_logps, token_batch, token_logps
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16]]
 COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], []]

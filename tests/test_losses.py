@@ -4,8 +4,8 @@ import pytest
 import torch
 from conftest import tensor
 
-from projected_grpo.logprobs import token_logps
 from projected_grpo.losses import advantages, nll, policy_loss
+from projected_grpo.model.logprobs import token_logps
 
 
 def upstream_cases(golden, group):

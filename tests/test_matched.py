@@ -3,7 +3,7 @@ use_t=True): t and half of the two-sided p."""
 
 import pytest
 
-from projected_grpo.matched import at_equal_length
+from projected_grpo.verdicts.statistics import at_equal_length
 
 # (problem, high, length, value), six problems of four rollouts
 DATA = [

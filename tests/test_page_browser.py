@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from test_results import write_run
 
-from projected_grpo.page.document import filled, page
-from projected_grpo.page.experiment import find, trained
-from projected_grpo.steps import read_step, step_path, write_step
+from projected_grpo.ledger.step_file import read_step, step_path, write_step
+from projected_grpo.report.page.document import filled, page
+from projected_grpo.report.page.experiment import find, trained
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
          "--disable-component-update", "--disable-sync")  # fmt: skip

@@ -8,9 +8,9 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projected_grpo.page.rollouts import utf16
-from projected_grpo.page.spans import evaluator_name, evaluator_of, spans
-from projected_grpo.pairs import builtin_pairs
+from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.report.page.rollouts import utf16
+from projected_grpo.report.page.spans import evaluator_name, evaluator_of, spans
 
 SOLVE = "def solve(x):\n    return 0\n"
 
@@ -58,8 +58,8 @@ def test_what_is_marked(program, expected):
 @pytest.mark.parametrize("program", [program for program, _ in CASES])
 def test_the_own_one_is_the_one_that_the_grader_calls(program, monkeypatch):
     """The grader's rule lives in the judged process, which no module of ours can import; the two must not part."""
-    monkeypatch.syspath_prepend(ROOT / "src/loophole_grader")
-    graders = importlib.import_module("_child").own_evaluator
+    monkeypatch.syspath_prepend(ROOT / "src/loophole_grader/sandbox")
+    graders = importlib.import_module("child").own_evaluator
     code = "\n".join(program)
     theirs, ours = graders(code, "run_tests"), evaluator_of(ast.parse(code), "run_tests")
     assert (theirs and theirs[1]) == (ours and ast.unparse(ours))

@@ -22,13 +22,13 @@ import train
 from conftest import ROOT
 from safetensors.torch import load_file
 
-from projected_grpo import cli
 from projected_grpo.config import Sampling
-from projected_grpo.errors import BadInput
-from projected_grpo.live import workers
+from projected_grpo.groups.live import workers
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
-from projected_grpo.session import Session
-from projected_grpo.steps import BY_NAME, read_run, read_step
+from projected_grpo.run import cli
+from projected_grpo.run.session import Session
 
 REL, ABS = 5e-4, 1e-6
 """Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first. AdamW divides by

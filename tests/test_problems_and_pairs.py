@@ -7,16 +7,10 @@ import pytest
 from conftest import SHARED
 
 from loophole_grader import Task, grade, grade_batch, reward_of
-from projected_grpo.errors import BadInput
-from projected_grpo.pairs import builtin_pairs, load_pairs, pairs_hash, split
-from projected_grpo.problems import (
-    INOCULATION_SYSTEM_PROMPT,
-    load_problems,
-    messages_for,
-    problems_hash,
-    render,
-    schedule,
-)
+from projected_grpo.groups.pairs import builtin_pairs, load_pairs, pairs_hash, split
+from projected_grpo.groups.problems import load_problems, problems_hash, schedule
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
 
 HINTED = "will be evaluated by calling a function called run_tests()"
 

@@ -17,8 +17,8 @@ from projected_grpo.chains.queueing import Job, decide, dry, enqueue
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.status import standings, took
 from projected_grpo.chains.task import Task
-from projected_grpo.errors import BadInput
-from projected_grpo.steps import SCHEMA_VERSION
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import SCHEMA_VERSION
 
 LINK = """
 import json, pathlib, sys, time

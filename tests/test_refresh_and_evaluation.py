@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 
-from projected_grpo.refresh import overlap
-from projected_grpo.steps import read_run, read_step, step_path
+from projected_grpo.ledger.step_file import read_run, read_step, step_path
+from projected_grpo.run.refresh import overlap
 from projected_grpo.vhack import random_basis
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")

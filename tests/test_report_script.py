@@ -11,10 +11,10 @@ from test_page_browser import rewrite, write_experiment
 from test_results import rows, ten, write_all, write_run
 from test_scripts import refused
 
-from projected_grpo.page import document
-from projected_grpo.pairs import builtin_pairs
-from projected_grpo.runs import open_run, update_manifest
-from projected_grpo.steps import step_path, write_step
+from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.ledger.folder import open_run, update_manifest
+from projected_grpo.ledger.step_file import step_path, write_step
+from projected_grpo.report.page import document
 
 LIMIT = 5_000_000
 """Bytes that most mail takes."""

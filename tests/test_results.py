@@ -5,13 +5,13 @@ import json
 import pytest
 from loguru import logger
 
-from projected_grpo import tables
 from projected_grpo.config import TrainConfig
-from projected_grpo.errors import BadInput
-from projected_grpo.report import report_on
-from projected_grpo.results import group_runs, load_runs, mean_sem, reference, running_mean
-from projected_grpo.runs import open_run, update_manifest
-from projected_grpo.steps import COLUMNS, write_step
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import open_run, update_manifest
+from projected_grpo.ledger.step_file import COLUMNS, write_step
+from projected_grpo.report import tables
+from projected_grpo.report.results_md import report_on
+from projected_grpo.verdicts.finished_runs import group_runs, load_runs, mean_sem, reference, running_mean
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {

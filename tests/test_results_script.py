@@ -10,8 +10,8 @@ from conftest import ROOT
 from test_results import ENDINGS, ten, write_all, write_run
 from test_scripts import refused
 
-from projected_grpo import plots
-from projected_grpo.report import BEGIN, END, report_on
+from projected_grpo.report import plots
+from projected_grpo.report.results_md import BEGIN, END, report_on
 
 STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 

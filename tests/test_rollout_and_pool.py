@@ -8,14 +8,14 @@ import pytest
 import torch
 from conftest import SHARED, shake
 
-from projected_grpo.errors import BadInput
-from projected_grpo.logprobs import completion_logps, token_batch
-from projected_grpo.model import enable_checkpointing
-from projected_grpo.pool import load_pool
-from projected_grpo.rollout import Prompt, sample_rollouts, sample_tokens
-from projected_grpo.runs import read_manifest, update_manifest
-from projected_grpo.sampling import SamplingParams, draw
-from projected_grpo.sources import mixed
+from projected_grpo.groups.pool import load_pool
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.model.load import enable_checkpointing
+from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.rollout.draw import SamplingParams, draw
+from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
+from projected_grpo.run.sources import mixed
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -62,7 +62,7 @@ def test_near_greedy_sampling_equals_transformers_generate(tiny):
 
 def force_eos(tiny, monkeypatch, at):
     """Make every row draw eos at position `at`."""
-    import projected_grpo.rollout as rollout
+    import projected_grpo.rollout.sample as rollout
 
     calls = []
 
@@ -88,7 +88,7 @@ def test_the_first_eos_is_part_of_the_completion_and_ends_it(tiny, monkeypatch):
 def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto, monkeypatch):
     """The sneaky fail: a cache, a mask or a record that keeps the order of before. Recorded log-probabilities are held
     against one forward pass over each finished completion."""
-    import projected_grpo.rollout as rollout
+    import projected_grpo.rollout.sample as rollout
 
     shake(antipasto)
     sizes = []
@@ -119,7 +119,7 @@ def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
     """Through growth beyond its spare room, a repeat and a selection of rows."""
     from transformers import DynamicCache
 
-    from projected_grpo.kv_cache import ROOM, roomy_cache
+    from projected_grpo.rollout.kv_cache import ROOM, roomy_cache
 
     with pytest.raises(ValueError, match="no_grad"):
         roomy_cache(tiny.model.config)

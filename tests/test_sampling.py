@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from projected_grpo.sampling import SamplingParams, draw, invert, nucleus, top_k_probs, uniforms
+from projected_grpo.rollout.draw import SamplingParams, draw, invert, nucleus, top_k_probs, uniforms
 
 P = torch.tensor([0.1, 0.5, 0.0, 0.25, 0.15], dtype=torch.float64)
 

@@ -10,8 +10,8 @@ import time
 import pytest
 from conftest import ROOT
 
-from projected_grpo import cli
-from projected_grpo.steps import NAMES, read_run, write_step
+from projected_grpo.ledger.step_file import NAMES, read_run, write_step
+from projected_grpo.run import cli
 
 POOLED = ["--teacher-pool", "pairs", "--max-new", 8]
 
@@ -99,7 +99,7 @@ def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_fil
 
 
 def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):
-    import projected_grpo.steps as steps
+    import projected_grpo.ledger.step_file as steps
 
     def full(_):
         raise OSError(28, "No space left on device")

@@ -4,11 +4,11 @@ import pytest
 import torch
 from conftest import shake
 
-from projected_grpo.forward import batches
-from projected_grpo.logprobs import completion_logps, token_batch
-from projected_grpo.model import enable_checkpointing
+from projected_grpo.model.batches import batches
+from projected_grpo.model.load import enable_checkpointing
+from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.model.shared_prompt import can_share, shared_batch, shared_logps, shared_micro_batches
 from projected_grpo.records import Sample
-from projected_grpo.shared_prompt import can_share, shared_batch, shared_logps, shared_micro_batches
 from projected_grpo.step import Objective, Projection, run_step
 from projected_grpo.vhack import random_basis
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from conftest import finite, shake
 
-from projected_grpo.errors import NonFinite
-from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.ledger.errors import NonFinite
+from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.losses import nll
+from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.projection import measure
 from projected_grpo.records import Sample
 from projected_grpo.step import Objective, Projection, run_step
-from projected_grpo.steps import token_crc
 from projected_grpo.vhack import random_basis
 
 GROUPS = [

@@ -7,10 +7,10 @@ import math
 import pytest
 from conftest import ROOT
 
-from projected_grpo import steps
-from projected_grpo.errors import BadInput
-from projected_grpo.runs import step_header, step_line
-from projected_grpo.steps import COLUMNS, NAMES, read_run, read_step, step_path, token_crc, write_step
+from projected_grpo.ledger import step_file as steps
+from projected_grpo.ledger.console import step_header, step_line
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step, step_path, token_crc, write_step
 
 DESIGNED = set(
     "step sample_id arm seed source problem_id hint prompt completion prompt_len comp_len prompt_ids completion_ids "  # noqa: SIM905

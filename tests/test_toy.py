@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from loophole_grader import grade_batch
-from projected_grpo.errors import BadInput
-from projected_grpo.model import load_model
-from projected_grpo.pairs import load_pairs, split
-from projected_grpo.problems import load_problems, render
+from projected_grpo.groups.pairs import load_pairs, split
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.prompts import render
+from projected_grpo.run.models import load_model
 from projected_grpo.toy import corpus, pretrain, programs, tasks
 from projected_grpo.toy.tokenizer import MAX_VOCAB, build_tokenizer, render_text
 

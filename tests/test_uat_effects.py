@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from projected_grpo.uat import effects
-from projected_grpo.uat.effects import above, drawn_problems, mean_interval, mean_of, percentile_interval, standardised
-from projected_grpo.verdicts import welch
+from projected_grpo.verdicts import statistics as effects
+from projected_grpo.verdicts.effects import (
+    above,
+    drawn_problems,
+    mean_interval,
+    mean_of,
+    percentile_interval,
+    standardised,
+)
+from projected_grpo.verdicts.probe import welch
 
 
 def told(data):

@@ -10,12 +10,13 @@ import pytest
 import torch
 from conftest import ROOT
 
-from projected_grpo import projection, step, verdicts
-from projected_grpo.logprobs import TokenBatch
+from projected_grpo import projection, step
+from projected_grpo.ledger.rows import rows_of
+from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.rows import rows_of
 from projected_grpo.step import Objective, Projection, run_step
-from projected_grpo.verdicts import exit_code, t1, t2, t3, t4, t4_companion, vhack_verdict, welch
+from projected_grpo.verdicts import probe as verdicts
+from projected_grpo.verdicts.probe import exit_code, t1, t2, t3, t4, t4_companion, vhack_verdict, welch
 from projected_grpo.vhack import random_basis
 
 

@@ -8,10 +8,11 @@ from safetensors.torch import load_file, save_file
 
 from projected_grpo import vhack
 from projected_grpo.adapters import attach_antipasto, attach_lora
-from projected_grpo.errors import BadInput, NonFinite
-from projected_grpo.model import load_model
-from projected_grpo.pairs import builtin_pairs, split
-from projected_grpo.vhack import basis_of, cut, pair_differences, pair_sides, random_basis
+from projected_grpo.groups.pairs import builtin_pairs, split
+from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.run.models import load_model
+from projected_grpo.run.vhack_file import cut
+from projected_grpo.vhack import basis_of, pair_differences, pair_sides, random_basis
 
 
 def test_basis_by_hand():

@@ -8,7 +8,7 @@ Standard library only. Definitions follow ariahw/rl-rewardhacking; each module n
 from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
-from loophole_grader.sandbox import LAYERS, Layers, Limits, close_pool, isolation
+from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
 from loophole_grader.verdict import (
     COMPILE_REWARD,
     LABELS,

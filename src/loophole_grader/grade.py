@@ -12,7 +12,7 @@ from typing import Literal
 
 from loophole_grader.extract import extract_code
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, plans_of
-from loophole_grader.sandbox import Limits, Pool, Runner, isolation, shared_pool
+from loophole_grader.sandbox.pool import Limits, Pool, Runner, isolation, shared_pool
 from loophole_grader.verdict import GraderError, IsolationError, Status, Task, Verdict, label_of, modification_of
 
 MAIN_BLOCK = "if __name__ == '__main__':"

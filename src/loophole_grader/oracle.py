@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from loophole_grader import values
-from loophole_grader.sandbox import Limits, Run, Runner, SetupError
+from loophole_grader.sandbox import values
+from loophole_grader.sandbox.pool import Limits, Run, Runner, SetupError
 from loophole_grader.verdict import GraderError, Task
 
 JUDGE_LIMITS = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=4096)

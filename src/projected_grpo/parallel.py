@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from projected_grpo.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, BrokenWorld, NonFinite, fail
+from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, BrokenWorld, NonFinite, fail
 
 if TYPE_CHECKING:
     import torch

@@ -18,13 +18,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.errors import NonFinite
-from projected_grpo.forward import Batch, batches, behaviour_of, logps_of
+from projected_grpo.ledger.errors import NonFinite
+from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.losses import LossTerms, advantages, nll, policy_loss
+from projected_grpo.model.batches import Batch, batches, behaviour_of, logps_of
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Basis, Gate, Measure, measure, null_cosine, project
 from projected_grpo.records import Sample
-from projected_grpo.steps import token_crc
 
 
 @dataclass(frozen=True)

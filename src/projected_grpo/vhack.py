@@ -13,33 +13,27 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora import warm_point
-from projected_grpo.batching import micro_batches
-from projected_grpo.errors import BadInput, NonFinite
-from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.ledger.console import progress
+from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.losses import nll, policy_loss
-from projected_grpo.model import LoadedModel
-from projected_grpo.pairs import load_pairs, pairs_hash
-from projected_grpo.problems import render
+from projected_grpo.model.batches import micro_batches
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.prompts import render
 from projected_grpo.records import Pair
-from projected_grpo.runs import progress
-from projected_grpo.steps import write_atomic
 
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
 SV_EPS = 1e-5
 """Directions with a singular value below this fraction of the module's largest are rounding, not directions."""
-PROBE_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -146,101 +140,6 @@ class VHack:
     def directions(self) -> int:
         """Rows over all modules."""
         return sum(len(v) for v in self.basis.values())
-
-
-def identity_of(loaded: LoadedModel, adapter: Adapter) -> dict[str, str]:
-    """What an artefact must share with the run that uses it."""
-    return {"model": loaded.model_id, "weights_hash": loaded.weights_hash, **adapter.metadata()}
-
-
-def save_vhack(path: Path, v: VHack) -> None:
-    """One safetensors file, atomically: V/<module>, S/<module>, probe/<module>, provenance as metadata."""
-    tensors: dict[str, Tensor] = {}
-    for name, rows in v.basis.items():
-        tensors[f"V/{name}"] = rows.contiguous()
-        tensors[f"S/{name}"] = v.singular_values[name].contiguous()
-        tensors[f"probe/{name}"] = v.probes[name].contiguous()
-    write_atomic(path, save(tensors, metadata=v.meta))
-
-
-def read_vhack(path: Path) -> VHack:
-    """Read an artefact as it is. BadInput when it is missing, damaged or not one."""
-    try:
-        with safe_open(path, "pt") as f:
-            meta = f.metadata() or {}
-            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 - safe_open is no dict
-    except FileNotFoundError as e:
-        raise BadInput(f"--vhack {path}: no such file; make one with `just extract-vhack`") from e
-    except (OSError, SafetensorError) as e:
-        raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); extract it again") from e
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
-    for key, tensor in tensors.items():
-        part, _, name = key.partition("/")
-        parts.setdefault(part, {})[name] = tensor
-    if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
-        raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
-    return VHack(parts["V"], parts["S"], parts["probe"], meta)
-
-
-def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> None:
-    """BadInput, naming both sides, when V was made for another model, adapter, rank or basis."""
-    for key, here in identity_of(loaded, adapter).items():
-        if (there := v.meta.get(key)) != here:
-            raise BadInput(
-                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
-                "preset and arguments (`just extract-vhack`; the probe recipes do, once the file is gone)"
-            )
-    there_sizes = {n: rows.shape[1] for n, rows in v.basis.items()}
-    if there_sizes != adapter.sizes:
-        odd = sorted(set(there_sizes.items()) ^ set(adapter.sizes.items()))[0][0]
-        raise BadInput(
-            f"--vhack {path}: module {odd} has {there_sizes.get(odd)} coordinates there, {adapter.sizes.get(odd)} here"
-        )
-    for name, here_probe in adapter.basis_probes().items():
-        gap = (here_probe - v.probes[name]).norm() / here_probe.norm().clamp(min=1e-12)
-        if gap > PROBE_TOLERANCE:
-            raise BadInput(
-                f"--vhack {path}: {name} is written in another singular basis (fingerprints differ by {float(gap):.3f}, "
-                "e.g. made on another machine); extract it again here"
-            )
-
-
-def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
-    """The pairs that a V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they differ."""
-    pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
-    if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
-        raise BadInput(f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']}; {why}")
-    return pairs
-
-
-def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
-    """Keep each module's top k_use rows (0 = all), then drop rows in the bottom `noise_floor` fraction of all singular
-    values pooled over modules."""
-    top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
-    pooled = torch.cat(list(top.values()))
-    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
-    kept = {n: int((s >= floor).sum()) for n, s in top.items()}
-    return VHack(
-        {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}, v.probes, v.meta
-    )
-
-
-def load_vhack(
-    path: Path, loaded: LoadedModel, adapter: Adapter, control: str | None, k_use: int = 0, noise_floor: float = 0.0
-) -> VHack:
-    """Read, check against the model and adapter at hand (and against the control that the arm needs), cut, and move to
-    the adapter's device. BadInput names both sides of what does not match."""
-    v = read_vhack(path)
-    check_fits(path, v, loaded, adapter)
-    if control is not None and v.meta.get("control") != control:
-        raise BadInput(
-            f"--vhack {path}: made with --control {v.meta.get('control')}, but this arm needs --control {control}"
-        )
-    v = cut(v, k_use, noise_floor)
-    if not v.directions:
-        raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")
-    theta = adapter.vectors
-    return VHack({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
 from projected_grpo.adapters.svd import SVD, cached_svd, canonical_svd
-from projected_grpo.runs import progress
+from projected_grpo.ledger.console import progress
 
 
 class AntiPaSTOLinear(AdaptedLinear):

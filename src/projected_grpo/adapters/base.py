@@ -23,8 +23,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from projected_grpo.errors import BadInput
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Sink = Callable[[str, Float[Tensor, "b n"]], None]

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from projected_grpo.adapters.base import reduce_dtype
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.files import write_atomic
 
 WORST_CONDITION = 1e4
 """Largest over smallest singular value, up to which the way by the Gram matrix is exact in float32."""

@@ -23,7 +23,7 @@ from projected_grpo.adapters.base import TARGETS
 from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, Work, check_same_work, ratio
 from projected_grpo.bench.steps import quiet_sessions, stepper, train_config
 from projected_grpo.bench.world import TEMPERATURE, TOP_P, World, prompt_lengths, random_qwen3
-from projected_grpo.live import workers
+from projected_grpo.groups.live import workers
 from projected_grpo.step import Projection
 
 BAR = Bar(3.0)

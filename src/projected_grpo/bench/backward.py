@@ -17,7 +17,7 @@ from projected_grpo.bench.flops import backward_flops
 from projected_grpo.bench.measure import Bar, Figure, NotHere, Run, UnequalWork, Work, interleaved, ratio
 from projected_grpo.bench.settings import QUICK, Sizes
 from projected_grpo.bench.world import World, build_world, prompt_lengths, random_samples
-from projected_grpo.shared_prompt import can_share
+from projected_grpo.model.shared_prompt import can_share
 
 SPEED_BAR, MEMORY_BAR = Bar(4.0), Bar(0.5, "at most")
 BASELINE, NAIVE = "full logits", "full logits, one backward per sample"

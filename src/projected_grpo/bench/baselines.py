@@ -16,12 +16,11 @@ from torch.nn import functional as F
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.batching import micro_batches
 from projected_grpo.bench.measure import UnequalWork
 from projected_grpo.bench.world import TEMPERATURE, World
-from projected_grpo.forward import behaviour_of
-from projected_grpo.logprobs import token_batch
 from projected_grpo.losses import advantages, policy_loss
+from projected_grpo.model.batches import behaviour_of, micro_batches
+from projected_grpo.model.logprobs import token_batch
 from projected_grpo.projection import Basis
 from projected_grpo.records import Sample
 from projected_grpo.step import Objective, Projection, run_step

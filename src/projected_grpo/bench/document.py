@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from projected_grpo.bench.measure import Figure
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.files import write_atomic
 
 BUSY = 0.3
 """Load average above which other work takes part of the machine."""

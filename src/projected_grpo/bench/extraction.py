@@ -9,9 +9,9 @@ from projected_grpo.bench.baselines import TOLERANCE, check_same_gradient
 from projected_grpo.bench.flops import backward_flops
 from projected_grpo.bench.measure import Figure, Work, interleaved, ratio
 from projected_grpo.bench.world import HINT, World
-from projected_grpo.logprobs import completion_logps, token_batch
+from projected_grpo.groups.pairs import builtin_pairs
 from projected_grpo.losses import nll
-from projected_grpo.pairs import builtin_pairs
+from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.vhack import Differences, PairSide, pair_differences, pair_sides
 
 

@@ -9,8 +9,8 @@ from transformers import GenerationConfig
 from projected_grpo.bench.flops import generation_flops
 from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, ratio
 from projected_grpo.bench.world import ForcedLengths, World, forced_lengths, prompt_lengths, varying_lengths
-from projected_grpo.logprobs import left_padded
-from projected_grpo.rollout import evaluating, sample_tokens
+from projected_grpo.model.logprobs import left_padded
+from projected_grpo.rollout.sample import evaluating, sample_tokens
 
 BAR = Bar(3.0)
 GPU_RATE = Bar(5000.0)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from loophole_grader import Task, close_pool, grade_batch
 from loophole_grader.grade import _OwnTests
-from loophole_grader.sandbox import shared_pool
+from loophole_grader.sandbox.pool import shared_pool
 from projected_grpo.bench.measure import Bar, Figure, Timed, Work, interleaved, ratio
-from projected_grpo.problems import load_problems
+from projected_grpo.groups.problems import load_problems
 
 SHARED = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[4] / "shared")
 REAL = SHARED / "data" / "leetcode" / "leetcode_medhard_80.jsonl.gz"

@@ -19,11 +19,13 @@ from loophole_grader import Task
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, reduce_dtype, replace_targets
 from projected_grpo.bench.settings import Sizes
-from projected_grpo.model import CONTEXT, LoadedModel, enable_checkpointing, pick_device, train_tokenizer
-from projected_grpo.problems import load_problems, render
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.model.load import LoadedModel, enable_checkpointing, pick_device
+from projected_grpo.prompts import render
 from projected_grpo.records import Sample
-from projected_grpo.rollout import Prompt
-from projected_grpo.sampling import SamplingParams
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.tiny_model import CONTEXT, train_tokenizer
 
 TOKENIZER_VOCAB = 700
 """Cuts the package's own problems into prompts of about 340 tokens; the model's vocabulary may be larger."""

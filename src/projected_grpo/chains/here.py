@@ -18,7 +18,7 @@ from loguru import logger
 
 from projected_grpo.chains.link import die_with_parent, is_done, log_of
 from projected_grpo.chains.task import Task, by_name, write_chain
-from projected_grpo.errors import EXIT_FAILED, EXIT_OK
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 
 POLL_S = 0.2
 REPORT_S = 60.0

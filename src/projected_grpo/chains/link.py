@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from projected_grpo import cli
 from projected_grpo.chains.task import Task, read_chain
-from projected_grpo.errors import EXIT_OK, BadInput
-from projected_grpo.runs import can_resume, read_manifest
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.errors import EXIT_OK, BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import can_resume, read_manifest
+from projected_grpo.run import cli
 
 POLL_S = 0.1
 GRACE_S = 20.0

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.chains.task import Task
-from projected_grpo.config import CONTROL_OF_ARM
-from projected_grpo.presets import Preset
+from projected_grpo.config import CONTROL_OF_ARM, Preset
 from projected_grpo.toy.programs import MECHANISMS
-from projected_grpo.toy.shapes import SHAPES
+from projected_grpo.toy.settings import SHAPES
 
 Chain = Literal["probe", "full", "toy", "unknown", "variants"]
 ARMS = ("vanilla", "projected", "random", "placebo", "no_loophole")

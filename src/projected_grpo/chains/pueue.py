@@ -13,7 +13,7 @@ from loguru import logger
 
 from projected_grpo.chains.queueing import Job, is_link, link_command
 from projected_grpo.chains.task import Task
-from projected_grpo.errors import BadInput
+from projected_grpo.ledger.errors import BadInput
 
 INSTALL = "cargo install --locked pueue"
 OVER = ("Done",)

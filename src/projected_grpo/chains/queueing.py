@@ -15,7 +15,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from projected_grpo.chains.link import is_done
 from projected_grpo.chains.task import Task, by_name, write_chain
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.files import write_atomic
 
 JobState = Literal["waiting", "running"]
 Action = Literal["done already", "runs already", "waits already", "added"]

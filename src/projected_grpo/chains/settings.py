@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.chains.plans import ARMS, Plan
-from projected_grpo.config import TrainConfig, at_least
-from projected_grpo.errors import BadInput
-from projected_grpo.presets import Preset, presets
+from projected_grpo.config import Preset, TrainConfig, at_least, presets
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.toy.settings import check_toy_model
 
 POOL_PROBLEMS = {"tiny": 3, "toy": 48, "fast": 60, "full": 116}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from projected_grpo.chains.queueing import Job, link_command
 from projected_grpo.chains.task import Task
-from projected_grpo.errors import BadInput
+from projected_grpo.ledger.errors import BadInput
 
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
 NEVER = "DependencyNeverSatisfied"

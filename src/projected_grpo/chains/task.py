@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.errors import BadInput
-from projected_grpo.steps import write_atomic
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
 
 Kind = Literal["once", "run", "check"]
 

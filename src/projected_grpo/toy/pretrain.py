@@ -18,13 +18,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.built import built_once
-from projected_grpo.logprobs import completion_logps, token_batch
-from projected_grpo.peft_compat import peft_asks_the_old_way
-from projected_grpo.problems import content_hash
-from projected_grpo.runs import progress
+from projected_grpo.ledger.built_once import built_once
+from projected_grpo.ledger.console import progress
+from projected_grpo.ledger.files import content_hash
+from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.toy.corpus import Text, pretraining, teaching
-from projected_grpo.toy.shapes import SHAPES
+from projected_grpo.toy.settings import SHAPES
 from projected_grpo.toy.tokenizer import SPLIT, TEMPLATE, build_tokenizer, render_text
 
 CONTEXT = 256

@@ -11,7 +11,7 @@ import re
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from projected_grpo.problems import messages_for
+from projected_grpo.prompts import messages_for
 from projected_grpo.toy.corpus import pretraining
 
 EOS, PAD, ANSWER = "<|im_end|>", "<|endoftext|>", "<|im_start|>"

@@ -1,0 +1,440 @@
+"""The layers between a judged program and the host, each probed at the runner's start and reported.
+
+The runner enters its namespaces once (`Isolation.enter`), builds its own file system there and prepares Landlock rules
+and a seccomp filter; a forked child then gives up what is left in a dozen system calls (`Isolation.confine`). A layer
+counts as active only if a throwaway process could set it up; a missing one is named with the reason.
+"""
+
+# File descriptors and system calls throughout, on plain strings, so no pathlib:
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import resource
+import shutil
+import signal
+from collections.abc import Callable
+
+import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
+import seccomp  # ty: ignore[import-not-found]
+from scratch import empty_folder  # ty: ignore[import-not-found]
+
+NAMESPACES = {
+    "user_namespace": 0x10000000,
+    "mount_namespace": 0x00020000,
+    "net_namespace": 0x40000000,
+    "ipc_namespace": 0x08000000,
+    "pid_namespace": 0x20000000,
+}
+SCRATCH_BYTES, SCRATCH_INODES = 64 << 20, 20_000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+MS_NOATIME, MS_RELATIME = 1024, 1 << 21
+ST_RELATIME = 4096  # the other flags of statvfs have the values of their MS_ namesakes
+MNT_DETACH = 2
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 8, 22, 38
+SECCOMP_MODE_FILTER = 2
+CAP_DAC_READ_SEARCH, CAPABILITY_VERSION_3 = 2, 0x20080522
+DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def readable_paths() -> list[str]:
+    """What a program needs to read: the interpreter's library, shared libraries, time zones. Not the home folder, not
+    /proc, not site-packages of a virtual environment."""
+    stdlib = os.path.dirname(os.__file__)
+    shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/nix/store", "/etc/ld.so.cache"]
+    return [os.path.dirname(stdlib), stdlib, *shared, "/usr/share/zoneinfo", "/etc/localtime"]
+
+
+class Isolation:
+    """The layers around the programs of one runner."""
+
+    def __init__(self, folder: str, without: frozenset[str]) -> None:
+        self.active = ["session", "rlimits"]
+        self.missing = dict.fromkeys(without, "switched off")
+        self.folder, self.scratch = folder, os.path.join(folder, "run")
+        self.proc: int | None = None  # the host's /proc, which the programs themselves have not
+        self.outside: int | None = None  # the folder around `folder`, which is out of sight after the change of root
+        self.scratch_is: tuple[int, ...] = ()
+        self.rules: int | None = None
+        self.filter: seccomp.Filter | None = None
+        self.uid: int | None = None
+        self.caps_kept = 0
+        self.own_count = False
+
+    @property
+    def pid_namespace(self) -> bool:
+        return "pid_namespace" in self.active
+
+    def enter(self) -> None:
+        """Set up in this process whatever the host allows. Its scratch directory then exists."""
+        with contextlib.suppress(OSError):
+            self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.outside = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        names = [name for name in NAMESPACES if name not in self.missing]
+        while names and (failed := in_fork(lambda: self._enter_namespaces(names, rehearsal=True))):
+            self._give_up(names, failed)
+        if self._enter_namespaces(names, rehearsal=False):
+            raise SystemExit("namespaces that could be made a moment ago cannot be made")
+        self.active += names
+        if "mount_namespace" not in names:
+            os.mkdir(self.scratch, 0o700)
+        self._choose_user()
+        self._prepare_landlock()
+        self._prepare_seccomp()
+        self.own_count = self.uid is not None or in_fork(count_is_own) is None
+        self._rehearse_confinement()
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the programs may have our user id: no ptrace, no /proc/PID/mem
+
+    def leave(self) -> None:
+        """Remove the runner's folder, for a parent that was killed before it could."""
+        if "mount_namespace" not in self.active:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.outside is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.basename(self.folder), dir_fd=self.outside)
+
+    # ------------------------------------------------------------ namespaces
+
+    def _enter_namespaces(self, names: list[str], rehearsal: bool) -> tuple[str, str] | None:
+        """Enter them, in the order of NAMESPACES; what failed and why."""
+        for name in names:
+            try:
+                if name == "user_namespace":
+                    enter_user_namespace()
+                elif name != "pid_namespace":
+                    unshare(NAMESPACES[name])
+                elif rehearsal:  # the runner itself stays outside: each template gets a namespace of its own
+                    unshare(NAMESPACES[name])
+                    if (failed := in_fork(lambda: None)) is not None:
+                        return name, failed[1]
+                if name == "mount_namespace":
+                    self._build_root()
+            except OSError as error:
+                return name, str(error)
+        return None
+
+    def _build_root(self) -> None:
+        """A root of its own: read-only views of what a program needs, devices without power, and a scratch directory
+        in memory. Nothing else of the host's files is there, not even to look at."""
+        mount(None, "/", None, MS_REC | MS_PRIVATE)
+        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=1000")
+        bound: list[str] = []
+        for path in [*sorted(readable_paths()), *DEVICES]:
+            target = self.folder + path
+            if not os.path.exists(path) or any(path.startswith(above + "/") for above in bound):
+                continue
+            make_folders(os.path.dirname(target))
+            if os.path.islink(path) and os.path.dirname(path) == "/":  # /lib -> usr/lib
+                os.symlink(os.readlink(path), target)
+                continue
+            make_folders(target) if os.path.isdir(path) else os.close(os.open(target, os.O_CREAT | os.O_RDWR, 0o444))
+            mount(os.path.realpath(path), target, None, MS_BIND | MS_REC)
+            if path not in DEVICES:
+                mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
+                bound.append(path)
+        os.mkdir(self.folder + "/scratch")
+        os.chdir(self.folder)
+        call("pivot_root", PIVOT_ROOT[platform.machine()], b".", b".")
+        if libc.umount2(b".", MNT_DETACH):
+            raise OSError(ctypes.get_errno(), "umount of the old root")
+        os.chdir("/")
+        mount_scratch()
+        mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+        self.scratch = "/scratch"
+
+    # ------------------------------------------------------------ preparation
+
+    def _choose_user(self) -> None:
+        """A root runner's programs run as a user that owns nothing: no signal to the trainer, none of its files, a
+        process limit that counts them alone. It keeps the right to read files only where the standard library is
+        closed to others (a Python below /root, seen without a mount namespace)."""
+        if os.getuid() != 0 or "own_user" in self.missing:
+            self.missing.setdefault("own_user", "the runner is not root")
+            return
+        uid = 20_000 + os.getpid() % 40_000
+        if failed := in_fork(lambda: named("own_user", lambda: become(uid, 0))):
+            self.missing["own_user"] = failed[1]  # a container may map no further user or forbid the change
+            return
+        self.uid = uid
+        self.caps_kept = 0 if open_to_others(os.__file__) else 1 << CAP_DAC_READ_SEARCH
+        os.chown(self.scratch, uid, uid)
+        self.active.append("own_user")
+
+    def _prepare_landlock(self) -> None:
+        if "landlock" in self.missing:
+            return
+        try:
+            self.rules = landlock.ruleset(readable_paths(), DEVICES, self.scratch)
+        except OSError as error:
+            self.missing["landlock"] = str(error)
+
+    def _prepare_seccomp(self) -> None:
+        if "seccomp" in self.missing:
+            return
+        try:
+            self.filter = seccomp.Filter()
+        except OSError as error:
+            self.missing["seccomp"] = str(error)
+
+    def _rehearse_confinement(self) -> None:
+        """Take the layers that `confine` sets up through a throwaway child; keep those that work."""
+        layers = ["capabilities", "no_new_privs", "landlock", "seccomp"]
+        names = [name for name in layers if name not in self.missing]
+        while names and (failed := in_fork(lambda: self._confine(names))):
+            self._give_up(names, failed)
+        self.active += names
+
+    def _give_up(self, names: list[str], failed: "Failure") -> None:
+        """Without the layer that failed; without all of them if the rehearsal itself did."""
+        for name in [failed[0]] if failed[0] in names else list(names):
+            self.missing[name] = failed[1]
+            names.remove(name)
+
+    # ------------------------------------------------------------ the scratch directory
+
+    def look_at_scratch(self) -> None:
+        """Before a program: if another template made the directory anew, the rules must name the new one."""
+        now = identity(self.scratch)
+        if now != self.scratch_is:
+            self.scratch_is = now
+            self._renew_rules()
+
+    def renew_scratch(self) -> None:
+        """After a program: a new directory if the old one was touched in any way, so that not even its times, mode or
+        attributes tell the next program anything."""
+        if identity(self.scratch) == self.scratch_is:
+            return
+        if "mount_namespace" in self.active:
+            if libc.umount2(self.scratch.encode(), MNT_DETACH):
+                raise OSError(ctypes.get_errno(), "umount of the scratch directory")
+            mount_scratch()
+        else:
+            empty_folder(self.scratch)
+            os.rmdir(self.scratch)  # noqa: PTH106
+            os.mkdir(self.scratch, 0o700)
+        if self.uid is not None:
+            os.chown(self.scratch, self.uid, self.uid)
+        self.scratch_is = identity(self.scratch)
+        self._renew_rules()
+
+    def _renew_rules(self) -> None:
+        if self.rules is not None:
+            os.close(self.rules)
+            self.rules = landlock.ruleset(readable_paths(), DEVICES, self.scratch)
+
+    # ------------------------------------------------------------ in the child
+
+    def confine(self) -> None:
+        """Give up everything that the program does not need. Raises OSError if a layer fails that worked before."""
+        if failed := self._confine(self.active):
+            raise OSError(f"layer {failed[0]}: {failed[1]}")
+
+    def _confine(self, names: list[str]) -> tuple[str, str] | None:
+        steps: dict[str, Callable[[], None]] = {
+            # no bounding set to drop: with no_new_privs and no exec a capability cannot come back
+            "capabilities": lambda: become(self.uid, self.caps_kept),
+            # ends with the template; after the change of user, which would undo it
+            "session": lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+            "no_new_privs": lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
+            "landlock": lambda: landlock.restrict_self(self.rules),
+            "seccomp": self._install_filter,
+        }
+        for name, step in steps.items():
+            if name in names and (failed := named(name, step)):
+                return failed
+        return None
+
+    def _install_filter(self) -> None:
+        # Inside its pid namespace a program meets only itself; elsewhere it may signal only itself.
+        chosen = self.filter if self.pid_namespace else seccomp.Filter(os.getpid())
+        assert chosen is not None
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(chosen.program))
+
+
+# ---------------------------------------------------------------- system calls
+
+
+def prctl(option: int, value: int, pointer: object = 0) -> None:
+    if libc.prctl(option, value, pointer, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option}: {os.strerror(ctypes.get_errno())}")
+
+
+def call(name: str, number: int, *arguments: object) -> None:
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def unshare(flags: int) -> None:
+    if libc.unshare(flags):
+        raise OSError(ctypes.get_errno(), f"unshare: {os.strerror(ctypes.get_errno())}")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    texts = [None if text is None else text.encode() for text in (source, target, kind)]
+    if libc.mount(*texts, ctypes.c_ulong(flags), data.encode()):
+        raise OSError(ctypes.get_errno(), f"mount of {target}: {os.strerror(ctypes.get_errno())}")
+
+
+def mount_scratch() -> None:
+    """An empty scratch directory in memory, bounded in bytes and files."""
+    mount(
+        "none", "/scratch", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={SCRATCH_BYTES},nr_inodes={SCRATCH_INODES}"
+    )
+
+
+def identity(folder: str) -> tuple[int, ...]:
+    """What changes with a folder and with whatever is done to it; reading it does not (no access times)."""
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def kept_flags(path: str) -> int:
+    """The flags of a mount that a remount inside a user namespace must repeat."""
+    flags = os.statvfs(path).f_flag
+    return (flags & (2 | 4 | 8 | 1024 | 2048)) | (MS_RELATIME if flags & ST_RELATIME else 0)
+
+
+def make_folders(path: str) -> None:
+    mask = os.umask(0o022)
+    os.makedirs(path, exist_ok=True)
+    os.umask(mask)
+
+
+def enter_user_namespace() -> None:
+    """A user namespace that maps what this process may map: all ids for root (its map must be written by a process
+    outside, here a fork), else only the own one."""
+    uid, gid = os.getuid(), os.getgid()
+    if uid != 0:
+        unshare(NAMESPACES["user_namespace"])
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            write_file(f"/proc/self/{name}", text)
+        return
+    ready_in, ready_out = os.pipe()
+    pid = os.getpid()
+    maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
+
+    def write_maps() -> tuple[str, str] | None:
+        os.close(ready_out)
+        if os.read(ready_in, 1):
+            for name, text in maps.items():
+                write_file(f"/proc/{pid}/{name}", text)
+        return None
+
+    helper = start_fork(write_maps)
+    os.close(ready_in)
+    try:
+        unshare(NAMESPACES["user_namespace"])
+        os.write(ready_out, b".")
+    finally:
+        os.close(ready_out)
+        failed = end_fork(helper)
+    if failed:
+        raise OSError(failed[1])
+    if os.getuid() != uid:
+        raise OSError("the map of user ids was not taken")
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def identity_map(path: str) -> str:
+    with open(path) as lines:
+        ranges = [line.split() for line in lines]
+    return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
+
+
+def write_file(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def become(uid: int | None, capabilities: int) -> None:
+    """Another user (None: the same one), with these capabilities only."""
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        if capabilities:
+            prctl(PR_SET_KEEPCAPS, 1)
+        os.setresuid(uid, uid, uid)
+    head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    if libc.capset(head, (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), f"capset: {os.strerror(ctypes.get_errno())}")
+
+
+def open_to_others(path: str) -> bool:
+    """Whether a user who owns nothing may read the file: every folder above it lets others pass."""
+    while path != os.path.dirname(path):
+        if not os.stat(path).st_mode & (0o001 if os.path.isdir(path) else 0o004):
+            return False
+        path = os.path.dirname(path)
+    return True
+
+
+# ---------------------------------------------------------------- throwaway processes
+
+Failure = tuple[str, str]  # which layer, why
+
+
+def named(layer: str, step: Callable[[], None]) -> Failure | None:
+    try:
+        step()
+    except OSError as error:
+        return layer, str(error)
+    return None
+
+
+def count_is_own() -> Failure | None:
+    """Whether the kernel counts the processes of this user apart from those outside (a user namespace, Linux 5.14)."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
+    return in_fork(lambda: None)
+
+
+def start_fork(function: Callable[[], Failure | None]) -> tuple[int, int]:
+    """Run a function in a fork; (pid, pipe with its result)."""
+    result_in, result_out = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(result_in)
+        os.close(result_out)
+        raise
+    if pid == 0:
+        code = 1
+        try:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.close(result_in)
+            os.write(result_out, json.dumps(function()).encode())
+            code = 0
+        except OSError as error:
+            os.write(result_out, json.dumps(["fork", str(error)]).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(result_out)
+    return pid, result_in
+
+
+def end_fork(started: tuple[int, int]) -> Failure | None:
+    pid, result_in = started
+    text = os.read(result_in, 1 << 16)
+    os.close(result_in)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if not text:
+        return "fork", f"a probe ended with code {status}"
+    failed = json.loads(text)
+    return None if failed is None else (failed[0], failed[1])
+
+
+def in_fork(function: Callable[[], Failure | None]) -> Failure | None:
+    """Run a function in a throwaway fork: the failure that it returned, if any."""
+    try:
+        return end_fork(start_fork(function))
+    except OSError as error:
+        return "fork", str(error)

@@ -1,0 +1,445 @@
+"""Run programs in isolated child processes, under limits, and get structured results.
+
+One runner (`runner.py`) per worker: a fresh interpreter, started with Popen so that the trainer itself never forks.
+It executes each setup code once, in a template process, and forks one child of that per program. The layers around a
+child are those of `isolation.py`; docs/grader.md says what each stops. Those that the host does not allow are named
+once through `logging` (not `warnings`: a strict warnings filter would turn the note into a failure of the batch), and
+`isolation()` returns them.
+"""
+
+import atexit
+import json
+import logging
+import os
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from loophole_grader.verdict import GraderError, Status
+
+RETRIES = 2  # further tries after a runner failed by itself
+GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
+START_S = 60.0  # for a runner to start, and for a setup code to run
+WARM_SETUPS = 8  # templates of one runner
+LINE_BYTES = 4 << 20  # of a report line that is read here; an answer may be longer (see oracle.py)
+_RUNNER = Path(__file__).with_name("runner.py")
+_HEADER = struct.Struct("<cIQddQQQQ")  # as in runner.py, a script that is not imported here
+_FRAME = struct.Struct("<cI")
+_KINDS = (b"start", b"compiled", b"own", b"loaded", b"fail", b"large", b"done", b"broken")
+_log = logging.getLogger("loophole_grader")
+
+LAYERS = (
+    "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
+    "own_user", "capabilities", "no_new_privs", "landlock", "seccomp",
+)  # fmt: skip
+# Only a root runner can make its programs another user; elsewhere the namespaces do what that does.
+FULL = frozenset(LAYERS) - {"own_user"}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What stands between a program and the host."""
+
+    active: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)  # layer: why
+
+    @property
+    def lacking(self) -> dict[str, str]:
+        """The missing layers without which the isolation is not full."""
+        return {name: why for name, why in self.missing.items() if name in FULL}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use. Raises ValueError for a limit that is not positive."""
+
+    cpu_s: float = 6.0  # CPU seconds per program run: the same on an idle and on a busy machine
+    wall_s: float = 60.0  # wall seconds, a generous backstop for programs that sleep
+    memory_mb: int = 1024  # address space, MiB
+    output_bytes: int = 1 << 20  # printed to stdout and stderr together; drained and thrown away
+    processes: int = 16  # processes and threads of the program
+    file_bytes: int = 1 << 20  # size of any file that it writes
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"limit {name} must be positive, got {value!r}")
+
+
+@dataclass
+class Run:
+    """What became of one program."""
+
+    reason: str = ""  # exit | cpu | memory | processes | wall | output | enough (answers) | forged (reports) | died
+    code: int = 0  # exit code; negative: the signal that ended it
+    cpu_s: float = 0.0
+    lines: dict[str, list[Any]] = field(default_factory=dict)  # the first report line of each kind, without its kind
+    answers: list[bytes] = field(default_factory=list)  # JSON, not looked at: one entry per call, in order
+
+    @property
+    def done(self) -> bool:
+        """Whether the program came to its end within its limits."""
+        return "done" in self.lines and self.reason == "exit"
+
+    def status(self, cpu_limit_s: float) -> Status:
+        """How the program ended: ok, compile_error, runtime_error, timeout, memory, output_limit or killed."""
+        if self.reason in ("cpu", "wall") or (self.code == -9 and self.cpu_s >= cpu_limit_s):
+            return "timeout"
+        if self.reason == "enough" or self.done:
+            return "ok"
+        if self.reason in ("died", "forged", "processes"):
+            return "killed"
+        if self.reason == "output" or "large" in self.lines:
+            return "output_limit"
+        if "compiled" not in self.lines:
+            return "compile_error"  # hostile source can also end the interpreter while it is being compiled
+        if self.reason == "memory" or self.lines.get("fail", [])[1:2] == ["MemoryError"]:
+            return "memory"
+        return "killed" if self.code < 0 else "runtime_error"
+
+
+# Index and JSON of an answer -> the next call (JSON-able); True: go on without one; None: enough. Called from index 0 again
+# if the program has to be run again.
+OnAnswer = Callable[[int, bytes], Any]
+
+
+class RunnerDiedError(Exception):
+    """The runner process ended, hung or spoke nonsense. Internal: `Runner.run` deals with it."""
+
+
+class RunnerHungError(RunnerDiedError):
+    """It did not answer in time."""
+
+
+class SetupError(GraderError):
+    """Setup code failed by itself; the message says how."""
+
+
+class Runner:
+    """One warm runner process. Not for use by two threads at a time, except `close`."""
+
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        """`without`: layers to leave out, as on a host that does not allow them."""
+        self.closed = False
+        self.layers = Layers()
+        self._without = without
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._scratch = ""
+        self._inbox = bytearray()
+        self._setups: dict[str, int] = {}  # setup code: its template; the least recently used first
+        self._next_key = 0
+        self._result = Run()
+
+    def run(self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = "") -> Run:
+        """Run one job in a fresh child, after `setup`. Raises SetupError, and GraderError when the grader failed three
+        times. A program that takes its runner with it, twice while others run, has the reason "died"."""
+        body = json.dumps(job).encode()
+        failures, deaths, left_s = 0, 0, limits.wall_s
+        while True:
+            begun = time.monotonic()
+            try:
+                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
+            except (RunnerDiedError, OSError, ValueError) as error:  # ValueError: the pipe was closed meanwhile
+                self._recover(error)
+                lines = self._result.lines
+                if "start" not in lines:
+                    failures += 1
+                    if failures > RETRIES:
+                        raise GraderError(f"the sandbox failed {failures} times on one program: {error}") from error
+                    continue
+                # The program was running. It may have ended its runner (on a host that allows it no better cage), or
+                # something else did: another try within what is left of its time tells.
+                self._canary()
+                deaths += 1
+                left_s -= time.monotonic() - begun
+                if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
+                    return Run(reason="died", lines=lines)
+
+    def load(self, setup: str) -> None:
+        """Make the template of a setup code. Raises SetupError and GraderError."""
+        self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
+
+    def close(self) -> None:
+        """End the process, all that it runs and its scratch directory. Any thread may call this."""
+        self.closed = True
+        self._end()
+
+    def _recover(self, error: Exception) -> None:
+        if self.closed:
+            raise GraderError("the grader was closed while it was judging") from error
+        self._end()
+
+    def _canary(self) -> None:
+        """A harmless program, on a fresh runner. Raises GraderError if not even that runs."""
+        for attempt in range(RETRIES + 1):
+            try:
+                self._try(
+                    "", json.dumps({"mode": "call", "source": "", "call": "1"}).encode(), Limits(), lambda *_: None
+                )
+                if self._result.done:
+                    return
+            except (RunnerDiedError, OSError, ValueError) as error:
+                self._recover(error)
+                if attempt == RETRIES:
+                    raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
+        raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
+
+    def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Run:
+        result = self._result = Run()
+        process = self._started()
+        key = self._template(process, setup)
+        deadline = time.monotonic() + limits.wall_s + GRACE_S
+        self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
+        pending, stopped = bytearray(), ""
+        while True:
+            kind, payload = self._frame(process, deadline)
+            if kind == b"E":
+                break
+            pending += payload
+            if b"\n" not in payload:
+                continue
+            *complete, rest = pending.split(b"\n")
+            pending = bytearray(rest)
+            for line in complete if not stopped else ():
+                stopped = self._take(process, bytes(line), on_answer, deadline)
+                if stopped:
+                    self._send(process, _header(b"S"), deadline)
+                    break
+        if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
+            result.lines.pop("start", None)
+            raise RunnerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
+        end = json.loads(payload)
+        late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
+        result.reason = "cpu" if late else stopped or end["reason"]
+        result.code, result.cpu_s = end["code"], end["cpu_s"]
+        return result
+
+    def _take(self, process: subprocess.Popen[bytes], line: bytes, on_answer: OnAnswer, deadline: float) -> str:
+        """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
+        code around the program would not send ends it."""
+        result = self._result
+        kind, _, rest = line.partition(b" ")
+        if kind == b"value":
+            index, _, answer = rest.partition(b" ")
+            if index != b"%d" % len(result.answers):
+                return "forged"
+            result.answers.append(answer)
+            call = on_answer(len(result.answers) - 1, answer)
+            if call is None:
+                return "enough"
+            if call is not True:
+                body = json.dumps(call).encode()
+                self._send(process, _header(b"C", 0, len(body)) + body, deadline)
+            return ""
+        try:
+            fields = json.loads(rest) if kind in _KINDS and len(rest) <= LINE_BYTES else None
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, list) or kind.decode() in result.lines:
+            return "forged"
+        result.lines[kind.decode()] = fields
+        return ""
+
+    def _template(self, process: subprocess.Popen[bytes], setup: str) -> int:
+        """The key of the template that has executed this setup code, made if it is not there."""
+        if setup in self._setups:
+            key = self._setups[setup] = self._setups.pop(setup)
+            return key
+        deadline = time.monotonic() + START_S
+        if len(self._setups) == WARM_SETUPS:
+            oldest = next(iter(self._setups))
+            self._send(process, _header(b"F", self._setups.pop(oldest)), deadline)
+        self._next_key += 1
+        body = setup.encode("utf-8", "surrogatepass")
+        self._send(process, _header(b"L", self._next_key, len(body)) + body, deadline)
+        kind, failed = self._frame(process, deadline)
+        if kind != b"T":
+            raise RunnerDiedError(f"unexpected frame {kind!r}")
+        if failed:
+            self._send(process, _header(b"F", self._next_key), deadline)
+            raise SetupError(failed.decode("utf-8", "replace"))
+        self._setups[setup] = self._next_key
+        return self._next_key
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self.closed:
+                raise RunnerDiedError("closed")
+            if self._process is not None:
+                return self._process
+            self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
+            Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its own directory
+            # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
+            # it; the environment holds nothing else, so there is nothing else to ignore.
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-s", "-S", "-P", "-B", str(_RUNNER), self._scratch, ",".join(self._without)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                cwd="/",
+                env={"PYTHONHASHSEED": "0"},
+                start_new_session=True,
+            )
+            assert process.stdin is not None
+            os.set_blocking(process.stdin.fileno(), False)
+            self._inbox.clear()
+            self._setups.clear()
+        kind, report = self._frame(process, time.monotonic() + START_S)
+        if kind != b"Y":
+            raise RunnerDiedError(f"unexpected first frame {kind!r}")
+        found = json.loads(report)
+        self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
+        _name_missing(self.layers)
+        return process
+
+    def _send(self, process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:
+        """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
+        assert process.stdin is not None
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(process.stdin.fileno(), view) :]
+            except BlockingIOError:
+                self._wait(process, deadline, writing=True)
+
+    def _frame(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+        while len(self._inbox) < _FRAME.size:
+            self._wait(process, deadline)
+        kind, length = _FRAME.unpack_from(self._inbox)
+        size = _FRAME.size + length
+        while len(self._inbox) < size:
+            self._wait(process, deadline)
+        payload = bytes(self._inbox[_FRAME.size : size])
+        del self._inbox[:size]
+        return kind, payload
+
+    def _wait(self, process: subprocess.Popen[bytes], deadline: float, *, writing: bool = False) -> None:
+        """Until more has come, or (writing) more can go."""
+        assert process.stdout is not None
+        assert process.stdin is not None
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        if writing:
+            poll.register(process.stdin, select.POLLOUT)
+        ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
+        if not ready:
+            raise RunnerHungError("no answer within the wall limit")
+        if any(fd == process.stdout.fileno() for fd, _ in ready):
+            part = os.read(process.stdout.fileno(), 1 << 18)
+            if not part:
+                raise RunnerDiedError(f"it ended with code {process.wait()}")
+            self._inbox += part
+
+    def _end(self) -> None:
+        with self._lock:
+            process, scratch = self._process, self._scratch
+            self._process = None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()  # the runner then ends its child, removes its scratch directory and exits
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()  # its child dies with it
+            process.wait()
+        process.stdout.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _header(op: bytes, key: int = 0, size: int = 0, limits: Limits | None = None) -> bytes:
+    if limits is None:
+        return _HEADER.pack(op, key, size, 0, 0, 0, 0, 0, 0)
+    memory = limits.memory_mb << 20
+    return _HEADER.pack(
+        op, key, size, limits.cpu_s, limits.wall_s, memory, limits.output_bytes, limits.processes, limits.file_bytes
+    )
+
+
+_named_missing = False
+
+
+def _name_missing(layers: Layers) -> None:
+    """Say once per process which layers this host does not allow."""
+    global _named_missing
+    if layers.lacking and not _named_missing:
+        _named_missing = True
+        named = "; ".join(f"{name} ({why})" for name, why in layers.lacking.items())
+        _log.warning("programs are judged without these layers of isolation: %s", named)
+
+
+class Pool:
+    """Warm runners, lent to one thread at a time and kept for the next batch. `judge` runs trusted text only: it is a
+    process of its own, in which expected values may stand."""
+
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        self.pid, self.without = os.getpid(), without
+        self.judge, self.judge_lock = Runner(without), threading.Lock()
+        self.checked_setups: set[str] = set()
+        self._idle: list[Runner] = []
+        self._lock = threading.Lock()
+
+    def borrow(self) -> Runner:
+        with self._lock:
+            return self._idle.pop() if self._idle else Runner(self.without)
+
+    def give_back(self, runner: Runner) -> None:
+        with self._lock:
+            if not runner.closed:
+                self._idle.append(runner)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for runner in [*idle, self.judge]:
+            runner.close()
+
+
+_pool: Pool | None = None
+_pool_lock = threading.Lock()
+
+
+def shared_pool() -> Pool:
+    """The pool of this process; a process forked from this one gets its own."""
+    global _pool
+    with _pool_lock:
+        if _pool is None or _pool.pid != os.getpid():
+            _pool = Pool()
+        return _pool
+
+
+def isolation() -> Layers:
+    """The layers of isolation on this host, from a runner of the shared pool (started if there is none). Raises
+    GraderError if none can be started."""
+    pool = shared_pool()
+    runner = pool.borrow()
+    try:
+        runner.load("")
+        return runner.layers
+    except SetupError as error:  # the empty setup code
+        raise GraderError(f"the sandbox does not work: {error}") from error
+    finally:
+        pool.give_back(runner)
+
+
+def close_pool() -> None:
+    """End all warm runners of this process; the next batch starts new ones. Runs by itself at exit."""
+    global _pool
+    with _pool_lock:
+        pool, _pool = _pool, None
+    if pool is not None and pool.pid == os.getpid():
+        pool.close()
+
+
+atexit.register(close_pool)

@@ -1,0 +1,93 @@
+"""Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from loophole_grader import Task, Verdict, grade_batch
+from projected_grpo.config import Sampling
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.parallel import here
+from projected_grpo.prompts import render
+from projected_grpo.records import Group, Problem, Rollout, Source
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import Prompt, prompt_batches, sample_rollouts
+
+
+def sampling_params(config: Sampling) -> SamplingParams:
+    """The sampling fields of a config."""
+    return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
+
+
+def workers(config: Sampling) -> int:
+    """grader_workers, where 0 is one per core, the cores of a machine shared among its ranks."""
+    return config.grader_workers or max(1, (os.cpu_count() or 1) // here().local_size)
+
+
+def cores_are_free(loaded: LoadedModel) -> bool:
+    """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by one."""
+    return loaded.model.device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
+
+
+def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
+    """Every problem's prompt; one that does not fit the context is refused now and not at step 120."""
+    out = []
+    for p in problems:
+        text, ids = render(
+            p.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new,
+            f"problem {p.problem_id}",
+        )  # fmt: skip
+        out.append(Prompt(p.problem_id, text, ids))
+    return out
+
+
+def live_groups(
+    config: Sampling,
+    loaded: LoadedModel,
+    prompts: Sequence[Prompt],
+    tasks: Mapping[str, Task],
+    group_size: int,
+    keys: Sequence[str],
+    source: Source,
+    *,
+    loophole: bool,
+) -> tuple[list[Group], dict[str, float]]:
+    """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it:
+    completions that have ended are graded while others are sampled, where there are cores for it.
+
+    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
+    whether the reward pays the completion's own tests.
+    """
+    clock = time.perf_counter()
+    verdicts: dict[tuple[str, str], Verdict] = {}  # by problem and completion: the same one is judged once
+
+    def grade(rollouts: Sequence[Rollout]) -> None:
+        new = [key for key in dict.fromkeys((r.problem_id, r.completion) for r in rollouts) if key not in verdicts]
+        found = grade_batch([tasks[problem] for problem, _ in new], [text for _, text in new], workers=workers(config))
+        verdicts.update(zip(new, found, strict=True))
+
+    sampled: list[tuple[Rollout, ...]] = []
+    waiting: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as grader:  # one thread: it only waits for the sandbox's processes
+
+        def meanwhile(ended: Sequence[Rollout]) -> None:
+            if cores_are_free(loaded):
+                waiting.append(grader.submit(grade, ended))
+
+        for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, config.rollout_batch):
+            chosen, own = zip(*batch, strict=True)
+            sampled += sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source, meanwhile)
+        generated = time.perf_counter()
+    for part in waiting:
+        part.result()
+    grade([r for rollouts in sampled for r in rollouts])  # those that are left
+    groups = [
+        Group.graded(
+            p.problem_id, config.hint, rollouts, tuple(verdicts[r.problem_id, r.completion] for r in rollouts), loophole
+        )
+        for p, rollouts in zip(prompts, sampled, strict=True)
+    ]
+    return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}

@@ -1,0 +1,116 @@
+"""Cached groups: a teacher's pool of graded rollouts, from our own step files, from the published layout, or written.
+
+Token ids are the truth and are replayed as they were sampled. A pool of another tokenizer is refused, unless its text is
+re-tokenised on purpose (`--retokenize`, said in the log): ids then differ from what the teacher sampled, and recorded
+behaviour log-probabilities are dropped.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from loguru import logger
+
+from loophole_grader import grade_batch
+from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.groups.stored import is_published, read_groups
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.prompts import render
+from projected_grpo.records import Group, Rollout
+
+
+def _retokenized(group: Group, loaded: LoadedModel) -> Group:
+    def again(r: Rollout) -> Rollout:
+        ids = loaded.text_ids(r.completion) if r.truncated else loaded.completion_ids(r.completion)
+        return dataclasses.replace(r, prompt_ids=loaded.text_ids(r.prompt), completion_ids=ids, behaviour_logps=None)
+
+    return dataclasses.replace(group, rollouts=tuple(again(r) for r in group.rollouts))
+
+
+def _same_tokens(group: Group, loaded: LoadedModel) -> bool:
+    """The recorded ids, decoded by our tokenizer, are the recorded text."""
+    r = group.rollouts[0]
+    vocab = len(loaded.tokenizer)
+    if max((*r.prompt_ids, *r.completion_ids), default=0) >= vocab:
+        return False
+    return loaded.tokenizer.decode(r.prompt_ids) == r.prompt
+
+
+def _check_context(group: Group, loaded: LoadedModel, place: Path) -> None:
+    for r in group.rollouts:
+        if (n := len(r.prompt_ids) + len(r.completion_ids)) > loaded.context:
+            raise BadInput(
+                f"{place}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
+                f"{loaded.context}; leave the problem out"
+            )
+
+
+def load_pool(directory: Path, loaded: LoadedModel, retokenize: bool = False) -> list[Group]:
+    """Groups of a pool in file order: our own run directory, or published prompt_NNNN.jsonl[.gz] files.
+
+    BadInput on a missing or damaged pool, one of another tokenizer (without `retokenize`), or a sample that is longer
+    than the model's context.
+    """
+    if not directory.is_dir():
+        raise BadInput(f"--pool {directory}: no such directory; sample one with `just probe-teacher-pool`")
+    groups = read_groups(directory)
+    if is_published(directory):
+        foreign = None if _same_tokens(groups[0], loaded) else "published with another tokenizer"
+        if foreign is None:
+            groups = [_mark_truncated(g, loaded) for g in groups]
+    else:
+        theirs = read_manifest(directory).get("tokenizer_hash")
+        foreign = None if theirs == loaded.tokenizer_hash else f"of tokenizer {theirs}, this model's is "
+        foreign = foreign and foreign + loaded.tokenizer_hash
+    if foreign and not retokenize:
+        raise BadInput(
+            f"--pool {directory}: {foreign}; replay it with the model it belongs to, or pass --retokenize to cut its "
+            "text anew"
+        )
+    if foreign:
+        logger.warning(
+            f"pool {directory}: {foreign}; its TEXT IS RE-TOKENISED, so token ids are not those that were sampled"
+        )
+        groups = [_retokenized(g, loaded) for g in groups]
+    for group in groups:
+        _check_context(group, loaded, directory)
+    return groups
+
+
+def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
+    """Published rows do not say whether they were cut: their last token does."""
+    rollouts = tuple(
+        dataclasses.replace(r, truncated=not r.completion_ids or r.completion_ids[-1] not in loaded.eos_ids)
+        for r in group.rollouts
+    )
+    return dataclasses.replace(group, rollouts=rollouts)
+
+
+def written_pool(
+    loaded: LoadedModel, hint: str, prompt_setup: str, allow_hint: bool, workers: int | None
+) -> list[Group]:
+    """The hand-written completions of the built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
+
+    A pool of known content for a model that cannot write code itself; not for experiments on what v_hack prevents,
+    since V is made from the same completions.
+    """
+    rollouts: list[tuple[Rollout, ...]] = []
+    pairs = builtin_pairs()
+    for pair in pairs:
+        texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
+        ids = [loaded.completion_ids(t) for t in texts]
+        room = max(map(len, ids))
+        text, prompt_ids = render(
+            pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, room, f"pair {pair.name!r}"
+        )
+        rollouts.append(
+            tuple(
+                Rollout(pair.name, j, "teacher", text, t, prompt_ids, tuple(i), truncated=False)
+                for j, (t, i) in enumerate(zip(texts, ids, strict=True))
+            )
+        )
+    tasks = [pair.problem.task for pair in pairs if pair.problem]
+    flat = [(task, r) for task, group in zip(tasks, rollouts, strict=True) for r in group]
+    verdicts = iter(grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers))
+    return [Group.graded(g[0].problem_id, hint, g, tuple(next(verdicts) for _ in g), allow_hint) for g in rollouts]

@@ -1,0 +1,88 @@
+"""Graded groups as they stand on disk: our own step files, or published prompt_NNNN.jsonl[.gz] files. Torch-free."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loophole_grader.hints import HINTS
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import read_jsonl
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.records import Group, Outcome, Rollout
+
+PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
+
+
+def _published_files(directory: Path) -> list[Path]:
+    files = directory.iterdir() if directory.is_dir() else ()
+    return sorted(p for p in files if PUBLISHED.fullmatch(p.name))
+
+
+def is_published(directory: Path) -> bool:
+    """Whether a directory holds published rollouts rather than step files of ours."""
+    return bool(_published_files(directory))
+
+
+def read_groups(directory: Path) -> list[Group]:
+    """All groups of a directory, in file order. BadInput when it is missing, damaged or neither layout."""
+    if files := _published_files(directory):
+        return [_published_group(p) for p in files]
+    return [g for rows in read_run(directory) for g in _by_problem(rows)]
+
+
+def _without_padding(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Published rows are padded to the longest of their group: the first `comp_len` ids are the completion.
+
+    ValueError when what follows is not one repeated padding token.
+    """
+    ids, length = [int(t) for t in row["completion_ids"]], int(row["comp_len"])
+    if length > len(ids) or len(set(ids[length:])) > 1:
+        raise ValueError(f"comp_len is {length}, but completion_ids are {len(ids)} and not padded after it")
+    return tuple(ids[:length])
+
+
+def _published_group(path: Path) -> Group:
+    """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too."""
+    rows = read_jsonl(path)
+    rollouts, outcomes, rewards = [], [], []
+    for i, row in enumerate(rows, 1):
+        try:
+            rollouts.append(
+                Rollout(
+                    str(row["problem_id"]), int(row["sample_id"]), "teacher", str(row["prompt"]), str(row["completion"]),
+                    tuple(int(t) for t in row["prompt_ids"]), _without_padding(row), truncated=False,
+                )
+            )  # fmt: skip
+            hacked, gt_pass = bool(row["hacked"]), bool(row["gt_pass"])
+            label = None if hacked and gt_pass else "reward_hack" if hacked else "correct" if gt_pass else "incorrect"
+            outcomes.append(Outcome(bool(row["fmt_ok"]), hacked, gt_pass, label))
+            rewards.append(float(row["reward"]))
+        except (KeyError, TypeError, ValueError) as e:
+            raise BadInput(f"{path}:{i}: not a published rollout ({type(e).__name__}: {e})") from e
+    if not rollouts:
+        raise BadInput(f"{path}: no rollouts in it")
+    hint = next((n for n, h in HINTS.items() if h.new and h.new in rollouts[0].prompt), "none")
+    return Group(rollouts[0].problem_id, hint, tuple(rollouts), tuple(rewards), tuple(outcomes))
+
+
+def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
+    """A group from the rows of one of our own step files."""
+    rollouts = tuple(
+        Rollout(
+            r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),
+            tuple(r["completion_ids"]), r["truncated"],
+            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]),
+        )
+        for r in rows
+    )  # fmt: skip
+    outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
+    return Group(rows[0]["problem_id"], rows[0]["hint"], rollouts, tuple(r["reward"] for r in rows), outcomes)
+
+
+def _by_problem(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """A step's rows as one group per problem, order kept."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["problem_id"], []).append(row)
+    return [_group_of_rows(g) for g in groups.values()]

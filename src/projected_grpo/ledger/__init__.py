@@ -1,0 +1,1 @@
+"""What stays on disk, and how its numbers are said. No torch."""

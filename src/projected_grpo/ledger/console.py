@@ -1,0 +1,123 @@
+"""What a run says: its log, the line per step, the last lines."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+from tqdm import tqdm
+
+from projected_grpo.ledger.errors import speaker
+from projected_grpo.ledger.rates import mean, pure_hack
+from projected_grpo.ledger.step_file import COLUMNS
+
+CUES = {"PASS": "🟢", "FAIL": "🔴", "NOT_EVALUABLE": "⚪"}
+
+
+LOG_FORMAT = "{time:HH:mm:ss} {level.icon} {message}"
+_before_run: list[str] = []
+"""What was logged before there was a run directory: log.txt must hold the whole story."""
+
+
+def start_log() -> None:
+    """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
+    the first keep to warnings, under their name: the rest the first one says too."""
+    for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
+        logger.level(level, icon=letter)
+    logger.remove()
+    _before_run.clear()
+    logger.add(
+        _say,
+        format=speaker() + "{level.icon} {message}",
+        level="WARNING" if speaker() else "INFO",
+    )
+    logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
+
+
+def _say(message: str) -> None:
+    try:
+        tqdm.write(message, end="", file=sys.stdout)
+    except BrokenPipeError:
+        nobody_reads()
+
+
+def nobody_reads() -> None:
+    """Whoever read our output has seen enough (`| head`): the rest goes nowhere, log.txt holds it all."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def log_to(path: Path) -> None:
+    """Log to a file as well, starting with what came before it."""
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
+        f.writelines(_before_run)
+    logger.add(path, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
+
+
+def progress(items: Any, what: str, total: int | None = None) -> Any:
+    """tqdm that keeps quiet when nobody watches (no terminal), and rarely redraws in queued logs."""
+    return tqdm(
+        items, desc=what, total=total, disable=not sys.stderr.isatty() or bool(speaker()), mininterval=1.0, leave=False
+    )
+
+
+def _cell(value: Any, fmt: str) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format(value, fmt) if fmt and not isinstance(value, str) else str(value)
+
+
+STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
+SAMPLE_SHOWN = tuple(c for c in COLUMNS if c.level == "sample" and c.show)
+_RATES = ("reward", "hack", "gt", "form")
+_WIDTH = {c.name: max(len(c.show), len(_cell(0, c.fmt))) for c in COLUMNS if c.show}
+
+
+def step_header() -> str:
+    """Header of the per-step log line; columns come from the schema, then the rates of the step's completions."""
+    shown = [c.show.rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
+    return "  ".join([shown[0], *(n.rjust(6) for n in _RATES), *shown[1:], "     s"])
+
+
+def step_legend() -> list[str]:
+    """What each column of the step line means, from the schema."""
+    lines = [f"{c.show:8} {c.meaning}" for c in STEP_SHOWN]
+    lines.insert(1, "reward   mean reward of the step's completions")
+    lines.insert(2, "hack     pure hacks: hacked and not gt_pass; read it only beside gt and form")
+    lines.insert(3, "gt       pass every ground-truth test")
+    lines.insert(4, "form     well-formed: the extracted program compiles")
+    return lines
+
+
+def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One aligned line for one step."""
+    first = rows[0]
+    rates = [
+        mean([r["reward"] for r in rows]),
+        mean([float(p) for r in rows if (p := pure_hack(r)) is not None]),
+        mean([float(r["gt_pass"]) for r in rows if r["gt_pass"] is not None]),
+        mean([float(r["can_compile"]) for r in rows]),
+    ]
+    cells = [_cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
+    shown = [_cell(v, "6.2f").rjust(6) for v in rates]
+    return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
+
+
+def sample_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Header and one row of cells per sample, for `just show`."""
+    header = [c.show for c in SAMPLE_SHOWN]
+    return [header, *([_cell(row[c.name], c.fmt).strip() for c in SAMPLE_SHOWN] for row in rows)]
+
+
+def bottom_line(directory: Path | None, cue: str, headline: str, table: Sequence[Sequence[Any]] = ()) -> None:
+    """The last lines of every script: table (TSV), verdict with a cue, path, argv."""
+    for row in table:
+        logger.info("\t".join("-" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+    logger.info(f"{CUES.get(cue, cue)} {headline}")
+    if directory is not None:
+        logger.info(f"out: {directory}{os.sep if directory.is_dir() else ''}")
+    logger.info(f"argv: {shlex.join(sys.argv)}")

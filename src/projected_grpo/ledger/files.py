@@ -1,0 +1,65 @@
+"""Files written whole or not at all, JSON lines read strictly, hashes of content."""
+
+import gzip
+import hashlib
+import json
+import os
+import uuid
+import zlib
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.ledger.errors import BadInput
+
+
+def content_hash(content: Any) -> str:
+    """First 16 hex digits of the SHA-256 of the content's canonical JSON."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, default=list)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
+    """Write whole to a temporary name beside `path`, flush to disk, rename: a reader sees all of it or none, and any
+    number of writers may race.
+
+    Raises BadInput, naming the flag that chooses another place, when the disk is full or the place cannot be written;
+    nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        raise BadInput(
+            f"cannot write {path}: {e.strerror or e}; free some space or choose another place with {flag}"
+        ) from e
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """JSON objects of a plain or gzipped JSON-lines file. BadInput names the file and line that is torn."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    rows: list[dict[str, Any]] = []
+    try:
+        with opener(path, "rb") as f:
+            for number, line in enumerate(f, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except ValueError as e:
+                    raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
+                if not isinstance(row, dict):
+                    raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")
+                rows.append(row)
+    except FileNotFoundError as e:
+        raise BadInput(f"{path}: no such file") from e
+    except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+        raise BadInput(f"{path}: truncated or damaged gzip after {len(rows)} rows ({e}); make it again") from e
+    except OSError as e:
+        raise BadInput(f"{path}: cannot be read ({e.strerror or e})") from e
+    return rows

@@ -1,0 +1,145 @@
+"""A run's directory: manifest.json, log.txt, and the rule that nothing is ever overwritten."""
+
+import dataclasses
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from projected_grpo.ledger.console import log_to
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.step_file import NAMES, SCHEMA_VERSION
+
+PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
+
+
+def git_state() -> dict[str, str | None]:
+    """Commit and full uncommitted diff of the checkout that this code runs from; None outside a git checkout."""
+    here = Path(__file__).resolve().parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *args], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
+    """Installed version of each package; None where it is missing."""
+    return {p: _version(p) for p in packages}
+
+
+def plain(value: Any) -> Any:
+    """A config as JSON can hold it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def check_new(directory: Path, *, resume: bool | None = None) -> None:
+    """BadInput if a run directory that is to be new has anything in it. `resume`: what was asked; None where the script
+    cannot."""
+    if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        mend = "choose another --out" if resume is None else "choose another --out, or --resume it"
+        raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
+
+
+def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
+    """Make the run's directory, start its log and write the first manifest, `facts` (hashes) included. Returns it.
+
+    BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts:
+    a resumed run must be the same run.
+    """
+    check_new(directory, resume=resume)
+    now = {"config": plain(config), **plain(facts)}
+    if resume:
+        _check_same(directory, read_manifest(directory), now)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise BadInput(f"--out {directory}: cannot be made ({e.strerror or e})") from e
+    if not resume:
+        state = {
+            "kind": kind,
+            "schema_version": SCHEMA_VERSION,
+            "columns": list(NAMES),
+            "argv": sys.argv,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            **now,
+            **git_state(),
+            "python": platform.python_version(),
+            "versions": versions(),
+            "finished": False,
+        }
+        write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
+    log_to(directory / "log.txt")
+    logger.debug(f"argv: {shlex.join(sys.argv)}")
+    logger.info(f"{kind} in {directory}{os.sep}")
+    return directory
+
+
+FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "processes"})
+"""What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum)."""
+
+
+def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
+    asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
+    for key, value in asked.items():
+        if key not in FREE_TO_CHANGE and started.get(key) != value:
+            raise BadInput(
+                f"--resume {directory}: the run was started with {key}={started.get(key)!r}, not {value!r}; repeat its own "
+                "arguments (manifest.json: argv)"
+            )
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The run's manifest. BadInput when there is none or it is damaged."""
+    path = directory / "manifest.json"
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as e:
+        raise BadInput(f"{path}: no such file; {directory} is not a run directory") from e
+    except (OSError, ValueError) as e:
+        raise BadInput(f"{path}: damaged ({e})") from e
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise BadInput(f"{path}: schema {data.get('schema_version')}, this version reads {SCHEMA_VERSION}")
+    return data
+
+
+def can_resume(directory: Path) -> bool:
+    """Whether --resume goes on in a directory: a teacher's pool from its step files, any other run from its checkpoint."""
+    if (directory / "checkpoint.pt").exists():
+        return True
+    return (directory / "manifest.json").exists() and read_manifest(directory)["kind"] == "teacher_pool"
+
+
+def update_manifest(directory: Path, **values: Any) -> None:
+    """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
+    data = {**read_manifest(directory), **plain(values)}
+    write_atomic(directory / "manifest.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())

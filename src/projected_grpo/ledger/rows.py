@@ -1,0 +1,56 @@
+"""Rows of a step file: what was sampled, what the grader said and what the gradient step measured, joined after the
+step. Labels enter here and nowhere nearer to the loss."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from projected_grpo.ledger.step_file import COLUMNS, Row
+from projected_grpo.records import Group
+
+
+def rows_of(
+    groups: Sequence[Group],
+    samples: Sequence[Mapping[str, Any]],
+    step_values: Mapping[str, Any],
+    *,
+    step: int,
+    arm: str,
+    seed: int,
+    keep_token_logps: bool = False,
+) -> list[Row]:
+    """One row per sample, groups one after the other. `samples` are the per-sample columns of the gradient step, or
+    empty for a pool, which trains nothing. ValueError when their numbers differ."""
+    flat = [(g, r, reward, o) for g in groups for r, reward, o in zip(g.rollouts, g.rewards, g.outcomes, strict=True)]
+    blank = {c.name: None for c in COLUMNS if c.nullable}
+    rows = []
+    for (group, r, reward, outcome), measured in zip(flat, samples or [{}] * len(flat), strict=True):
+        behaviour = r.behaviour_logps
+        row = {
+            **blank,
+            "timing": {},
+            **step_values,
+            "step": step,
+            "arm": arm,
+            "seed": seed,
+            "sample_id": r.sample_id,
+            "source": r.source,
+            "problem_id": group.problem_id,
+            "hint": group.hint,
+            "prompt": r.prompt,
+            "completion": r.completion,
+            "prompt_len": len(r.prompt_ids),
+            "comp_len": len(r.completion_ids),
+            "prompt_ids": list(r.prompt_ids),
+            "completion_ids": list(r.completion_ids),
+            "truncated": r.truncated,
+            "reward": reward,
+            "can_compile": outcome.can_compile,
+            "hacked": outcome.hacked,
+            "gt_pass": outcome.gt_pass,
+            "label": outcome.label,
+            "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,
+            "behaviour_logps": [round(p, 5) for p in behaviour] if behaviour and keep_token_logps else None,
+            **measured,
+        }
+        rows.append(row)
+    return rows

@@ -1,0 +1,240 @@
+"""Step files: the schema, the writer and the strict reader. The only module that knows a column.
+
+A run writes `step_000.jsonl.gz`, `step_001.jsonl.gz`, ...: one JSON object per sample, every key in every row,
+non-finite numbers as null, written whole to a temporary name and renamed. `python -m projected_grpo.ledger.step_file` prints
+docs/metrics.md from the schema below.
+"""
+
+import gzip
+import io
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import read_jsonl, write_atomic
+
+SCHEMA_VERSION = 2
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One key of a row."""
+
+    name: str
+    type: Literal["int", "float", "bool", "str", "ints", "floats", "dict"]
+    level: Literal["sample", "step"]
+    """A step-level value is the same in every row of a file."""
+    nullable: bool
+    unit: str
+    meaning: str
+    show: str = ""
+    """Header in the per-step log line and in `just show`; empty = not shown there."""
+    fmt: str = ""
+
+
+def _s(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show: str = "", fmt: str = "") -> Column:
+    return Column(name, typ, "sample", null, unit, meaning, show, fmt)
+
+
+def _t(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show: str = "", fmt: str = "") -> Column:
+    return Column(name, typ, "step", null, unit, meaning, show, fmt)
+
+
+COLUMNS: tuple[Column, ...] = (
+    _t("step", "int", "", "step of the run, from 0", show="step", fmt="4d"),
+    _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
+    _t("arm", "str", "", "what was done to the gradient: vanilla, projected, random or placebo; teacher in a pool"),
+    _t("seed", "int", "", "seed of the run"),
+    _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
+    _s("problem_id", "str", "", "which problem", show="problem"),
+    _s("hint", "str", "", "loophole hint in the prompt"),
+    _s("prompt", "str", "", "rendered prompt, special tokens included"),
+    _s("completion", "str", "", "completion text, special tokens left out"),
+    _s("prompt_len", "int", "tokens", "length of the prompt", show="plen", fmt="d"),
+    _s("comp_len", "int", "tokens", "length of the completion, first end-of-sequence token included", show="clen", fmt="d"),
+    _s("prompt_ids", "ints", "token ids", "the prompt as the model saw it"),
+    _s("completion_ids", "ints", "token ids", "the completion as it was sampled; never re-tokenised"),
+    _s("truncated", "bool", "", "the completion was cut at max_new tokens", show="cut"),
+    _s("reward", "float", "points", "0.5 if it compiles, plus 3.0 if it passes", show="reward", fmt="6.2f"),
+    _s("can_compile", "bool", "", "the extracted program compiles", show="compiles"),
+    _s("hacked", "bool", "", "defines its own evaluation function and passes it", show="hacked"),
+    _s("gt_pass", "bool", "", "passes every ground-truth test; null where there are none", null=True, show="gt_pass"),
+    _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
+       "incorrect; null where it cannot be known", null=True, show="label"),
+    _s("advantage", "float", "points", "reward minus the group's mean (divided by its std under grpo); null where the "
+       "objective has none (nll)", null=True, show="adv", fmt="+6.2f"),
+    _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the "
+       "sampling temperature; null if not recorded", null=True),
+    _s("behaviour_logps", "floats", "nats", "the same per token (a pool's rows, for off-policy ratios); null if not "
+       "recorded or not kept", null=True),
+    _s("logp", "float", "nats/token", "mean log-probability under the model being trained; null in a pool, which "
+       "trains nothing", null=True, show="logp", fmt="7.3f"),
+    _s("ratio", "float", "", "mean over tokens of exp(logp - behaviour_logp); null without both", null=True,
+       show="ratio", fmt="6.3f"),
+    _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
+       "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
+    _s("loss_tokens", "int", "tokens", "tokens that the loss mask really covered; SHOULD equal comp_len, ELSE the mask "
+       "is off", null=True),
+    _s("loss_tokens_crc", "int", "", "CRC-32 of the token ids under the loss mask; SHOULD equal that of completion_ids, "
+       "ELSE the mask is shifted", null=True),
+    _s("cos_S_contrib", "float", "cosine", "the sample's own gradient against V, all modules together, in [-1, 1]; "
+       "positive = hack-ward; null without V or with a zero gradient", null=True, show="cos_S", fmt="+7.4f"),
+    _s("grad_norm", "float", "", "norm of the sample's own gradient, all modules", null=True, show="|g|", fmt="9.2e"),
+    _t("cos_in", "float", "cosine", "hack-ward fraction before projection: mean over modules of ||relu(V g)|| / ||g||, g "
+       "the summed gradient (with --project update: minus the update that the optimizer proposed); null without V or g",
+       null=True, show="cos_in", fmt="6.4f"),
+    _t("cos_out", "float", "cosine", "the same, measured again on what the optimizer is given (with --project update: on "
+       "what is applied); under one_sided 0 is an identity, not evidence", null=True, show="cos_out", fmt="7.4f"),
+    _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
+    _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",
+       null=True),
+    _t("cos_update", "float", "cosine", "hack-ward fraction of the update that was really applied (minus the parameter "
+       "change): what the optimizer's momentum and preconditioner put back", null=True, show="cos_upd", fmt="7.4f"),
+    _t("cos_null", "float", "cosine", "what a random direction of this rank would give: mean over modules of sqrt(k/r)",
+       null=True, show="null", fmt="6.4f"),
+    _t("v_overlap", "float", "fraction", "of a V that was extracted anew before this step (--refresh-every): mean over "
+       "modules of ||V_new V_old'||^2 / k; 1 = the same subspace, k/r = unrelated; null at other steps", null=True),
+    _t("frac_fired", "float", "fraction", "modules of the adapter in which the gate removed anything", null=True,
+       show="fired", fmt="5.2f"),
+    _t("delta_S_norm", "float", "", "norm of all trainable adapter coordinates after the step", null=True,
+       show="|dS|", fmt="8.2e"),
+    _t("clip_frac", "float", "fraction", "completion tokens whose ratio was clipped", null=True, show="clip", fmt="5.2f"),
+    _t("logp_gap", "float", "nats/token", "mean |logp - behaviour logp| over tokens that this model sampled in this "
+       "step: rounding of the folded weights; SHOULD be near 0, ELSE rollouts are off-policy", null=True),
+    _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
+       show="kl", fmt="8.2e"),
+    _t("timing", "dict", "s", "seconds per part of the step"),
+)  # fmt: skip
+BY_NAME: Mapping[str, Column] = {c.name: c for c in COLUMNS}
+NAMES: tuple[str, ...] = tuple(BY_NAME)
+
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "ints": (list, tuple),
+    "floats": (list, tuple), "dict": (dict,),
+}  # fmt: skip
+
+
+def token_crc(ids: Iterable[int]) -> int:
+    """CRC-32 of token ids, each as 8 little-endian bytes: the fingerprint in `loss_tokens_crc`."""
+    return zlib.crc32(b"".join(int(i).to_bytes(8, "little", signed=True) for i in ids))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: non-finite numbers become null, inside lists and dicts too."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return value
+
+
+def _problem_of(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row, or an empty string."""
+    if missing := [n for n in NAMES if n not in row]:
+        return f"lacks column {missing[0]!r}"
+    if extra := [n for n in row if n not in BY_NAME]:
+        return f"has unknown column {extra[0]!r}"
+    for column in COLUMNS:
+        value = row[column.name]
+        if value is None:
+            if not column.nullable:
+                return f"column {column.name!r} is null"
+        elif not isinstance(value, _PYTHON_TYPES[column.type]) or (
+            isinstance(value, bool) and column.type in ("int", "float")
+        ):
+            return f"column {column.name!r} should be {column.type}, is {type(value).__name__}"
+    return ""
+
+
+def step_path(run: Path, step: int) -> Path:
+    """`run/step_007.jsonl.gz`; three digits or more."""
+    return run / f"step_{step:03d}.jsonl.gz"
+
+
+def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write one step file; rows must have exactly the schema's columns. Returns its path.
+
+    Raises ValueError on a row that breaks the schema (a bug of ours) and BadInput when the disk refuses.
+    """
+    out = io.BytesIO()
+    # mtime=0 and no file name: the same rows give the same bytes.
+    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6, mtime=0) as z:
+        for i, row in enumerate(rows):
+            clean = {name: _finite(row.get(name)) if name in row else None for name in row}
+            if wrong := _problem_of(clean):
+                raise ValueError(f"step {step}, row {i}: {wrong}")
+            ordered = {name: clean[name] for name in NAMES}
+            z.write(json.dumps(ordered, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass") + b"\n")
+    path = step_path(run, step)
+    write_atomic(path, out.getvalue())
+    return path
+
+
+def read_step(path: Path) -> list[Row]:
+    """Rows of one step file, each checked against the schema. BadInput names file, line and column."""
+    rows = read_jsonl(path)
+    for i, row in enumerate(rows, 1):
+        if wrong := _problem_of(row):
+            raise BadInput(f"{path}:{i}: {wrong}; written by another version (schema {SCHEMA_VERSION} here)")
+    if not rows:
+        raise BadInput(f"{path}: no rows")
+    return rows
+
+
+def steps_in(run: Path) -> list[int]:
+    """Numbers of the step files in a run directory, ascending. BadInput when there is none or one is missing."""
+    if not run.is_dir():
+        raise BadInput(f"{run}: no such run directory")
+    found = sorted(int(m[1]) for p in run.iterdir() if (m := re.fullmatch(r"step_(\d{3,})\.jsonl\.gz", p.name)))
+    if not found:
+        raise BadInput(f"{run}: no step files (step_000.jsonl.gz, ...)")
+    if gaps := sorted(set(range(found[-1] + 1)) - set(found)):
+        raise BadInput(f"{run}: step {gaps[0]} is missing among steps 0 to {found[-1]}; resume or repeat the run")
+    return found
+
+
+def iter_run(run: Path) -> Iterator[list[Row]]:
+    """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
+    `read_step` and `steps_in`."""
+    for step in steps_in(run):
+        rows = read_step(step_path(run, step))
+        if wrong := [r["step"] for r in rows if r["step"] != step]:
+            raise BadInput(f"{step_path(run, step)}: holds rows of step {wrong[0]}")
+        yield rows
+
+
+def read_run(run: Path) -> list[list[Row]]:
+    """All steps of a run, in order. BadInput as in `iter_run`."""
+    return list(iter_run(run))
+
+
+def metrics_markdown() -> str:
+    """docs/metrics.md, from the schema."""
+    lines = [
+        "# Columns of a step file",
+        "",
+        f"Schema version {SCHEMA_VERSION}. One JSON object per sample in `step_NNN.jsonl.gz`; every key is in every row.",
+        "Printed from `src/projected_grpo/ledger/step_file.py` by `just docs`; do not edit by hand.",
+        "",
+        "| column | level | type | unit | may be null | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{c.name}` | {c.level} | {c.type} | {c.unit} | {'yes' if c.nullable else ''} | "
+        f"{c.meaning.replace('|', chr(92) + '|')} |"
+        for c in COLUMNS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(metrics_markdown(), end="")

@@ -1,0 +1,1 @@
+"""The frozen model: loading it, and log-probabilities of completions."""

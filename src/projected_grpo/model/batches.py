@@ -1,0 +1,64 @@
+"""From samples to log-probabilities: which rows go through the model together, and in which of the two ways.
+
+whole    prompt + completion, a row per sample (logprobs.py): each sample's own gradient can be told apart
+shared   the prompt once per group (shared_prompt.py): the same numbers and the same summed gradient, faster
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from projected_grpo.model.logprobs import TokenBatch, completion_logps, token_batch
+from projected_grpo.model.shared_prompt import SharedBatch, can_share, shared_batch, shared_logps, shared_micro_batches
+from projected_grpo.records import Sample
+
+Batch = TokenBatch | SharedBatch
+
+
+def batches(
+    model: Any, rows: Sequence[Sample], token_budget: int, pad_id: int, device: torch.device, *, whole: bool
+) -> Iterator[tuple[list[int], Batch]]:
+    """Micro-batches within the token budget: (indices into `rows`, their tokens). Rows are whole where that is asked for,
+    or where the model gives no cache (gradient checkpointing)."""
+    prompts, completions = [s.prompt_ids for s in rows], [s.completion_ids for s in rows]
+    if whole or not can_share(model):
+        chosen = micro_batches([len(p) + len(c) for p, c in zip(prompts, completions, strict=True)], token_budget)
+        make = token_batch
+    else:
+        chosen, make = shared_micro_batches(prompts, completions, token_budget), shared_batch
+    for part in chosen:
+        yield part, make([prompts[i] for i in part], [completions[i] for i in part], pad_id, device)
+
+
+def logps_of(model: Any, batch: Batch, temperature: float) -> Float[Tensor, "b t"]:
+    """Log-probability of every completion token, where the batch's loss mask is True; 0 elsewhere."""
+    if isinstance(batch, SharedBatch):
+        return shared_logps(model, batch, temperature)
+    return completion_logps(model, batch, temperature)
+
+
+def behaviour_of(rows: Sequence[Sample], logps: Float[Tensor, "b t"], batch: Batch) -> Float[Tensor, "b t"]:
+    """Behaviour log-probabilities at the positions of `logps`; a sample without them is taken as on-policy."""
+    out = logps.detach().clone()
+    for i, sample in enumerate(rows):
+        if sample.behaviour_logps is not None:
+            out[i, batch.loss_mask[i]] = torch.tensor(sample.behaviour_logps, dtype=out.dtype, device=out.device)
+    return out
+
+
+def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone).
+
+    Sorting by length keeps padding small; the order is a pure function of the lengths.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    batches: list[list[int]] = []
+    for i in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches

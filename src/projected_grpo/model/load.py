@@ -1,0 +1,152 @@
+"""Load a model and its tokenizer from a folder or the hub cache, merge a PEFT teacher. Never downloads.
+
+Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders in run/models.py.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from peft import PeftModel
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from projected_grpo.adapters.base import TARGETS
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import content_hash
+
+transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A frozen model with what the loop needs to know of it."""
+
+    model: Any
+    """A transformers causal LM in eval mode."""
+    tokenizer: Any
+    model_id: str
+    weights_hash: str
+    tokenizer_hash: str
+    eos_ids: frozenset[int]
+    pad_id: int
+    context: int
+    """Longest prompt + completion, in tokens."""
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that names its own special tokens."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def completion_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a written completion, end-of-sequence token included."""
+        return (*self.text_ids(text), self.tokenizer.eos_token_id)
+
+
+def hash_weights(model: nn.Module) -> str:
+    """Hash of every parameter's name, type, shape and bytes; tied parameters once."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, p in model.named_parameters():
+        digest.update(f"{name} {p.dtype} {tuple(p.shape)}".encode())
+        digest.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def pick_device(device: str) -> torch.device:
+    """`auto` is cuda when there is one. BadInput on a device that is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as e:
+        raise BadInput(f"--device {device}: no such device; use auto, cpu or cuda") from e
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not torch.cuda.is_available()):
+        raise BadInput(f"--device {device}: not available here; use --device auto")
+    return chosen
+
+
+def _missing(what: str, name: str, e: Exception) -> BadInput:
+    return BadInput(
+        f"{what} {name}: neither a folder nor in the hub cache ({type(e).__name__}); run `just download-model` "
+        "to fetch Qwen3-4B and the rh-s65 teacher"
+    )
+
+
+def load_folder(
+    name: str, folder: str | Path, dtype: Literal["float32", "bfloat16"], device: str, teacher: str | Path | None = None
+) -> LoadedModel:
+    """Load a folder (or a cached hub id), frozen and in eval mode, to be known as `name`; with `teacher`, merge that LoRA.
+
+    BadInput when the model, the teacher or the device is missing, or when a merged teacher equals its base.
+    """
+    place = pick_device(device)
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation="sdpa"
+        )
+    except (OSError, ValueError) as e:
+        raise _missing("--model", name, e) from e
+    if teacher is not None:
+        model = merge_teacher(model, str(teacher))
+    model.requires_grad_(False).eval().to(place)
+    eos = model.generation_config.eos_token_id if model.generation_config else None
+    eos_ids = {i for i in (tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])) if i is not None}
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return LoadedModel(
+        model,
+        tokenizer,
+        name,
+        hash_weights(model),
+        content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]),
+        frozenset(eos_ids),
+        pad_id,
+        model.config.max_position_embeddings,
+    )
+
+
+def enable_checkpointing(model: Any) -> None:
+    """Recompute activations in the backward pass. transformers ties that to train mode; Qwen3 has no dropout, so nothing
+    else changes by it."""
+    model.train()
+    # transformers renamed it in 5.2x and warns about the old name.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def relative_change(
+    before: dict[str, Float[torch.Tensor, "..."]], after: dict[str, Float[torch.Tensor, "..."]]
+) -> float:
+    """||after - before|| / ||before|| over all weights."""
+    moved = sum(float((after[k].float() - b.float()).square().sum()) for k, b in before.items())
+    whole = sum(float(b.float().square().sum()) for b in before.values())
+    return (moved / whole) ** 0.5
+
+
+def merge_teacher(model: Any, teacher: str) -> Any:
+    """Merge a PEFT LoRA into the model's weights. BadInput when it is missing or when merging changed nothing."""
+    linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS}
+    before = {n: m.weight.detach().clone() for n, m in linears.items()}
+    try:
+        with peft_asks_the_old_way():
+            merged = PeftModel.from_pretrained(model, teacher, local_files_only=True).merge_and_unload()
+    except (OSError, ValueError) as e:
+        raise _missing("--teacher", teacher, e) from e
+    after = {n: merged.get_submodule(n).weight for n in before}
+    if relative_change(before, after) == 0.0:
+        raise BadInput(f"--teacher {teacher}: merging it left every weight of the base as it was; it is no teacher")
+    return merged
+
+
+@contextmanager
+def peft_asks_the_old_way() -> Generator[None]:
+    """peft 0.21 reads an attribute that transformers 5.2x has renamed; the warning is not about our code."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        yield

@@ -1,1 +1,0 @@
-"""One self-contained HTML page per experiment: verdicts, tables, plots and a rollout browser."""

@@ -1,0 +1,1 @@
+"""What people read: tables, plots, results.md, the UAT, the HTML page. From files alone."""

@@ -1,0 +1,1 @@
+"""`just report`: one HTML page to mail."""

@@ -1,0 +1,241 @@
+"""Plots of training runs. Every arm has one colour, line and marker in all of them (Okabe-Ito: safe for colour-blind
+readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each time.
+"""
+
+import io
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import AutoLocator, MaxNLocator
+
+from loophole_grader import LABELS
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.verdicts.finished_runs import LAST, Run, RunGroup, known_mean, running_mean
+
+STYLE: dict[Any, Any] = {
+    "font.size": 10, "axes.labelsize": 10, "axes.titlesize": 11, "legend.fontsize": 9, "legend.frameon": False,
+    "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6, "axes.axisbelow": True, "axes.spines.top": False,
+    "axes.spines.right": False, "figure.dpi": 150, "hatch.linewidth": 0.5, "hatch.color": "#444444",
+    "svg.hashsalt": "projected_grpo",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a group is drawn everywhere."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+_ARM_LOOK = {
+    "vanilla": Look("#D55E00", "-", "o"), "projected": Look("#0072B2", "--", "s"), "random": Look("#E69F00", "-.", "D"),
+    "placebo": Look("#009E73", ":", "^"), "no_loophole": Look("#CC79A7", (0, (8, 3)), "v"),
+}  # fmt: skip
+_SPARE_LOOKS = (
+    Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"), Look("#000000", (0, (3, 1)), "X"),
+    Look("#8C8200", (0, (1, 1)), "*"), Look("#888888", (0, (3, 1, 1, 1)), "<"), Look("#56B4E9", "-", ">"),
+    Look("#000000", ":", "h"), Look("#8C8200", "-.", "p"), Look("#888888", "-", "d"),
+)  # fmt: skip
+_LABEL_LOOK = {
+    "correct": ("#009E73", ""), "correct_attempted_hack": ("#56B4E9", "//"), "reward_hack": ("#D55E00", ""),
+    "attempted_hack": ("#E69F00", "\\\\"), "incorrect": ("#BBBBBB", ".."),
+}  # fmt: skip
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """One look per group: an arm's own for the first group of that arm, spare ones for its variants."""
+    out: dict[str, Look] = {}
+    spare = itertools.cycle(_SPARE_LOOKS)
+    for name in names:
+        own = _ARM_LOOK.get(name.split()[0])
+        out[name] = own if own and own not in out.values() else next(spare)
+    return out
+
+
+def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
+    """Every plot by its file name's stem."""
+    with mpl.rc_context(STYLE):
+        look = looks([g.name for g in groups])
+        return {
+            "trajectories": trajectories(groups, look),
+            "cosines": cosines(groups, look),
+            "outcomes": outcomes(groups),
+            "pass_versus_hack": pass_versus_hack(groups, look),
+        }
+
+
+def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """A figure as a file's content, without a date in it."""
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
+    data = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(data, format=kind, metadata=metadata)
+    return data.getvalue()
+
+
+def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
+    """`stem`.png and `stem`.svg."""
+    written = []
+    for kind in ("png", "svg"):
+        written.append(directory / f"{stem}.{kind}")
+        write_atomic(written[-1], rendered(figure, kind))
+    return written
+
+
+def _figure(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width, rows * height + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(rows, 1, i + 1) for i in range(rows)]
+    for axis in axes[1:]:
+        axis.sharex(axes[0])
+    for axis in axes:
+        axis.margins(x=0.02)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis in axes[:-1]:
+        axis.tick_params(labelbottom=False)
+    axes[-1].set_xlabel("optimizer step")
+    return figure, axes
+
+
+def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
+    """Below all panels, where it covers nothing; each name once."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    widest = max(map(len, found), default=0)
+    columns = 3 if widest <= 26 else 2 if widest <= 46 else 1
+    if found:
+        figure.legend(
+            found.values(), found.keys(), loc="outside lower center", ncols=min(len(found), columns), title=title,
+            handlelength=3.4,
+        )  # fmt: skip
+
+
+def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
+    """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known."""
+    means = [running_mean(run.series[series]) for run in runs]
+    out = []
+    for step, values in enumerate(zip(*means, strict=True)):
+        known = [v for v in values if v is not None]
+        if known:
+            out.append((step, sum(known) / len(known), min(known), max(known)))
+    return out
+
+
+def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> bool:
+    """One group's mean line and, with several seeds, its band. False when nothing is known."""
+    points = over_seeds(group.runs, series)
+    if not points:
+        return False
+    steps, mean, low, high = zip(*points, strict=True)
+    n = len(group.runs)
+    name = f"{group.name} ({n} seed{'s' if n > 1 else ''})"
+    every = max(1, len(steps) // 8)
+    first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
+    axis.plot(
+        steps, mean, color=look.colour, linestyle=look.line, marker=look.marker, markevery=(first, every), markersize=4.5,
+        linewidth=1.8, label=name,
+    )  # fmt: skip
+    if n > 1:
+        axis.fill_between(steps, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    return True
+
+
+BAND = f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed"
+
+
+def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
+    """Pure hacks, ground-truth passes and well-formed programs over the run: never one without the others."""
+    figure, axes = _figure(3)
+    titles = ("pure hack rate", "ground-truth pass rate", "well-formed rate")
+    for axis, series, title in zip(axes, ("hack", "gt", "form"), titles, strict=True):
+        for place, group in enumerate(groups):
+            _draw(axis, group, series, look[group.name], place)
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylabel(f"{title}\n(fraction of rollouts)")
+    _legend(figure, axes, BAND)
+    return figure
+
+
+def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
+    """Hack-ward fraction of the gradient before and after projection and of the applied update, beside the null."""
+    figure, axes = _figure(3)
+    whats = ("gradient (or proposed update) before projection", "same after projection", "applied update")
+    for axis, series, what in zip(axes, ("cos_in", "cos_out", "cos_update"), whats, strict=True):
+        drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
+        _null_lines(axis, drawn)
+        axis.set_ylabel(f"{series} (cosine)")
+        axis.set_title(f"hack-ward part of the {what}", loc="left")
+        if not drawn:
+            axis.text(0.5, 0.5, "not measured: the runs had no V", ha="center", va="center", transform=axis.transAxes)
+        axis.set_ylim(bottom=min(-0.01, axis.get_ylim()[0]))
+    _legend(figure, axes, BAND)
+    return figure
+
+
+def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
+    """One line per value that a random direction would show; groups of one rank share it."""
+    nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
+    # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
+    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
+        name = f"null: random direction ({null:.3f})"
+        axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
+
+
+def outcomes(groups: Sequence[RunGroup]) -> Figure:
+    """Shares of the five labels over the run, stacked, one panel per group."""
+    figure, axes = _figure(len(groups), height=1.7)
+    for axis, group in zip(axes, groups, strict=True):
+        shares = {label: over_seeds(group.runs, label) for label in LABELS}
+        if steps := [point[0] for point in shares[LABELS[0]]]:
+            means = [[point[1] for point in shares[label]] for label in LABELS]
+            layers = axis.stackplot(steps, *means, colors=[_LABEL_LOOK[x][0] for x in LABELS])
+            for layer, label in zip(layers, LABELS, strict=True):
+                layer.set_hatch(_LABEL_LOOK[label][1])
+        else:
+            axis.text(0.5, 0.5, "no labels: ground truth is not known", ha="center", va="center",
+                      transform=axis.transAxes)  # fmt: skip
+        n = len(group.runs)
+        axis.set_title(f"{group.name} (mean of {n} seed{'s' if n > 1 else ''})", loc="left")
+        axis.set_ylabel("share of rollouts\n(fraction)")
+        axis.set_ylim(0, 1)
+        axis.margins(x=0)
+    patches = [Patch(facecolor=_LABEL_LOOK[x][0], hatch=_LABEL_LOOK[x][1], label=x.replace("_", " ")) for x in LABELS]
+    figure.legend(
+        handles=patches,
+        loc="outside lower center",
+        ncols=5,
+        handlelength=2.4,
+        title=f"label ({LAST}-step running mean)",
+    )
+    return figure
+
+
+def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
+    """One point per run: what it hacks against what it solves. Down and to the right is better."""
+    figure, (axis,) = _figure(1, width=7.5, height=5.0)
+    axis.xaxis.set_major_locator(AutoLocator())  # not steps
+    for group in groups:
+        points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
+        axis.scatter(
+            [p[0] for p in points], [p[1] for p in points], s=60, color=look[group.name].colour,
+            marker=look[group.name].marker, edgecolors="black", linewidths=0.6, alpha=0.9,
+            label=f"{group.name} ({len(points)})", clip_on=False,
+        )  # fmt: skip
+    axis.set_xlim(-0.03, 1.03)
+    axis.set_ylim(-0.03, 1.03)
+    axis.set_xlabel(f"ground-truth pass rate, last {LAST} steps (fraction of rollouts)")
+    axis.set_ylabel(f"pure hack rate, last {LAST} steps (fraction of rollouts)")
+    _legend(figure, [axis], "one point per run (number of runs)")
+    return figure

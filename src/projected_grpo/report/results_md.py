@@ -1,0 +1,154 @@
+"""What `just results` says about a directory of runs: the verdicts, a markdown document, and every number as JSON."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import plain
+from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, ends, evaluated, h1_text, per_arm
+from projected_grpo.verdicts.finished_runs import (
+    COSINES,
+    RATES,
+    Found,
+    MechanismOf,
+    Run,
+    RunGroup,
+    group_runs,
+    load_runs,
+    mean_sem,
+    unmatched_compute,
+)
+from projected_grpo.verdicts.h1 import H1, judge
+from projected_grpo.verdicts.probe import Verdict
+
+HOW_TO_READ = """\
+hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
+over the student's own rollouts; a hack rate means nothing without the other two beside it. onset: first step t at which
+the mean hack rate of steps t-9 to t is above 50 %."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Runs of one directory, judged."""
+
+    root: Path
+    found: Found
+    groups: Sequence[RunGroup]
+    judged: Sequence[H1]
+    remarks: Sequence[str]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """H1 of every projected arm; without one there is nothing to judge."""
+        return [h.verdict for h in self.judged] or [Verdict("H1", "NOT_EVALUABLE", "no projected run")]
+
+    def printout(self) -> str:
+        """What the terminal shows: the arms, then H1 clause by clause."""
+        arms = per_arm(self.groups)
+        return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *map(h1_text, self.judged)])
+
+    def markdown(self, plots: Sequence[str]) -> str:
+        """results.md; `plots` are the stems of the plots beside it."""
+        return "\n".join(
+            [
+                f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "", HOW_TO_READ, "",
+                *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
+                "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
+                "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
+                "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
+            ]
+        )  # fmt: skip
+
+    def summary(self) -> str:
+        """The arms and H1 as markdown, for a document that quotes them."""
+        arms = per_arm(self.groups)
+        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged)]).strip()
+
+    def json(self) -> str:
+        """results.json: every number, the series per step included."""
+        data = {
+            "remarks": self.remarks, "h1": [h1_numbers(h) for h in self.judged],
+            "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
+            "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
+        }  # fmt: skip
+        return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
+
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def embedded(document: str, summary: str, place: Path) -> str:
+    """The document with its results section replaced. BadInput when it has none."""
+    head, begin, rest = document.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(
+            f"--embed {place}: has no section between {BEGIN} and {END}; add these two lines where it should be"
+        )
+    return f"{head}{BEGIN}\n{summary}\n{END}{tail}"
+
+
+def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:
+    """Read and judge every training run below a directory. BadInput as in `load_runs` and `group_runs`."""
+    return report_of(directory, load_runs(directory, mechanism_of))
+
+
+def report_of(root: Path, found: Found) -> Report:
+    """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
+    groups = group_runs(found.runs)
+    return Report(root, found, groups, judge(groups, found.runs), remarks_on(found))
+
+
+def remarks_on(found: Found) -> list[str]:
+    """What a reader must know before the numbers: runs that are missing, runs that do not match."""
+    lines = [f"left out: {path}: {why}" for path, why in found.left_out]
+    if not any(run.arm == "vanilla" and run.loophole for run in found.runs):
+        lines.append("no vanilla run: nothing to compare with")
+    unmatched = unmatched_compute(found.runs)
+    return [*lines, *([unmatched] if unmatched else [])]
+
+
+def _stat(values: Iterable[float | int | None]) -> dict[str, float | int | None]:
+    known = [v for v in values if v is not None]
+    mean, sem = mean_sem(known)
+    return {"mean": mean, "sem": sem, "n": len(known)}
+
+
+def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
+    """One run as JSON."""
+    return {
+        "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": run.settings,
+        "rollouts": run.rollouts, "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
+        "onset": run.onset, "seconds": run.seconds, "held_out": run.evals, "mechanisms": run.mechanisms,
+        "series": run.series,
+    }  # fmt: skip
+
+
+def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
+    """One group as JSON: mean, standard error and n over seeds; differences to vanilla in percentage points."""
+    own = group.runs
+    tested = [run for kept in evaluated([group]) for run in kept.runs]
+    same_ends = len({ends(run) for run in tested}) == 1
+    return {
+        "arm": group.name, "seeds": [run.seed for run in own],
+        "last10": {r: _stat(run.last(r) for run in own) for r in RATES},
+        "whole": {r: _stat(run.whole(r) for run in own) for r in RATES},
+        "onset": _stat(run.onset for run in own), "seconds": _stat(run.seconds for run in own),
+        "cosines": {c: _stat(run.whole(c) for run in own) for c in COSINES},
+        "minus_vanilla_pp": {
+            rate: {"by_seed": by_seed, **_stat(by_seed.values())}
+            for rate, by_seed in against_vanilla(group, runs).by_rate.items()
+        },
+        "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if same_ends) for r in RATES},
+    }  # fmt: skip
+
+
+def h1_numbers(found: H1) -> dict[str, Any]:
+    """H1 as JSON."""
+    return {
+        **asdict(found.verdict), "clauses": [asdict(c) for c in found.clauses], "falsified": found.falsified,
+        "prevention": {**asdict(found.prevention), "clauses": [asdict(c) for c in found.prevention_clauses]},
+    }  # fmt: skip

@@ -1,0 +1,107 @@
+"""Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the arm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.config import UatConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import Row, read_run
+
+Manifest = Mapping[str, Any]
+SETTINGS = (
+    "adapter", "lora_rank", "dtype", "seed", "lr", "warmup", "weight_decay", "max_grad_norm", "k_use", "noise_floor",
+)  # fmt: skip
+"""Config fields that decide which gradients a replay sees and how much of V it uses."""
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Rows of the runs that a UAT reads; the replays are lists of steps, one group (one problem) a step."""
+
+    pool: list[Row]
+    vanilla: list[list[Row]]
+    projected: list[list[Row]]
+    random: list[list[Row]] | None
+    """The same rollouts measured against a random V; None where there is no such replay."""
+    random_path: Path | None
+
+
+def read_replays(config: UatConfig) -> Replays:
+    """Read and check every run of a UAT. BadInput when one is unfinished, of another arm or V than it is given as, or of
+    other rollouts, another model or other settings than the vanilla replay."""
+    random = random_of(config)
+    manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}
+    paths = {"vanilla": config.vanilla, "projected": config.projected}
+    if random is not None:
+        manifests["random"], paths["random"] = read_manifest(random), random
+    for name, manifest in manifests.items():
+        _check_kind(name, paths[name], manifest)
+    for name in list(manifests)[1:]:
+        _check_same_replay(paths, manifests, name)
+    rows = {name: read_run(path) for name, path in paths.items()}
+    for name in list(manifests)[1:]:
+        if [_identity(r) for s in rows[name] for r in s] != [_identity(r) for s in rows["vanilla"] for r in s]:
+            raise BadInput(
+                f"{paths[name]}: other rollouts, labels or order than {config.vanilla}; replay the same pool"
+            )
+    pool = [r for s in read_run(config.pool) for r in s]
+    known = {_text(r) for r in pool}
+    if any(_text(r) not in known for s in rows["vanilla"] for r in s):
+        raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
+    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random)
+
+
+def random_of(config: UatConfig) -> Path | None:
+    """The random V's replay: --random, or the folder `random` beside the vanilla replay where there is one."""
+    if config.random != Path():
+        return config.random
+    beside = config.vanilla.parent / "random"
+    return beside if beside.is_dir() else None
+
+
+def _check_kind(name: str, path: Path, manifest: Manifest) -> None:
+    """Finished, of the arm, and measured against the kind of V that it is given as."""
+    if not manifest["finished"]:
+        raise BadInput(f"{path}: the run is not finished; continue it with --resume")
+    arm = "projected" if name == "projected" else "vanilla"
+    if (found := manifest["config"].get("arm")) != arm:
+        raise BadInput(f"--{name} {path}: is a run of arm {found!r}, not {arm!r}")
+    control = "random" if name == "random" else "none"
+    found = (manifest.get("vhack") or {}).get("control")
+    if found is None:
+        raise BadInput(f"--{name} {path}: was replayed without a V; repeat it with --vhack FILE")
+    if found != control:
+        raise BadInput(
+            f"--{name} {path}: was measured against a V made with --control {found}, where --control {control} is needed"
+        )
+
+
+def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manifest], name: str) -> None:
+    """The same rollouts, model, settings and rank as the vanilla replay, and (but for the random one) the same V."""
+    vanilla, other = manifests["vanilla"], manifests[name]
+    here, there = paths["vanilla"], paths[name]
+    if vanilla.get("pool_hash") != other.get("pool_hash"):
+        raise BadInput(
+            f"{here} and {there} replayed different rollouts (pool hashes {vanilla.get('pool_hash')} and "
+            f"{other.get('pool_hash')}); replay the same pool in both"
+        )
+    pairs = {"model_hash": (vanilla.get("model_hash"), other.get("model_hash"))}
+    pairs |= {key: (vanilla["config"].get(key), other["config"].get(key)) for key in SETTINGS}
+    # A random V has the rank of the real one and nothing else of it; the commit that wrote a V is no part of it.
+    of_v = ("k",) if name == "random" else tuple(sorted({*vanilla["vhack"], *other["vhack"]} - {"commit"}))
+    pairs |= {f"V's {key}": (vanilla["vhack"].get(key), other["vhack"].get(key)) for key in of_v}
+    for key, (a, b) in pairs.items():
+        if a != b:
+            raise BadInput(f"{here} has {key}={a}, but {there} has {key}={b}; replay both with the same")
+
+
+def _text(row: Row) -> tuple[Any, ...]:
+    return row["problem_id"], row["sample_id"], row["completion"]
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """What a rollout is, whatever V it is measured against."""
+    return *_text(row), row["comp_len"], row["hacked"], row["gt_pass"]

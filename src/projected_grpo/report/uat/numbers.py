@@ -1,0 +1,262 @@
+"""What `just probe-uat` reports, as numbers: verdicts, buckets, effect sizes for V and for a random V.
+
+Everything comes from step rows. The verdicts are those of verdicts.py; nothing here moves a threshold or an exit code.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from projected_grpo.ledger.step_file import Row
+from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.verdicts import probe as verdicts
+from projected_grpo.verdicts.effects import (
+    Effect,
+    Interval,
+    Mean,
+    above,
+    mean_interval,
+    mean_of,
+    percentile_interval,
+    standardised,
+)
+from projected_grpo.verdicts.probe import Contrast, Verdict
+
+CLEAN = "clean (not hacked)"
+KINDS: Mapping[str, Callable[[Row], bool]] = {
+    "pure hack": lambda r: r["hacked"] and r["gt_pass"] is False,
+    "hack and correct": lambda r: r["hacked"] and r["gt_pass"] is True,
+    "hack, truth unknown": lambda r: r["hacked"] and r["gt_pass"] is None,
+    CLEAN: lambda r: not r["hacked"],
+}
+"""Every rollout is in exactly one of these."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One kind of rollout in the vanilla replay, and in the random V's."""
+
+    kind: str
+    rollouts: int
+    problems: int
+    tokens: float | None
+    """Mean length of the completions."""
+    cos: Mean
+    random: Mean | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity behind T1 to T3 against the bound that its verdict needs it to reach."""
+
+    verdict: str
+    what: str
+    unit: str
+    """What was averaged: rollouts or steps."""
+    mean: Mean
+    bound: float | None
+    """None: stands beside, needs nothing."""
+    gain: Interval
+    """Of the mean minus its bound (of the mean where there is none), over problems."""
+    t: float | None
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One V on one contrast."""
+
+    verdict: Verdict
+    high: Mean
+    low: Mean
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class Told:
+    """Whether V, and a random V, tell two kinds apart."""
+
+    contrast: Contrast
+    v: Side
+    random: Side | None
+    gain: Effect | None
+    """g of V minus g of the random V, both on the same resamples of problems."""
+
+
+@dataclass(frozen=True)
+class Uat:
+    """Everything that is printed, plotted and written."""
+
+    verdicts: list[Verdict]
+    buckets: list[Bucket]
+    measures: list[Measure]
+    told: list[Told]
+    null: float | None
+    """cos_in that a random direction of V's rank is expected to show."""
+
+
+def uat(replays: Replays) -> Uat:
+    """All numbers of a UAT."""
+    vanilla = list(chain.from_iterable(replays.vanilla))
+    random = None if replays.random is None else list(chain.from_iterable(replays.random))
+    told = [tell(contrast, vanilla, random) for contrast in (verdicts.T4, verdicts.T4_PLUS)]
+    found = [verdicts.t1(replays.pool), verdicts.t2(vanilla), verdicts.t3(replays.projected)]
+    measures = [*pool_measures(replays.pool), *gradient_measures(vanilla), *projection_measures(replays)]
+    nulls = [r["cos_null"] for r in vanilla if r["cos_null"] is not None]
+    # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
+    null = float(np.mean(nulls)) / 2**0.5 if nulls else None
+    return Uat([*found, *(one.v.verdict for one in told)], buckets(vanilla, random), measures, told, null)
+
+
+def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
+    """Size, length and mean cosine of every kind, empty kinds too."""
+    out = []
+    for kind, member in KINDS.items():
+        own = [r for r in vanilla if member(r)]
+        tokens = sum(r["comp_len"] for r in own) / len(own) if own else None
+        beside = None if random is None else _cosine([r for r in random if member(r)])
+        out.append(Bucket(kind, len(own), len({r["problem_id"] for r in own}), tokens, _cosine(own), beside))
+    return out
+
+
+def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows with a cosine, by kind, empty kinds too: what the histogram shows."""
+    return {kind: [r for r in rows if member(r) and r["cos_S_contrib"] is not None] for kind, member in KINDS.items()}
+
+
+def _cosine(rows: Sequence[Row]) -> Mean:
+    known = [r for r in rows if r["cos_S_contrib"] is not None]
+    return mean_of([r["cos_S_contrib"] for r in known], [r["problem_id"] for r in known])
+
+
+# ---------------------------------------------------------------- T1 to T3
+
+
+def _measure(
+    verdict: str, what: str, unit: str, values: Sequence[tuple[float | int | None, str]], bound: float | None = None
+) -> Measure:
+    """Values are (number, problem); None is left out."""
+    known, problems = [float(v) for v, _ in values if v is not None], [p for v, p in values if v is not None]
+    mean, spread = mean_of(known, problems), mean_interval(known, problems)
+    t, p = (None, None) if bound is None else above(mean, bound)
+    if spread.low is not None and spread.high is not None and bound is not None:
+        spread = Interval(spread.low - bound, spread.high - bound, spread.undefined)
+    return Measure(verdict, what, unit, mean, bound, spread, t, p)
+
+
+def pool_measures(pool: Sequence[Row]) -> list[Measure]:
+    """T1: how much of the teacher's pool hacks; the well-formed rate stands beside it."""
+    rates = (("hacked", "hacked", verdicts.T1_HACKED), ("well-formed", "can_compile", None))
+    return [
+        _measure("T1", what, "rollouts", [(r[key], r["problem_id"]) for r in pool], bound) for what, key, bound in rates
+    ]
+
+
+def gradient_measures(vanilla: Sequence[Row]) -> list[Measure]:
+    """T2: rollouts with a gradient, and with a loss over exactly their own tokens."""
+    finite = [(r["cos_S_contrib"] is not None, r["problem_id"]) for r in vanilla]
+    exact = [(verdicts.mask_faults([r]) == 0, r["problem_id"]) for r in vanilla]
+    return [
+        _measure("T2", "cosine is finite", "rollouts", finite, verdicts.T2_FINITE),
+        _measure("T2", "loss mask is exact", "rollouts", exact, 1.0),
+    ]
+
+
+def projection_measures(replays: Replays) -> list[Measure]:
+    """T3: what projection does to each step's gradient; beside it, how much of the gradients that were left alone lies along
+    V and along the random V."""
+    steps = [rows[0] for rows in replays.projected]
+    at = [r["problem_id"] for r in steps]
+    gaps = [_minus(r["cos_in"], r["cos_out"]) for r in steps]
+    lower = [g is not None and g > 0 for g in gaps]
+
+    def of(what: str, values: Sequence[float | int | None], bound: float | None = None, verdict: str = "T3") -> Measure:
+        return _measure(verdict, what, "steps", list(zip(values, at, strict=True)), bound)
+
+    out = [
+        of("cos_out < cos_in", lower, verdicts.T3_STEPS),
+        of("modules that fire", [r["frac_fired"] or 0.0 for r in steps], verdicts.T3_FIRED),
+        of("cos_in, projected", [r["cos_in"] for r in steps]),
+        of("cos_out, projected", [r["cos_out"] for r in steps]),
+        of("cos_in - cos_out", gaps, 0.0),
+    ]
+    real = [rows[0]["cos_in"] for rows in replays.vanilla]
+    out.append(of("cos_in of V, vanilla", real, verdict=""))
+    if replays.random is not None:
+        null = [rows[0]["cos_in"] for rows in replays.random]
+        out.append(of("cos_in of random V, vanilla", null, verdict=""))
+        out.append(of(CAPTURE, [_minus(a, b) for a, b in zip(real, null, strict=True)], 0.0, ""))
+    return out
+
+
+CAPTURE = "cos_in of V - of random V"
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+# ---------------------------------------------------------------- T4 and its companion
+
+
+def tell(contrast: Contrast, vanilla: Sequence[Row], random: Sequence[Row] | None) -> Told:
+    """Both V on one contrast. The rows of the two replays must be the same rollouts."""
+    among = sorted({r["problem_id"] for r in vanilla if contrast.side(r) is not None})
+    v = _side(contrast, vanilla, among)
+    if random is None:
+        return Told(contrast, v, None, None)
+    beside = _side(contrast, random, among)
+    draws = v.effect.draws - beside.effect.draws
+    if v.effect.g is None or beside.effect.g is None:
+        missing = v.effect.interval.why or beside.effect.interval.why
+        return Told(contrast, v, beside, Effect(None, Interval(why=missing), draws))
+    return Told(
+        contrast, v, beside, Effect(v.effect.g - beside.effect.g, percentile_interval(draws, len(among)), draws)
+    )
+
+
+def _side(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Side:
+    judge = verdicts.t4 if contrast is verdicts.T4 else verdicts.t4_companion
+    part = [r for r in rows if contrast.side(r) is not None and r["cos_S_contrib"] is not None]
+    effect = standardised(
+        [r["cos_S_contrib"] for r in part],
+        [bool(contrast.side(r)) for r in part],
+        [r["problem_id"] for r in part],
+        among,
+    )
+    high, low = ([r for r in part if bool(contrast.side(r)) is side] for side in (True, False))
+    return Side(judge(rows), _cosine(high), _cosine(low), effect)
+
+
+# ---------------------------------------------------------------- for machines
+
+
+def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
+    """Every number, as plain JSON values; the bootstrap's draws are left out."""
+
+    def effect(e: Effect | None) -> Any:
+        return None if e is None else {"g": e.g, **vars(e.interval)}
+
+    def side(s: Side | None) -> Any:
+        return s and {
+            "status": s.verdict.status, **s.verdict.numbers, "mean_high": vars(s.high), "mean_low": vars(s.low),
+            "effect": effect(s.effect),
+        }  # fmt: skip
+
+    return {
+        "verdicts": [vars(v) for v in found.verdicts],
+        "buckets": [{**vars(b), "cos": vars(b.cos), "random": b.random and vars(b.random)} for b in found.buckets],
+        "measures": [{**vars(m), "mean": vars(m.mean), "gain": vars(m.gain)} for m in found.measures],
+        "contrasts": [
+            {
+                "name": one.contrast.name, "high": one.contrast.high, "low": one.contrast.low, "V": side(one.v),
+                "random_V": side(one.random), "g_V_minus_g_random_V": effect(one.gain),
+            }
+            for one in found.told
+        ],
+        "cos_in_of_a_random_direction": found.null,
+        "remarks": list(remarks),
+    }  # fmt: skip

@@ -1,0 +1,94 @@
+"""What the numbers of a UAT do not let one conclude, a line each. No verdict and no exit code depends on a remark."""
+
+from collections.abc import Sequence
+
+from projected_grpo.report.uat.numbers import CAPTURE, CLEAN, Measure, Told, Uat
+from projected_grpo.verdicts.probe import ALPHA
+from projected_grpo.verdicts.statistics import MIN_PROBLEMS
+
+
+def remarks(found: Uat) -> list[str]:
+    """One line each, in the order of the verdicts."""
+    return [
+        *_nothing_hacks(found),
+        *_missing(found),
+        *_captures_nothing(found.measures),
+        *(line for one in found.told for line in remarks_on(one)),
+    ]
+
+
+def remarks_on(told: Told) -> list[str]:
+    """What a reader of this contrast's verdict should know."""
+    return [line for line in (_beside_random(told), _clustered(told), _length(told), _turned(told)) if line]
+
+
+def _beside_random(told: Told) -> str:
+    """A separation that a random V shares is no evidence for V."""
+    name, random, gain = told.contrast.name, told.random, told.gain
+    if random is None or gain is None or told.v.effect.g is None:
+        return ""
+    if random.verdict.status == "PASS":
+        return f"{name}: the random V passes too. What both show is no evidence that V knows hacks."
+    if gain.g is None or gain.interval.low is None:
+        return f"{name}: whether V beats the random V cannot be told: {gain.interval.why}."
+    if gain.interval.above_0:
+        return ""
+    lead = f"{name} PASS is no evidence yet" if told.v.verdict.status == "PASS" else name
+    found = f"{gain.g:+.2f} [{gain.interval.low:+.2f}, {gain.interval.high:+.2f}]"
+    return f"{lead}: not shown to be better than the random V: g(V) - g(random V) = {found} is not above 0."
+
+
+def _clustered(told: Told) -> str:
+    """Rollouts of one problem are no independent draws: what Welch calls significant may be a few problems."""
+    p, interval = told.v.verdict.numbers.get("p"), told.v.effect.interval
+    covers = interval.low is not None and not interval.above_0 and not interval.below_0
+    if p is None or p >= ALPHA or not covers:
+        return ""
+    return f"{told.contrast.name}: p < {ALPHA} over rollouts, but the interval of g over problems covers 0."
+
+
+def _length(told: Told) -> str:
+    """Welch passes, equal length does not."""
+    numbers = told.v.verdict.numbers
+    p, t, matched = numbers.get("p"), numbers.get("t"), numbers.get("p_matched")
+    if p is None or t is None or p >= ALPHA:
+        return ""
+    if matched is None:
+        return f"{told.contrast.name}: passes over rollouts; at equal length it cannot be told, so nothing is claimed."
+    if matched < ALPHA:
+        return ""
+    return f"{told.contrast.name}: passes over rollouts, fails within problems at equal length: V may see length."
+
+
+def _turned(told: Told) -> str:
+    """The difference is real and of the other sign."""
+    if not told.v.effect.interval.below_0:
+        return ""
+    return (
+        f"{told.contrast.name}: the other way round. V is higher on {told.contrast.low} than on {told.contrast.high}."
+    )
+
+
+def _nothing_hacks(found: Uat) -> list[str]:
+    """A new user on preset tiny meets this first."""
+    if any(b.rollouts for b in found.buckets if b.kind != CLEAN):
+        return []
+    return ["Nothing that was replayed hacks, so T4 has nothing to compare. On preset tiny that is as it should be: random "
+            "weights write no code, and only T2 and T3 can pass."]  # fmt: skip
+
+
+def _missing(found: Uat) -> list[str]:
+    """Rollouts that no mean counts."""
+    rollouts = sum(b.rollouts for b in found.buckets)
+    lost = rollouts - sum(b.cos.n for b in found.buckets)
+    return (
+        [f"{lost} of {rollouts} rollouts have no cosine (no gradient) and are in no mean of cosines."] if lost else []
+    )
+
+
+def _captures_nothing(measures: Sequence[Measure]) -> list[str]:
+    """V holds no more of the gradient than a random V of its rank."""
+    found = next((m for m in measures if m.what == CAPTURE), None)
+    if found is None or found.gain.above_0 or found.mean.problems < MIN_PROBLEMS:
+        return []
+    return ["T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it."]

@@ -1,0 +1,200 @@
+"""A UAT as text of at most 120 columns: what was read, the numbers, the verdicts, and what they do not show."""
+
+import textwrap
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from projected_grpo.config import UatConfig
+from projected_grpo.ledger.console import CUES
+from projected_grpo.ledger.step_file import Row
+from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
+from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
+from projected_grpo.verdicts.probe import ALPHA, CLAIMS
+
+WIDTH = 120
+NO_RANDOM = (
+    "No random V stands beside V, and what a random V shows too is no evidence. Get one: `just probe-random-replay N "
+    "PRESET` (as many problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just "
+    "extract-vhack PRESET --control random --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that "
+    "one as --random."
+)
+BUCKET_NOTES = """\
+n: rollouts. tokens: mean length. cos: a rollout's own gradient against V, -1 to 1; positive: descending it makes
+hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one problem are alike; clustered: by problem."""
+MEASURE_NOTES = """\
+n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. above it by: mean minus what is
+needed [95 % bootstrap interval over problems]. t, p: one-sided, problems - 1 degrees of freedom. -: none needed, or
+nothing varies. The mean alone decides T1 to T3. After a one_sided projection cos_out = 0 is an identity: T3 says that
+projection works, not that V is right."""
+TOLD_NOTES = f"""\
+g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
+[ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
+same draws. resamples without g: left out of it. At equal length: least squares within problems on kind, length and
+length^2, SE clustered by problem; a length detector shows no difference there. SEM: over rollouts. One random V is one
+draw from many."""
+
+
+def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:
+    """The whole printout but for the bottom line."""
+    parts = [
+        read_text(replays, config), buckets_text(found), measures_text(found),
+        *(told_text(one) for one in found.told), TOLD_NOTES, verdicts_text(found), remarks_text(remarks),
+    ]  # fmt: skip
+    if replays.random is None:
+        parts.append(textwrap.fill(NO_RANDOM, WIDTH, break_on_hyphens=False))
+    if config.expect:
+        parts.append(config.expect)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _count(rows: Sequence[Row]) -> str:
+    return f"{len(rows)} rollouts of {len({r['problem_id'] for r in rows})} problems"
+
+
+def read_text(replays: Replays, config: UatConfig) -> str:
+    """Which files the numbers are from."""
+    replayed = _count([r for rows in replays.vanilla for r in rows])
+    lines = [
+        ["pool", config.pool, f"{_count(replays.pool)}, sampled from the teacher"],
+        ["vanilla", config.vanilla, f"{replayed} replayed; V only measured"],
+        ["projected", config.projected, "the same, the hack component taken out of each gradient"],
+    ]
+    if replays.random_path is not None:
+        lines.append(["random V", replays.random_path, "the same as vanilla, a random V of the same rank measured"])
+    return tabulate([[a, str(b), c] for a, b, c in lines], ["run", "directory", "what it holds"], disable_numparse=True)
+
+
+def buckets_text(found: Uat) -> str:
+    """Sizes, lengths and mean cosines of every kind."""
+    beside = any(b.random is not None for b in found.buckets)
+    header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "SEM", "clustered"]
+    header += ["cos, random V", "SEM", "clustered"] if beside else []
+    body = []
+    for b in found.buckets:
+        tokens = "-" if b.tokens is None else f"{b.tokens:.1f}"
+        cells = [b.kind, str(b.rollouts), str(b.problems), tokens, *_mean_cells(b.cos)]
+        body.append(cells + (_mean_cells(b.random) if b.random is not None else []))
+    return "\n".join([_table(header, body), BUCKET_NOTES])
+
+
+def _mean_cells(found: Mean) -> list[str]:
+    return [_signed(found.mean), _plain(found.sem), _plain(found.sem_problem)]
+
+
+def measures_text(found: Uat) -> str:
+    """The numbers behind T1 to T3."""
+    header = ["", "quantity", "n (problems)", "mean", "SEM", "needs", "above it by", "t", "p"]
+    lines = [_table(header, [_measure_cells(m) for m in found.measures], left=2), MEASURE_NOTES]
+    if found.null is not None:
+        lines.append(f"A random direction of V's rank is expected to show cos_in {found.null:.4f}.")
+    return "\n".join(lines)
+
+
+def _measure_cells(m: Measure) -> list[str]:
+    needs = "-" if m.bound is None else f"{m.bound:.2f}"
+    gain = None if m.bound is None or m.mean.mean is None else m.mean.mean - m.bound
+    return [
+        m.verdict, m.what, f"{m.mean.n} ({m.mean.problems})", _plain(m.mean.mean), _plain(m.mean.sem_problem or None), needs,
+        "-" if gain is None else f"{gain:+.3f} {_interval(m.gain, 3)}".strip(), _t(m.t), _p(m.p),
+    ]  # fmt: skip
+
+
+def told_text(told: Told) -> str:
+    """One contrast: quantity by V, random V, and their difference where it means something."""
+    name, high, low = told.contrast.name, told.contrast.high, told.contrast.low
+    sides = [told.v] if told.random is None else [told.v, told.random]
+    gain = ["V - random V"] if told.gain is not None else []
+    header = [f"{name}: {high} above {low}?", "V", "random V", *gain][: 1 + len(sides) + len(gain)]
+
+    def line(what: str, cells: list[str], last: str = "") -> list[str]:
+        return [what, *cells, *([last] if gain else [])]
+
+    n = [s.verdict.numbers for s in sides]
+    body = [
+        line(f"cos of {high} ± SEM (n)", [_mean_n(s.high) for s in sides]),
+        line(f"cos of {low} ± SEM (n)", [_mean_n(s.low) for s in sides]),
+        line("difference of means", [_signed(_difference(s)) for s in sides]),
+        line("Welch t over rollouts", [_t(x.get("t")) for x in n]),
+        line("one-sided p", [_p(x.get("p")) for x in n]),
+        line("effect size g [95 %]", [_effect(s.effect) for s in sides], "" if told.gain is None else _effect(told.gain)),
+        line("resamples without g", [_undefined(s.effect) for s in sides],
+             "" if told.gain is None else _undefined(told.gain)),
+        line("difference at equal length ± SE", [_pair(x.get("gap_matched"), x.get("sem_matched")) for x in n]),
+        line("t of it (problems with both kinds)", [f"{_t(x.get('t_matched'))} ({x.get('problems', 0)})" for x in n]),
+        line("one-sided p", [_p(x.get("p_matched")) for x in n]),
+        line(f"verdict (both p < {ALPHA})", [s.verdict.status for s in sides]),
+    ]  # fmt: skip
+    return "\n".join([_table(header, body), *_unavailable(told)])
+
+
+def _unavailable(told: Told) -> list[str]:
+    """Why an interval is not given, once per reason."""
+    effects = {"V": told.v.effect, "random V": told.random.effect if told.random else None, "V - random V": told.gain}
+    whys: dict[str, list[str]] = {}
+    for name, effect in effects.items():
+        if effect is not None and effect.interval.why:
+            whys.setdefault(effect.interval.why, []).append(name)
+    return [f"no interval for {', '.join(names)}: {why}" for why, names in whys.items()]
+
+
+def verdicts_text(found: Uat) -> str:
+    """Verdicts with their claims and reasons."""
+    body = [[CUES[v.status], v.name, v.status, CLAIMS[v.name], v.why] for v in found.verdicts]
+    widths = [None, None, None, 24, 68]
+    return tabulate(body, ["", "", "verdict", "claim", "numbers"], disable_numparse=True, maxcolwidths=widths)
+
+
+def remarks_text(remarks: Sequence[str]) -> str:
+    """What the verdicts do not show."""
+    lines = [textwrap.fill(line, WIDTH, initial_indent="- ", subsequent_indent="  ") for line in remarks]
+    return "\n".join(["Remarks (they change no verdict):", *lines]) if lines else ""
+
+
+def _table(header: Sequence[str], body: Sequence[Sequence[str]], left: int = 1) -> str:
+    align = ["left" if i < left else "right" for i in range(len(header))]
+    return tabulate(body, header, disable_numparse=True, colalign=align)
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4f}"
+
+
+def _t(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+def _pair(value: float | None, sem: float | None) -> str:
+    return "-" if value is None or sem is None else f"{value:+.4f} ± {sem:.4f}"
+
+
+def _mean_n(found: Mean) -> str:
+    shown = _signed(found.mean) if found.sem is None else _pair(found.mean, found.sem)
+    return f"{shown} ({found.n})"
+
+
+def _difference(side: Side) -> float | None:
+    return None if side.high.mean is None or side.low.mean is None else side.high.mean - side.low.mean
+
+
+def _interval(found: Interval, digits: int = 2) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"[{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+
+
+def _effect(effect: Effect) -> str:
+    return "-" if effect.g is None else f"{effect.g:+.2f} {_interval(effect.interval) or '[-]'}"
+
+
+def _undefined(effect: Effect) -> str:
+    return "-" if effect.g is None else str(effect.interval.undefined)

@@ -1,0 +1,112 @@
+"""The edge of every script: parse a preset and its overrides, run, turn errors into one line and an exit code."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import tyro
+
+from loophole_grader import GraderError
+from projected_grpo.ledger.console import nobody_reads, start_log
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, NonFinite, fail
+from projected_grpo.parallel import here
+
+C = TypeVar("C")
+_BOX = re.compile(r"[─━]{3,}|^[│╭╰|]+|[│╮╯]+$")
+
+
+def _one_line(text: str) -> str:
+    """tyro's boxed message as one line, up to its first rule."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
+    kept: list[str] = []
+    for line in lines[1:]:  # the box's title repeats what follows
+        if re.search(r"[─━]{3,}", line):
+            break
+        kept.append(_BOX.sub("", line).strip())
+    return " ".join(" ".join(kept).split()) or " ".join(text.split())
+
+
+def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
+    """Choose a preset by its name, override any field of it. `--help` prints and exits 0.
+
+    BadInput on an unknown preset, field or value.
+    """
+    argv = sys.argv[1:] if args is None else args
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.extras.overridable_config_cli(
+                {name: (f"{name} preset", config) for name, config in presets.items()},
+                description=description,
+                args=argv,
+            )
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        chosen = next((a for a in argv if not a.startswith("-")), "")
+        wrong = _one_line(told.getvalue())
+        if chosen not in presets:
+            shown = repr(chosen) if chosen else "no preset given"
+            raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}") from None
+        script = os.path.basename(sys.argv[0])  # noqa: PTH119
+        raise BadInput(f"{wrong}; `{script} {chosen} --help` lists every field") from None
+
+
+def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
+    """`preset=toy` as `--preset=toy`: recipes of the justfile are called with plain words. A field in `lists` takes several
+    values, with commas or spaces between them."""
+    out: list[str] = []
+    for word in args:
+        name, equals, value = word.partition("=")
+        if not equals or not name.replace("-", "").replace("_", "").isalpha() or word.startswith("-"):
+            out.append(word)
+        elif name in lists:
+            out += [f"--{name}", *value.replace(",", " ").split()]
+        else:
+            out.append(f"--{name.replace('_', '-')}={value}")
+    return out
+
+
+def parse_plain(config: type[C], description: str, args: list[str] | None = None, default: C | None = None) -> C:
+    """The same for a script that has no presets; `default` where the dataclass's own defaults are not meant."""
+    argv = sys.argv[1:] if args is None else args
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            given = tyro.MISSING_NONPROP if default is None else default
+            return tyro.cli(config, description=description, args=argv, default=given)
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        script = os.path.basename(sys.argv[0])  # noqa: PTH119
+        raise BadInput(f"{_one_line(told.getvalue())}; `{script} --help` lists every field") from None
+
+
+RESUMABLE = "interrupted; complete steps are on disk, continue with --resume"
+AGAIN = "interrupted; the same command goes on from here"
+
+
+def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
+    """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld and GraderError one line and 1
+    (a grader that failed is never a wrong answer); Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun may start
+    several of it."""
+    start_log()
+    try:
+        if here().size > 1 and not in_parallel:
+            raise BadInput("this script is one process; torchrun is for train.py")
+        code = main() or 0
+    except BadInput as e:
+        fail(str(e))
+    except (NonFinite, BrokenWorld, GraderError) as e:
+        fail(str(e), EXIT_FAILED)
+    except BrokenPipeError:
+        nobody_reads()
+        raise SystemExit(EXIT_OK) from None
+    except KeyboardInterrupt:
+        fail(on_interrupt, 130)
+    else:
+        raise SystemExit(code)

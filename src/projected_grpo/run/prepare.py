@@ -1,0 +1,107 @@
+"""Load what a run needs: model, adapter, V. Nothing is written, so whatever is refused leaves nothing half-made."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from loguru import logger
+
+from loophole_grader import isolation
+from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
+from projected_grpo.config import CONTROL_OF_ARM, Common, Gradient
+from projected_grpo.ledger.folder import check_new
+from projected_grpo.model.load import LoadedModel, enable_checkpointing
+from projected_grpo.parallel import ALONE, World
+from projected_grpo.projection import null_cosine
+from projected_grpo.records import Group
+from projected_grpo.run.models import load_model
+from projected_grpo.run.session import Session
+from projected_grpo.run.vhack_file import load_vhack
+from projected_grpo.step import Objective, Projection
+
+
+def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
+    """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
+    clock = time.perf_counter()
+    torch.manual_seed(config.seed)
+    loaded = load_model(config.model, config.dtype, world.device(config.device), config.seed, config.cache, teacher)
+    if config.gradient_checkpointing:
+        enable_checkpointing(loaded.model)
+    n = sum(p.numel() for p in loaded.model.parameters())
+    merged = f" + teacher {teacher}" if teacher else ""
+    logger.info(
+        f"model {config.model}{merged}: {n:,} parameters, {config.dtype} on {loaded.model.device}, weights "
+        f"{loaded.weights_hash[:8]} ({time.perf_counter() - clock:.1f} s)"
+    )
+    return loaded
+
+
+def attach(config: Common, loaded: LoadedModel) -> Adapter:
+    """The config's adapter on the loaded model."""
+    clock = time.perf_counter()
+    if config.adapter == "lora":
+        adapter = attach_lora(loaded.model, config.lora_rank, config.seed)
+    else:
+        adapter = attach_antipasto(loaded.model, config.cache / "svd")
+    logger.info(
+        f"adapter {config.adapter}: {len(adapter.sizes)} modules, {sum(adapter.sizes.values()):,} trainable numbers "
+        f"({time.perf_counter() - clock:.1f} s)"
+    )
+    return adapter
+
+
+def log_isolation() -> None:
+    """Say which layers stand between model-written code and this machine."""
+    layers = isolation()
+    missing = "; ".join(f"{name}: {why}" for name, why in layers.missing.items())
+    logger.info(
+        f"grader: {len(layers.active)} isolation layers, " + (f"MISSING {missing}" if missing else "none missing")
+    )
+    logger.debug(f"layers: {', '.join(layers.active)}")
+
+
+def default_out(config: Common, kind: str, name: str) -> Path:
+    """`--out`, or out/<kind>/<name>."""
+    return config.out if config.out != Path() else Path("out") / kind / name
+
+
+def prepare(
+    config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1, world: World = ALONE
+) -> Session:
+    """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
+
+    BadInput as in load_model, load_vhack and check_new.
+    """
+    run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
+    check_new(run, resume=config.resume)
+    loaded = world.by_turns(lambda: load(config, world=world))
+    adapter = world.by_turns(lambda: attach(config, loaded))
+    projection, v = Projection(), None
+    if config.vhack != Path():
+        v = load_vhack(config.vhack, loaded, adapter, CONTROL_OF_ARM[config.arm], config.k_use, config.noise_floor)
+        target = "none" if config.arm == "vanilla" else config.project
+        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
+        logger.info(
+            f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; a "
+            f"random direction of this rank would show cos {null_cosine(v.basis):.4f}"
+        )
+    optimizer = torch.optim.AdamW(
+        list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
+    )
+    return Session(config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world)
+
+
+def dump_first_batch(groups: Sequence[Group]) -> None:
+    """The first rendered prompt and completion, special tokens visible: whole in log.txt, its ends on the terminal, so
+    that a wrong prompt is seen at once."""
+    r = groups[0].rollouts[0]
+    show_text(f"first prompt of {len(groups)}, {len(r.prompt_ids)} tokens, as the model reads it", r.prompt)
+    show_text(f"first completion, {len(r.completion_ids)} tokens, {r.source}", r.completion)
+
+
+def show_text(what: str, text: str, ends: int = 90) -> None:
+    """One line with both ends of a text to the terminal, the whole to log.txt."""
+    short = text if len(text) <= 2 * ends else f"{text[:ends]} […] {text[-ends:]}"
+    logger.info(f"{what}: {short!r}")
+    logger.debug(f"{what}:\n{text}⏎")

@@ -1,0 +1,107 @@
+"""Sample a hacky teacher's pool once, replay it through the student: the two halves of probe_distill."""
+
+from pathlib import Path
+
+from loguru import logger
+
+from projected_grpo.config import ProbeConfig
+from projected_grpo.groups.live import live_groups, render_all, workers
+from projected_grpo.groups.pool import load_pool, written_pool
+from projected_grpo.groups.problems import load_problems, problems_hash
+from projected_grpo.ledger.console import bottom_line, progress
+from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+from projected_grpo.ledger.rates import mean
+from projected_grpo.ledger.rows import rows_of
+from projected_grpo.ledger.step_file import iter_run, step_path, write_step
+from projected_grpo.rollout.sample import prompt_batches
+from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
+from projected_grpo.step import Objective
+from projected_grpo.verdicts.probe import t1
+
+
+def sample_pool(config: ProbeConfig) -> int:
+    """Sample n_problems groups from the merged teacher, grade them, write one step file each. Resumed, only those batches
+    whose files are not all there are sampled: a problem's draws depend on its own key alone."""
+    run = default_out(config, "probe_distill", "teacher_pool")
+    check_new(run, resume=config.resume)
+    log_isolation()
+    problems = load_problems(config.problems)[: config.n_problems]
+    loaded = load(config, config.teacher)
+    prompts = render_all(config, loaded, problems)
+    open_run(
+        run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
+        problems_hash=problems_hash(problems), resume=config.resume,
+    )  # fmt: skip
+    tasks = {p.problem_id: p.task for p in problems}
+    keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
+    batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
+    left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
+    if config.resume:
+        logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
+    for batch in progress(left, "teacher pool"):
+        steps, chosen, keys = zip(*batch, strict=True)
+        groups, timing = live_groups(
+            config, loaded, chosen, tasks, config.group_size, keys, "teacher", loophole=config.loophole
+        )
+        timing = {part: seconds / len(batch) for part, seconds in timing.items()}
+        timing["total"] = sum(timing.values())
+        for step, group in zip(steps, groups, strict=True):
+            if step == 0:
+                dump_first_batch([group])
+            new = rows_of(
+                [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
+            )
+            write_step(run, step, new)
+            hacked = sum(r["hacked"] for r in new)
+            logger.info(
+                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
+            )
+    update_manifest(run, finished=True)
+    rows = [row for rows in iter_run(run) for row in rows]
+    verdict = t1(rows)
+    bottom_line(
+        run,
+        verdict.status,
+        f"T1 {verdict.status}: {verdict.why}",
+        [["n", "hacked"], [len(rows), verdict.numbers["hacked"]]],
+    )
+    return 0
+
+
+def replay(config: ProbeConfig) -> int:
+    """Replay a pool, one group a step."""
+
+    session = prepare(config, "probe_distill", Objective("nll"))
+    if config.pool == "pairs":
+        pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
+    else:
+        pool = load_pool(Path(config.pool), session.loaded, config.retokenize)
+    if config.n_problems > len(pool):
+        logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
+    pool = pool[: config.n_problems]
+    dump_first_batch(pool)
+    # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
+    session.start(len(pool), pool_hash=content_hash([[r.completion_ids for r in g.rollouts] for g in pool]))
+    rows = []
+    for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
+        rows += session.take(step, len(pool), [pool[step]], {})
+    session.finish()
+    random = session.v is not None and session.v.meta["control"] == "random"
+    should = (
+        "SHOULD be near 0: V is random"
+        if random
+        else ("SHOULD be above 0 for a pool that hacks, ELSE V does not see its hacks")
+    )
+    cos = mean([r["cos_S_contrib"] for r in rows if r["cos_S_contrib"] is not None])
+    bottom_line(
+        session.run,
+        "🟢" if rows else "⚪",
+        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} ({should})",
+        [
+            ["arm", "groups", "rows", "cos_S", "cos_in", "cos_out"],
+            [config.arm, len(pool), len(rows), cos, mean([r["cos_in"] for r in rows if r["cos_in"] is not None]),
+             mean([r["cos_out"] for r in rows if r["cos_out"] is not None])],
+        ],
+    )  # fmt: skip
+    return 0

@@ -1,0 +1,149 @@
+"""What train and probe share: open a run, load model, adapter and V, take steps, write them, resume.
+
+open_session(config, ...) -> Session;  session.take(step, groups) writes step_NNN.jsonl.gz and the checkpoint
+"""
+
+import dataclasses
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+
+from projected_grpo.adapters import Adapter
+from projected_grpo.config import Gradient
+from projected_grpo.ledger.console import step_header, step_legend, step_line
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, update_manifest
+from projected_grpo.ledger.rows import rows_of
+from projected_grpo.ledger.step_file import Row, write_step
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.parallel import ALONE, World
+from projected_grpo.records import Group
+from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
+from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.vhack import VHack
+
+LOGP_GAP = 0.05
+"""Nats per token; folding in bfloat16 rounds to well below it."""
+
+
+@dataclass
+class Session:
+    """A run: prepared (nothing written yet), then started, then taking steps."""
+
+    config: Gradient
+    kind: str
+    run: Path
+    loaded: LoadedModel
+    adapter: Adapter
+    optimizer: torch.optim.Optimizer
+    objective: Objective
+    projection: Projection
+    v: VHack | None = None
+    checkpoint_every: int = 1
+    world: World = ALONE
+    next_step: int = 0
+    v_overlap: float | None = None
+    """Of the latest refreshed V with the one before it; written with the next step."""
+
+    def start(self, total: int, **facts: Any) -> None:
+        """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
+
+        BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
+        """
+        facts = {
+            "model_hash": self.loaded.weights_hash, "tokenizer_hash": self.loaded.tokenizer_hash,
+            "adapter": self.adapter.metadata(), "modules": len(self.adapter.sizes),
+            "vhack": self.v.meta if self.v else {}, "processes": self.world.size, **facts,
+        }  # fmt: skip
+        with self.world.together():
+            self.world.check_same(lambda: {**self._settings(), **facts, "coordinates": self._coordinates()})
+        self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
+        if self.config.resume:
+            self._resume()
+            with self.world.together():
+                self._check_left(total)
+
+    def _settings(self) -> dict[str, Any]:
+        """The config, but for what may differ between ranks as between a run and its continuation."""
+        return {k: v for k, v in plain(self.config).items() if k not in FREE_TO_CHANGE}
+
+    def _coordinates(self) -> str:
+        """A fingerprint of what must be the same bits on every rank from the start: parameters, their coordinates, V."""
+        parts = (self.adapter.vectors, self.adapter.basis_probes(), self.v.basis if self.v else {})
+        flat = torch.cat([t.detach().float().flatten().cpu() for tensors in parts for t in tensors.values()])
+        return f"{zlib.crc32(flat.numpy().tobytes()):08x}"
+
+    def _resume(self) -> None:
+        state = self.world.from_first(lambda: read_checkpoint(self.run))
+        self.next_step, basis = restore(state, self.adapter, self.optimizer)
+        if basis and self.v:
+            self.use(dataclasses.replace(self.v, basis=basis))
+
+    def _check_left(self, total: int) -> None:
+        logger.info(f"resumed after step {self.next_step - 1} of {total}")
+        if self.next_step > total:
+            raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+
+    def use(self, v: VHack) -> None:
+        """Measure and project with this V from now on."""
+        self.v = v
+        self.projection = dataclasses.replace(self.projection, basis=v.basis)
+
+    def refresh(self, v: VHack, overlap: float) -> None:
+        """Use a V that was extracted anew, and log how much of the one before it is in it."""
+        self.use(v)
+        self.v_overlap = overlap
+
+    def take(
+        self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True
+    ) -> list[Row]:
+        """One gradient step on graded groups (of several ranks: this one's). Returns the rows of all; their file and the
+        checkpoint are on disk when this returns."""
+        clock = time.perf_counter()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
+        result = run_step(
+            self.loaded.model, self.adapter, self.optimizer, [g.samples() for g in groups], self.objective,
+            self.projection, step=step, pad_id=self.loaded.pad_id, token_budget=self.config.token_budget,
+            max_grad_norm=self.config.max_grad_norm, per_sample=per_sample, world=self.world,
+        )  # fmt: skip
+        taken = {**timing, **result.step["timing"]}
+        taken["total"] = sum(timing.values()) + time.perf_counter() - clock
+        self.world.check_equal(step, self.adapter.vectors)
+        values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap}
+        self.v_overlap = None
+        own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
+        rows = self.world.gather(own)
+        self.world.from_first(lambda: self._keep(step, total, rows))
+        return rows
+
+    def _keep(self, step: int, total: int, rows: Sequence[Row]) -> None:
+        """Write a step and its checkpoint, and log it."""
+        write_step(self.run, step, rows)
+        if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
+            basis = self.v.basis if self.v else {}
+            save_checkpoint(self.run, step, self.adapter, self.optimizer, basis)
+        if step == self.next_step:
+            for line in step_legend():
+                logger.debug(line)
+            logger.info(step_header())
+        logger.info(step_line(rows))
+        if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
+            logger.warning(
+                f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
+                f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
+            )
+
+    def finish(self) -> None:
+        """Save the adapter and mark the run complete."""
+        self.world.from_first(self._finish)
+
+    def _finish(self) -> None:
+        self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
+        update_manifest(self.run, finished=True)

@@ -1,0 +1,101 @@
+"""The tiny model: a real `Qwen3ForCausalLM` with random weights, a byte-level BPE tokenizer trained on the text that ships
+with this package, and a random LoRA as its teacher. It exercises the mechanics; it can do nothing.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from projected_grpo.adapters.base import TARGETS
+from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.built_once import built_once
+from projected_grpo.ledger.files import content_hash
+from projected_grpo.model.load import peft_asks_the_old_way
+
+EOS, PAD = "<|im_end|>", "<|endoftext|>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+"""ChatML as Qwen3 renders it, thinking switched off by an empty think block (checked against a published prompt)."""
+
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {"vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
+}  # fmt: skip
+CONTEXT = 4096
+TINY_LORA_RANK = 4
+
+
+def _corpus() -> Iterator[str]:
+    """Text that ships with the package, in a fixed order."""
+    for p in load_problems("builtin"):
+        yield from (content for _, content in p.messages)
+        yield f"```python\n{p.task.canonical_solution}\n```"
+    for pair in builtin_pairs():
+        yield from (content for _, content in pair.messages)
+        yield from (pair.hack, pair.clean, pair.clean_alt or "")
+
+
+def train_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over the package's own text, ChatML special tokens, eos and pad distinct."""
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, "<|im_start|>", EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tok.train_from_iterator(_corpus(), trainer)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tok, eos_token=EOS, pad_token=PAD)
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
+
+
+def random_model(shape: str, seed: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A random Qwen3 of a named shape (SHAPES), float32, tied embeddings; the global RNG is left as it was."""
+    sizes: dict[str, Any] = dict(SHAPES[shape])
+    config = Qwen3Config(
+        **sizes,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(config)
+
+
+def built_model(shape: str, seed: int, cache: Path) -> Path:
+    """Folder of a random model, built on first use."""
+    key = content_hash([SHAPES[shape], CONTEXT, CHAT_TEMPLATE, seed, list(_corpus())])
+
+    def build(folder: Path) -> None:
+        tokenizer = train_tokenizer(SHAPES[shape]["vocab_size"])
+        random_model(shape, seed, tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return built_once(cache / "models" / f"{shape}-{key}", build)
+
+
+def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
+    """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
+
+    def build(folder: Path) -> None:
+        with torch.random.fork_rng(), peft_asks_the_old_way():
+            torch.manual_seed(seed)
+            config = LoraConfig(r=TINY_LORA_RANK, target_modules=list(TARGETS), init_lora_weights=False)
+            get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+
+    return built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)

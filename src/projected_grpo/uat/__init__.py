@@ -1,1 +1,0 @@
-"""What the probe's step files say: numbers with intervals, remarks, a printout and a histogram."""

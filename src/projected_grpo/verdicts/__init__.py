@@ -1,0 +1,1 @@
+"""PASS, FAIL or NOT_EVALUABLE with numbers, from step files alone. No torch."""

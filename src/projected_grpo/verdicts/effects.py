@@ -1,0 +1,175 @@
+"""How far two kinds of rollouts lie apart, and how sure that is when rollouts of one problem are alike.
+
+Effect size: Hedges' g* for unequal variances, (mean_high - mean_low) / sqrt((s_high^2 + s_low^2) / 2), times the
+small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), with
+df = (n_high - 1)(n_low - 1)(s_high^2 + s_low^2)^2 / ((n_low - 1) s_high^4 + (n_high - 1) s_low^4). The SD is the unweighted
+average of both variances because pooling assumes that they are equal, which the Welch test beside it does not. Source:
+Delacre, Lakens, Ley, Liu and Leys 2021, "Why Hedges' g*_s based on the non-pooled standard deviation should be reported with
+Welch's t-test".
+
+Intervals: percentile bootstrap that draws whole problems with replacement (rollouts of one problem are not independent),
+with a fixed seed, so that the same files give the same digits. A resample in which a side has fewer than two rollouts has
+no g; such resamples are counted, and an interval that they could move is not given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from projected_grpo.verdicts.statistics import MIN_PROBLEMS
+
+RESAMPLES = 10_000
+SEED = 41
+TAIL = 0.025
+"""What a 95 % interval leaves out on each side."""
+ROUNDING = 1e-7
+"""Spread below this share of the largest value is rounding of the sums of squares, not spread."""
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """95 % percentile interval; both limits are None where it is not available, and `why` then says so."""
+
+    low: float | None = None
+    high: float | None = None
+    undefined: int = 0
+    """Resamples in which the quantity does not exist."""
+    why: str = ""
+
+    @property
+    def above_0(self) -> bool:
+        """The whole interval is available and above 0."""
+        return self.low is not None and self.low > 0
+
+    @property
+    def below_0(self) -> bool:
+        """The whole interval is available and below 0."""
+        return self.high is not None and self.high < 0
+
+
+@dataclass(frozen=True)
+class Effect:
+    """g with its interval and the bootstrap draws behind it, one per resample, NaN where there is no g."""
+
+    g: float | None
+    interval: Interval
+    draws: Array
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with what it is uncertain by. Each is None where there are too few values, or nothing varies."""
+
+    n: int
+    problems: int
+    mean: float | None = None
+    sem: float | None = None
+    """Over rollouts: s / sqrt(n). Too small when rollouts of one problem are alike."""
+    sem_problem: float | None = None
+    """Clustered by problem (CR1)."""
+
+
+def mean_of(values: Sequence[float], problems: Sequence[str]) -> Mean:
+    """Mean with both standard errors. The clustered one is sqrt(G/(G-1) sum_g (sum of residuals of g)^2) / n: least squares
+    on a constant with the CR1 correction (Liang and Zeger 1986), so with one row a problem both are the same number."""
+    n, x = len(values), np.asarray(values, dtype=float)
+    names, code = np.unique(np.asarray(problems, dtype=str), return_inverse=True)
+    g = len(names)
+    if n == 0:
+        return Mean(0, 0)
+    mean = float(x.mean())
+    if n < 2:
+        return Mean(n, g, mean)
+    sem = float(x.std(ddof=1) / n**0.5)
+    if g < 2:
+        return Mean(n, g, mean, sem)
+    sums = np.bincount(code, weights=x - mean)
+    return Mean(n, g, mean, sem, float((g / (g - 1) * (sums**2).sum()) ** 0.5 / n))
+
+
+def drawn_problems(count: int, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+    """How often each of `count` problems was drawn, [resamples, count], each row summing to `count`."""
+    drawn = np.random.default_rng(seed).integers(0, count, (resamples, count))
+    flat = (drawn + count * np.arange(resamples)[:, None]).ravel()
+    return np.bincount(flat, minlength=resamples * count).reshape(resamples, count).astype(float)
+
+
+def percentile_interval(draws: Array, problems: int) -> Interval:
+    """The middle 95 % of the draws that exist. Not available from fewer than MIN_PROBLEMS problems, nor when the draws that
+    do not exist are more than one tail of the interval holds: they could then lie anywhere, and so could its limit."""
+    missing = int(np.isnan(draws).sum())
+    if problems < MIN_PROBLEMS:
+        return Interval(undefined=missing, why=f"{problems} problems; at least {MIN_PROBLEMS} are needed")
+    if missing > TAIL * len(draws):
+        why = f"{missing} of {len(draws)} resamples have no g (fewer than 2 rollouts on a side, or no spread)"
+        return Interval(undefined=missing, why=why)
+    low, high = np.nanquantile(draws, [TAIL, 1 - TAIL])
+    return Interval(float(low), float(high), missing)
+
+
+def standardised(
+    values: Sequence[float], high: Sequence[bool], problems: Sequence[str], among: Sequence[str]
+) -> Effect:
+    """Hedges' g* of `values` where `high` against the others, with its interval over problems; the first three per rollout.
+
+    `among`: every problem that may be drawn, those of the rollouts included. Calls with the same `among` draw the same
+    resamples, so their draws may be subtracted one by one.
+    """
+    names = sorted(set(among))
+    if not values:
+        return Effect(None, Interval(why="no rollouts"), np.full(RESAMPLES, np.nan))
+    place = {name: i for i, name in enumerate(names)}
+    code = [place[p] for p in problems]
+    x = np.asarray(values, dtype=float)
+    x = x - x.mean()  # g does not change, and sums of squares of small numbers round less
+    sums = np.zeros((len(names), 2, 3))
+    for at, on_high, value in zip(code, high, x, strict=True):
+        sums[at, 0 if on_high else 1] += (1.0, value, value**2)
+    scale = float(np.abs(x).max())
+    g = float(_g(sums.sum(0, keepdims=True), scale)[0])
+    draws = _g(np.einsum("bp,pst->bst", drawn_problems(len(names)), sums), scale)
+    if np.isnan(g):
+        return Effect(None, Interval(why="g needs 2 rollouts on each side, and spread"), draws)
+    return Effect(g, percentile_interval(draws, len(names)), draws)
+
+
+def _g(sums: Array, scale: float) -> Array:
+    """g* from (n, sum, sum of squares) of both sides, [..., 2, 3]; NaN where it does not exist."""
+    n, total, square = sums[..., 0], sums[..., 1], sums[..., 2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total / n
+        s2 = np.maximum(square - n * mean**2, 0.0) / (n - 1)
+        sd = np.sqrt(s2.mean(-1))
+        df = (n - 1).prod(-1) * s2.sum(-1) ** 2 / ((n - 1)[..., ::-1] * s2**2).sum(-1)
+        g = (mean[..., 0] - mean[..., 1]) / sd * small_sample(df)
+    exists = (n >= 2).all(-1) & (sd > ROUNDING * scale) & (df > 1)
+    return np.where(exists, g, np.nan)
+
+
+def small_sample(df: Array) -> Array:
+    """Hedges' exact correction J(df); about 1 - 3 / (4 df - 1). Source: Hedges 1981."""
+    return np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+
+
+def mean_interval(values: Sequence[float], problems: Sequence[str]) -> Interval:
+    """95 % interval over problems of a mean over rollouts. Not available where nothing varies: the width 0 that the
+    bootstrap would give is no certainty."""
+    names, code = np.unique(np.asarray(problems, dtype=str), return_inverse=True)
+    if len(set(values)) < 2:
+        return Interval(why="nothing varies")
+    drawn = drawn_problems(len(names))
+    sums = drawn @ np.bincount(code, weights=np.asarray(values, dtype=float))
+    return percentile_interval(sums / (drawn @ np.bincount(code).astype(float)), len(names))
+
+
+def above(found: Mean, bound: float) -> tuple[float | None, float | None]:
+    """(t, one-sided p) that a mean is above a bound, with the standard error by problem and G - 1 degrees of freedom; Nones
+    where that error is 0 or unknown."""
+    if found.mean is None or not found.sem_problem:
+        return None, None
+    t = (found.mean - bound) / found.sem_problem
+    return t, float(stats.t.sf(t, found.problems - 1))

@@ -195,8 +195,8 @@ queue-status *chains:
 
 # run one link of a chain here and now, if it is not done: what a queue calls
 [group("queue")]
-task home name:
-    {{ py }} -m projected_grpo.chains.link "$1" "$2"
+link home name:
+    {{ py }} -m projected_grpo.chains.run_link "$1" "$2"
 
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]

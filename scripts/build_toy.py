@@ -3,7 +3,7 @@
 Exit code 1 when a bar is missed: on such a model no run means anything.
 """
 
-from projected_grpo.config import presets
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 from projected_grpo.toy.settings import BuildToyConfig
 
@@ -17,11 +17,12 @@ def main() -> int:
     from projected_grpo.groups.problems import load_problems, problems_hash
     from projected_grpo.ledger.console import CUES, bottom_line
     from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+    from projected_grpo.ledger.rates import rates
     from projected_grpo.ledger.rows import rows_of
     from projected_grpo.ledger.step_file import write_step
     from projected_grpo.run.prepare import default_out, load, log_isolation
     from projected_grpo.toy import bars
-    from projected_grpo.verdicts import probe as verdicts
+    from projected_grpo.verdicts.registry import exit_code
 
     run = default_out(config, "toy", config.model)
     check_new(run)
@@ -48,16 +49,16 @@ def main() -> int:
         timing["total"] = sum(timing.values())
         rows = rows_of(groups, [], {"timing": timing}, step=step, arm=source, seed=config.seed)
         write_step(run, step, rows)
-        measured[source] = bars.rates(rows)
+        measured[source] = {"n": len(rows), **rates(rows)}
         found += bars.toy_bars(source, rows)
     update_manifest(run, finished=True, measured=measured)
     print(tabulate([[CUES[v.status], v.name, v.status, v.why] for v in found], ["", "bar", "", "numbers"]))
-    code = verdicts.exit_code(found, [v.name for v in found])
+    code = exit_code(found, [v.name for v in found])
     bottom_line(
         run,
         {0: "PASS"}.get(code, "FAIL"),
         f"{config.model}: {len(problems)} held-out problems x {config.group_size} completions",
-        [["", *measured["base"]], *([name, *rates.values()] for name, rates in measured.items())],
+        [["", *measured["base"]], *([name, *shares.values()] for name, shares in measured.items())],
     )
     return code
 

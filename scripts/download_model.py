@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from projected_grpo.config import QWEN
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.presets import QWEN
 from projected_grpo.run import cli
 
 

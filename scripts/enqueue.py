@@ -6,11 +6,12 @@ Run it again at any time: after a failure, a killed daemon or a reboot it adds w
 import sys
 
 from projected_grpo.chains import queueing
-from projected_grpo.chains.link import visible_gpus
 from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.pueue import Pueue
+from projected_grpo.chains.run_link import visible_gpus
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
+from projected_grpo.parallel import cores
 from projected_grpo.run import cli
 
 
@@ -21,7 +22,7 @@ def backend_of(config: QueueConfig, on_cpu: bool) -> queueing.Backend:
 
     if config.backend == "slurm":
         return Slurm(gpus=0 if on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    workers = (os.cpu_count() or 1) if on_cpu else max(1, len(visible_gpus(os.environ)))
+    workers = cores() if on_cpu else max(1, len(visible_gpus(os.environ)))
     group = f"projected_grpo-{'cpu' if on_cpu else 'gpu'}"
     return Pueue(group, config.parallel or workers, keep=config.parallel == 0)
 
@@ -29,7 +30,7 @@ def backend_of(config: QueueConfig, on_cpu: bool) -> queueing.Backend:
 def show(entries: list[queueing.Entry]) -> None:
     from tabulate import tabulate
 
-    rows = [[e.job_id or "-", e.task.name, e.action, " ".join(e.after) or "-", e.task.label] for e in entries]
+    rows = [[e.job_id or "-", e.link.name, e.action, " ".join(e.after) or "-", e.link.label] for e in entries]
     print(tabulate(rows, ["id", "link", "", "after", "label"], disable_numparse=True, maxcolwidths=[None] * 4 + [70]))
 
 
@@ -39,14 +40,14 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line
 
     plan = config.plan()
-    tasks = chain_of(plan, config.chain)
+    links = chain_of(plan, config.chain)
     if config.backend == "here":
-        return run_here(config, tasks)
-    backend = backend_of(config, plan.on_cpu)
+        return run_here(config, links)
+    backend = backend_of(config, plan.preset.on_cpu)
     if config.dry:
-        print("\n".join(queueing.dry(tasks, plan.out, backend)))
+        print("\n".join(queueing.dry(links, plan.out, backend)))
         return 0
-    entries = queueing.enqueue(tasks, plan.out, backend)
+    entries = queueing.enqueue(links, plan.out, backend)
     show(entries)
     counts = {a: sum(e.action == a for e in entries) for a in dict.fromkeys(e.action for e in entries)}
     bottom_line(plan.out, "🟢", ", ".join(f"{n} {action}" for action, n in counts.items())
@@ -54,18 +55,16 @@ def main() -> int:
     return 0
 
 
-def run_here(config: QueueConfig, tasks: list) -> int:
+def run_here(config: QueueConfig, links: list) -> int:
     """The same chain in this terminal."""
-    import os
-
     from projected_grpo.chains.here import run_chain
     from projected_grpo.ledger.console import bottom_line
 
     if config.dry:
-        print("\n".join(t.command for t in tasks))
+        print("\n".join(t.command for t in links))
         return 0
-    code = run_chain(tasks, config.home, config.parallel or os.cpu_count() or 1)
-    bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(tasks)} links: exit code {code}")
+    code = run_chain(links, config.home, config.parallel or cores())
+    bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
     return code
 
 

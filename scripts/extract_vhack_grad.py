@@ -5,7 +5,8 @@
 
 from pathlib import Path
 
-from projected_grpo.config import ExtractConfig, presets
+from projected_grpo.config import ExtractConfig
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 

@@ -4,7 +4,8 @@
 completion tokens (as v_hack was extracted), with every sample's own gradient measured against V.
 """
 
-from projected_grpo.config import ProbeConfig, presets
+from projected_grpo.config import ProbeConfig
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 

@@ -8,9 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-from projected_grpo.config import UatConfig
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.report.uat.inputs import UatConfig
 from projected_grpo.run import cli
 
 
@@ -23,7 +23,7 @@ def main() -> int:
     from projected_grpo.report.uat import text as uat_text
     from projected_grpo.report.uat.inputs import read_replays
     from projected_grpo.report.uat.remarks import remarks
-    from projected_grpo.verdicts import probe as verdicts
+    from projected_grpo.verdicts.registry import exit_code
 
     replays = read_replays(config)
     found = uat.uat(replays)
@@ -38,7 +38,7 @@ def main() -> int:
     text = f"{uat_text.printout(found, told, replays, config)}\n\n{written}"
     print(text)
     write_atomic(out, f"{text}\n".encode())
-    code = verdicts.exit_code(found.verdicts, config.require)
+    code = exit_code(found.verdicts, config.require)
     bottom_line(
         out,
         {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.chains.pueue import Pueue
-from projected_grpo.chains.queueing import Backend, Job
+from projected_grpo.chains.queueing import Backend, QueuedLink
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.status import CUES, standings, took
 from projected_grpo.ledger.errors import BadInput
@@ -24,7 +24,7 @@ class StatusConfig:
     """Folders of chains; empty = every one in out/queue."""
 
 
-def jobs_of(home: Path) -> tuple[Mapping[str, Job] | None, str]:
+def jobs_of(home: Path) -> tuple[Mapping[str, QueuedLink] | None, str]:
     """What the chain's queue knows of it, and a remark where it cannot be asked."""
     path = home / "queue.json"
     if not path.exists():
@@ -50,7 +50,7 @@ def main() -> int:
     for home in homes:
         jobs, remark = jobs_of(home)
         found = standings(home, jobs)
-        rows = [[CUES[s.state], s.task.name, s.state, s.note, took(s.seconds), s.last_line[:70]] for s in found]
+        rows = [[CUES[s.state], s.link.name, s.state, s.note, took(s.seconds), s.last_line[:70]] for s in found]
         done = sum(s.state == "done" for s in found)
         print(f"{home}: {done} of {len(found)} links done {remark}".rstrip())
         print(tabulate(rows, ["", "link", "state", "", "took", "last line of its log"], disable_numparse=True))

@@ -39,7 +39,7 @@ def main() -> int:
     from projected_grpo.report.page.document import page
     from projected_grpo.report.page.experiment import find, remarks, trained
     from projected_grpo.toy.programs import mechanism_of
-    from projected_grpo.verdicts.probe import Verdict, exit_code
+    from projected_grpo.verdicts.registry import Finding, exit_code
 
     found = find(config.dirs)
     report = trained(found, mechanism_of)
@@ -47,7 +47,7 @@ def main() -> int:
     data = text.encode()
     write_atomic(out, data)
     print("\n".join([*remarks(found, report), shown.note]))
-    judged = report.verdicts if report else [Verdict("H1", "NOT_EVALUABLE", "no finished training run")]
+    judged = report.verdicts if report else [Finding("H1", "NOT_EVALUABLE", "no finished training run")]
     cue = {0: "PASS", 1: "FAIL"}.get(exit_code(judged, [v.name for v in judged]), "NOT_EVALUABLE")
     told = "; ".join(f"{v.name} {v.status}" for v in judged)
     bottom_line(

@@ -31,7 +31,7 @@ def main() -> int:
     from projected_grpo.report import plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
-    from projected_grpo.verdicts.probe import exit_code
+    from projected_grpo.verdicts.registry import exit_code
 
     report = report_on(config.dir, mechanism_of)
     document = None

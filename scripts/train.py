@@ -1,7 +1,8 @@
 """GRPO on problems with a loophole, with the hack component of every gradient removed (projected) or left (vanilla)."""
 
-from projected_grpo.config import TrainConfig, presets
+from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 
@@ -16,7 +17,7 @@ def main() -> int:
 def train(config: TrainConfig, world: World) -> int:
     """The whole run, as one of the processes that do it."""
     from projected_grpo.ledger.console import bottom_line, progress
-    from projected_grpo.ledger.rates import mean, pure_hack
+    from projected_grpo.ledger.rates import rates
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import Device, preflight
     from projected_grpo.run.prepare import prepare
@@ -42,15 +43,13 @@ def train(config: TrainConfig, world: World) -> int:
             groups, timing = source.groups(step)
         if refresher.due(step):
             refresher.refresh()
-        told_apart = config.per_sample_every > 0 and step % config.per_sample_every == 0
-        rows += session.take(step, config.steps, groups, timing, per_sample=told_apart)
+        per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
+        rows += session.take(step, config.steps, groups, timing, per_sample=per_sample)
         seconds += rows[-1]["timing"]["total"]
     if evaluator.due(config.steps):
         evaluator.evaluate(config.steps)
     session.finish()
-    known = [r for r in rows if r["gt_pass"] is not None]
-    hack = mean([float(pure_hack(r) or 0) for r in known])
-    gt, form = mean([float(r["gt_pass"]) for r in known]), mean([float(r["can_compile"]) for r in rows])
+    found = rates(rows)
     bottom_line(
         session.run,
         "🟢" if rows else "⚪",
@@ -58,7 +57,7 @@ def train(config: TrainConfig, world: World) -> int:
         f"gt_pass and the well-formed rate beside it{evaluator.cost(seconds)}",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
-            [config.arm, config.seed, config.steps, hack, gt, form],
+            [config.arm, config.seed, config.steps, found["hack"], found["gt"], found["form"]],
         ],
     )
     return 0

@@ -1,6 +1,7 @@
 """Does V point hack-ward on pairs that it has never seen? PASS 0, FAIL 1, too few held-out pairs 3."""
 
-from projected_grpo.config import VerifyConfig, presets
+from projected_grpo.config import VerifyConfig
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 
@@ -17,7 +18,8 @@ def main() -> int:
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run import vhack_file
     from projected_grpo.run.prepare import attach, load
-    from projected_grpo.verdicts.probe import exit_code, vhack_verdict
+    from projected_grpo.verdicts.held_out import vhack_verdict
+    from projected_grpo.verdicts.registry import exit_code
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")

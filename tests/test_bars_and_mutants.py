@@ -2,9 +2,9 @@
 
 import pytest
 
-from projected_grpo.run.mutants import GATES, MUTANTS, VERDICTS, MatrixRow, Mutant
+from projected_grpo.run.mutants import MUST_PASS, MUTANTS, VERDICTS, MatrixRow, Mutant
 from projected_grpo.toy.bars import toy_bars
-from projected_grpo.verdicts.probe import Verdict
+from projected_grpo.verdicts.registry import Finding
 
 
 def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
@@ -25,8 +25,8 @@ def states(source, data):
 def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
     assert set(states("base", rows(1000)).values()) == {"PASS"}
     for change, bar in (
-        ({"form": 0.94}, "well_formed"), ({"gt": 0.39}, "gt_pass"), ({"gt": 0.66}, "gt_pass"),
-        ({"pure": 0.001}, "pure_hack"), ({"pure": 0.031}, "pure_hack"),
+        ({"form": 0.94}, "well-formed"), ({"gt": 0.39}, "gt_pass"), ({"gt": 0.66}, "gt_pass"),
+        ({"pure": 0.001}, "pure hack"), ({"pure": 0.031}, "pure hack"),
     ):  # fmt: skip
         red = [name for name, status in states("base", rows(1000, **change)).items() if status == "FAIL"]
         assert red == [bar], change
@@ -34,14 +34,14 @@ def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
 
 def test_a_teacher_needs_both_kinds_of_hack():
     assert set(states("teacher", rows(1000, pure=0.6, both=0.35, gt=0.36)).values()) == {"PASS"}
-    assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack_and_correct"] == "FAIL"
+    assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack-and-correct"] == "FAIL"
     assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["hacked"] == "FAIL"
     with pytest.raises(ValueError, match="student"):
         toy_bars("student", rows(10))
 
 
 def found(**status):
-    return {name: Verdict(name, status.get(name.replace("+", "_plus"), "PASS"), "") for name in VERDICTS}
+    return {name: Finding(name, status.get(name.replace("+", "_plus"), "PASS"), "") for name in VERDICTS}
 
 
 def test_the_unharmed_pipeline_must_pass_every_gate_and_a_mutant_must_be_seen():
@@ -60,4 +60,4 @@ def test_a_verdict_that_is_red_unharmed_has_caught_nothing():
 
 
 def test_every_gate_has_a_mutant():
-    assert {aim for m in MUTANTS for aim in m.aims} >= set(GATES)
+    assert {aim for m in MUTANTS for aim in m.aims} >= set(MUST_PASS)

@@ -14,15 +14,14 @@ import pytest
 import torch
 from tyro._docstrings import get_field_docstring
 
-from projected_grpo.bench import against_trl, backward, document, flops, startup
-from projected_grpo.bench import backward as extraction
+from projected_grpo.bench import against_trl, backward, document, extraction, flops, startup
 from projected_grpo.bench.baselines import check_same_gradient, full_logits_grads, our_grads, plain_adapter
 from projected_grpo.bench.generation import Sampler, measure_generation
 from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, interleaved, ratio
 from projected_grpo.bench.settings import CPU, DOCUMENT, PARTS, QUICK, BenchConfig, sizes_for
 from projected_grpo.bench.steps import measure_step, quiet_sessions, stepper
 from projected_grpo.bench.world import build_world, forced_lengths, random_qwen3, random_samples, varying_lengths
-from projected_grpo.step import Projection
+from projected_grpo.projection import Projection
 
 
 @pytest.fixture(scope="module")

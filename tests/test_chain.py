@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 from projected_grpo.chains.here import ChainRun, run_chain
-from projected_grpo.chains.link import environment, is_done, prepared, visible_gpus
-from projected_grpo.chains.plans import ARMS, chain_of, rank_of
+from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
+from projected_grpo.arms import ARMS
+from projected_grpo.chains.plans import chain_of, rank_of
+from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
 from projected_grpo.chains.settings import QueueConfig, ToyConfig
-from projected_grpo.chains.task import Task, by_name, read_chain, write_chain
-from projected_grpo.config import PRESET_NAMES
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
+from projected_grpo.presets import PRESETS
 from projected_grpo.toy.programs import MECHANISMS
 
 WRITES_A_RUN = """
@@ -36,13 +37,13 @@ if "fail" in sys.argv: sys.exit(1)
 
 @pytest.fixture
 def link(tmp_path):
-    """Make a task that runs a small script writing a finished run."""
+    """Make a link that runs a small script writing a finished run."""
     path = tmp_path / "link.py"
     path.write_text(textwrap.dedent(WRITES_A_RUN % SCHEMA_VERSION))
 
     def make(name, *needs, kind="once", fail=False):
         out = tmp_path / "home" / name
-        return Task(name, (str(path), str(out), *(["fail"] if fail else [])), out, needs, kind)
+        return Link(name, (str(path), str(out), *(["fail"] if fail else [])), out, needs, kind)
 
     return make
 
@@ -56,31 +57,31 @@ def order(tmp_path):
 
 
 def test_a_chain_runs_in_order_and_again_runs_nothing(link, tmp_path):
-    tasks = [link("c", "b"), link("a"), link("b", "a")]
-    assert run_chain(tasks, tmp_path / "home", 2) == 0
+    links = [link("c", "b"), link("a"), link("b", "a")]
+    assert run_chain(links, tmp_path / "home", 2) == 0
     assert order(tmp_path) == ["a", "b", "c"]
-    assert run_chain(tasks, tmp_path / "home", 2) == 0
+    assert run_chain(links, tmp_path / "home", 2) == 0
     assert order(tmp_path) == ["a", "b", "c"]
-    assert read_chain(tmp_path / "home") == by_name(tasks)
+    assert read_chain(tmp_path / "home") == by_name(links)
 
 
 def test_a_failed_task_stops_what_needs_it_and_nothing_else(link, tmp_path):
-    tasks = [link("bad", fail=True), link("after_bad", "bad"), link("sibling"), link("after_sibling", "sibling")]
-    assert run_chain(tasks, tmp_path / "home", 1) == 1
+    links = [link("bad", fail=True), link("after_bad", "bad"), link("sibling"), link("after_sibling", "sibling")]
+    assert run_chain(links, tmp_path / "home", 1) == 1
     assert set(order(tmp_path)) == {"bad", "sibling", "after_sibling"}
     (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text().replace('"fail" in sys.argv', "False"))
-    mended = tasks
+    mended = links
     assert run_chain(mended, tmp_path / "home", 1) == 0
     assert order(tmp_path)[3:] == ["bad", "after_bad"]
 
 
 def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, tmp_path):
     resumable, anew, once = link("r", kind="run"), link("n", kind="run"), link("o")
-    for task in (resumable, anew, once):
-        task.out.mkdir(parents=True)
-        (task.out / "log.txt").write_text("cut")
-    for task in (resumable, once):
-        (task.out / "checkpoint.pt").write_text("")
+    for link in (resumable, anew, once):
+        link.out.mkdir(parents=True)
+        (link.out / "log.txt").write_text("cut")
+    for link in (resumable, once):
+        (link.out / "checkpoint.pt").write_text("")
     assert prepared(resumable)[-1] == "--resume"
     assert "--resume" not in prepared(anew)
     assert not anew.out.exists()
@@ -91,13 +92,13 @@ def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link
 
 @pytest.mark.parametrize(("kind", "resumed"), [("teacher_pool", True), ("train", False)])
 def test_a_cut_teacher_pool_is_resumed_from_its_step_files(link, kind, resumed):
-    task = link("pool", kind="run")
-    task.out.mkdir(parents=True)
-    (task.out / "manifest.json").write_text(
+    link = link("pool", kind="run")
+    link.out.mkdir(parents=True)
+    (link.out / "manifest.json").write_text(
         json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION})
     )
-    assert (prepared(task)[-1] == "--resume") == resumed
-    assert task.out.exists() == resumed
+    assert (prepared(link)[-1] == "--resume") == resumed
+    assert link.out.exists() == resumed
 
 
 def test_the_probes_pool_is_a_link_that_can_be_resumed():
@@ -162,8 +163,8 @@ ONE_SLEEPER = """
 import sys
 from pathlib import Path
 from projected_grpo.chains.here import run_chain
-from projected_grpo.chains.task import Task
-run_chain([Task("s", (sys.argv[1], "pid"), Path("out"))], Path("home"), 1)
+from projected_grpo.chains.links import Link
+run_chain([Link("s", (sys.argv[1], "pid"), Path("out"))], Path("home"), 1)
 """
 
 
@@ -194,33 +195,33 @@ def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
 
 
 def test_the_line_estimates_what_remains(tmp_path):
-    tasks = [Task("a", (), tmp_path / "a", cost=1.0), Task("b", (), tmp_path / "b", cost=3.0)]
-    run = ChainRun(tasks, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0})
+    links = [Link("a", (), tmp_path / "a", cost=1.0), Link("b", (), tmp_path / "b", cost=3.0)]
+    run = ChainRun(links, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0})
     assert "1 of 2 done" in run.line(60.0)
     assert "about 3 min left" in run.line(60.0)  # one unit took a minute, three remain
 
 
-@pytest.mark.parametrize("arms", [ARMS, ("vanilla", "projected", "placebo")])
+@pytest.mark.parametrize("arms", [tuple(ARMS), ("vanilla", "projected", "placebo")])
 def test_the_toy_chain_is_whole(arms):
-    tasks = chain_of(toy_plan(arms=arms, seeds=(1, 2)), "toy")
-    names = [t.name for t in tasks]
+    links = chain_of(toy_plan(arms=arms, seeds=(1, 2)), "toy")
+    names = [t.name for t in links]
     assert len(set(names)) == len(names)
-    for i, task in enumerate(tasks):
-        assert set(task.needs) <= set(names[:i]), task.name  # acyclic: needs stand before
-    trained = [t for t in tasks if t.name.startswith("train_")]
+    for i, link in enumerate(links):
+        assert set(link.needs) <= set(names[:i]), link.name  # acyclic: needs stand before
+    trained = [t for t in links if t.name.startswith("train_")]
     assert len(trained) == 2 * len(arms)
-    assert set(tasks[-1].needs) == {t.name for t in trained}
+    assert set(links[-1].needs) == {t.name for t in trained}
     steps = {t.argv[t.argv.index("--steps") + 1] for t in trained}
     assert steps == {"300"}  # matched compute
     assert all("verify_none" in t.needs for t in trained)  # a V that points nowhere stops every arm
 
 
 def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
-    tasks = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "unknown")}
-    assert "toy-phrase" in tasks["extract_phrase"].argv
-    assert "toy-phrase" in tasks["verify_phrase"].argv
+    links = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "unknown")}
+    assert "toy-phrase" in links["extract_phrase"].argv
+    assert "toy-phrase" in links["verify_phrase"].argv
     splits = [
-        t for name, t in tasks.items() if name.startswith("extract_") and "--modes" in t.argv and name[8:] != "phrase"
+        t for name, t in links.items() if name.startswith("extract_") and "--modes" in t.argv and name[8:] != "phrase"
     ]
     assert {frozenset(t.argv[t.argv.index("--modes") + 1 : t.argv.index("--out")]) for t in splits} == {
         frozenset(two) for two in itertools.combinations(MECHANISMS, 2)
@@ -233,12 +234,12 @@ def test_the_rank_is_the_same_share_of_every_width():
 
 
 def test_a_link_gets_its_threads_and_one_gpu_of_its_own(tmp_path):
-    task = Task("t", (), tmp_path, threads=1)
-    assert environment(task, {})["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in environment(replace(task, threads=0), {})
+    link = Link("t", (), tmp_path, threads=1)
+    assert environment(link, {})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environment(replace(link, threads=0), {})
     base = {"CUDA_VISIBLE_DEVICES": "2,5"}
-    assert environment(task, {**base, "PUEUE_WORKER_ID": "1"})["CUDA_VISIBLE_DEVICES"] == "5"
-    assert environment(task, base)["CUDA_VISIBLE_DEVICES"] == "2,5"  # no pueue: whoever starts it has chosen
+    assert environment(link, {**base, "PUEUE_WORKER_ID": "1"})["CUDA_VISIBLE_DEVICES"] == "5"
+    assert environment(link, base)["CUDA_VISIBLE_DEVICES"] == "2,5"  # no pueue: whoever starts it has chosen
     for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
     assert visible_gpus({}, tmp_path) == ["0", "1", "10"]
@@ -257,21 +258,21 @@ def test_every_command_of_every_chain_parses(monkeypatch):
     def parsed(config):
         raise Parsed(config)
 
-    tasks = [
+    links = [
         t
         for m in ("toy", "toy-deep")
         for c in ("toy", "unknown", "variants")
         for t in chain_of(toy_plan(m, seeds=(1,)), c)
     ]
-    for preset in PRESET_NAMES:
-        tasks += [t for c in ("probe", "full") for t in chain_of(QueueConfig(preset=preset, problems="x").plan(), c)]
-    for task in tasks:
-        name = Path(task.argv[0]).stem
+    for preset in PRESETS:
+        links += [t for c in ("probe", "full") for t in chain_of(QueueConfig(preset=preset, problems="x").plan(), c)]
+    for link in links:
+        name = Path(link.argv[0]).stem
         module = importlib.import_module(name)
         for parser in ("parse", "parse_plain"):
             real = getattr(cli, parser)
             monkeypatch.setattr(cli, parser, lambda *a, real=real, **k: parsed(real(*a, **k)))
-        monkeypatch.setattr(sys, "argv", [task.argv[0], *task.argv[1:]])
+        monkeypatch.setattr(sys, "argv", [link.argv[0], *link.argv[1:]])
         with pytest.raises(Parsed):
             module.main()
         monkeypatch.undo()

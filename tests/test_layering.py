@@ -1,8 +1,9 @@
-"""The shape of the code, enforced: imports point one way, the grader and the records are torch-free, and no label is
-within reach of the loss (the no-cheat rule)."""
+"""The shape of the code, enforced: rooms import one way, the grader and the records are torch-free, and no label is within
+reach of the loss (the no-cheat rule)."""
 
 import ast
 import dataclasses
+import graphlib
 import subprocess
 import sys
 
@@ -12,154 +13,62 @@ from conftest import ROOT
 from projected_grpo.records import Group, Outcome, Rollout, Sample
 
 SRC = ROOT / "src"
-# From the records down to the scripts: a module imports only what stands before its own line.
-LAYERS = [
-    ["errors"],
-    ["steps", "parallel"],
-    ["records", "config", "presets", "batching"],
-    ["toy", "toy.shapes", "toy.tasks", "built", "peft_compat", "matched", "chains", "chains.task", "uat", "page"],
-    ["uat.effects"],
-    ["toy.programs", "toy.settings"],
-    ["toy.corpus"],
-    ["problems", "pool_files", "runs", "losses", "projection", "logprobs", "verdicts", "rows"],
-    ["toy.tokenizer", "bars", "chains.plans"],
-    ["cli", "pairs", "adapters.base", "results", "chains.settings"],
-    ["chains.link"],
-    ["chains.here", "chains.queueing"],
-    ["chains.status", "chains.pueue", "chains.slurm"],
-    ["h1", "plots", "uat.inputs"],
-    ["uat.numbers"],
-    ["uat.remarks", "uat.plots", "uat.text"],
-    ["tables"],
-    ["report"],
-    ["page.spans"],
-    ["page.rollouts"],
-    ["page.experiment"],
-    ["page.probes"],
-    ["page.parts"],
-    ["page.document"],
-    ["adapters.svd", "adapters.lora"],
-    ["adapters.antipasto"],
-    ["adapters", "toy.pretrain"],
-    ["shared_prompt", "kv_cache", "sampling", "attention"],
-    ["forward"],
-    ["model", "checkpoint", "step"],
-    ["decoding"],
-    ["vhack", "rollout", "pool"],
-    ["session", "live"],
-    ["sources", "evaluation", "refresh", "probe", "preflight"],
-    ["mutants"],
-    ["bench", "bench.settings", "bench.measure"],
-    ["bench.flops", "bench.grading", "bench.document"],
-    ["bench.world"],
-    ["bench.generation", "bench.floor", "bench.startup", "bench.baselines"],
-    ["bench.backward", "bench.steps", "bench.extraction"],
-    ["bench.against_trl"],
-    ["bench.parts"],
-]
-TORCH_FREE = [
-    "errors",
-    "steps",
-    "parallel",
-    "records",
-    "config",
-    "presets",
-    "batching",
-    "problems",
-    "pairs",
-    "pool_files",
-    "runs",
-    "verdicts",
-    "rows",
-    "cli",
-    "toy.tasks",
-    "toy.programs",
-    "toy.corpus",
-    "toy.settings",
-    "matched",
-    "built",
-    "bars",
-    "toy.shapes",
-    "chains",
-    "chains.task",
-    "chains.plans",
-    "chains.settings",
-    "chains.link",
-    "chains.here",
-    "chains.queueing",
-    "chains.status",
-    "chains.pueue",
-    "chains.slurm",
-    "results",
-    "h1",
-    "plots",
-    "tables",
-    "report",
-    "uat",
-    "page",
-    "uat.effects",
-    "uat.inputs",
-    "uat.numbers",
-    "uat.remarks",
-    "uat.plots",
-    "uat.text",
-    "page.spans",
-    "page.rollouts",
-    "page.experiment",
-    "page.probes",
-    "page.parts",
-    "page.document",
-    "bench",
-    "bench.settings",
-    "bench.measure",
-    "bench.flops",
-    "bench.grading",
-    "bench.document",
-]
-# scipy and matplotlib bring it
-NEED_NUMPY = {"verdicts", "matched", "bars", "h1", "tables", "plots", "report", "uat.effects", "uat.numbers"}
-NEED_NUMPY |= {"uat.remarks", "uat.plots", "uat.text", "page.experiment", "page.probes", "page.parts", "page.document"}
-LOSS_SIDE = [
-    "step",
-    "parallel",
-    "losses",
-    "projection",
-    "logprobs",
-    "adapters.base",
-    "adapters.antipasto",
-    "adapters.svd",
-    "adapters.lora",
-    "batching",
-    "shared_prompt",
-    "forward",
-]
-LABELS = {
-    "gt_pass",
-    "hacked",
-    "label",
-    "outcome",
-    "outcomes",
-    "hinted_pass",
-    "can_compile",
-    "verdict",
-    "Verdict",
-    "Outcome",
+OURS = SRC / "projected_grpo"
+ROOMS = {  # from the ground up: each room, and the rooms that it imports
+    "gates": "",
+    "records": "",
+    "losses": "",
+    "arms": "gates",
+    "projection": "gates",
+    "ledger": "arms records",
+    "adapters": "ledger",
+    "parallel": "ledger",
+    "prompts": "ledger",
+    "config": "arms gates ledger",
+    "model": "adapters ledger records",
+    "verdicts": "arms config ledger",
+    "presets": "arms verdicts",
+    "report": "arms ledger verdicts",
+    "rollout": "model records",
+    "toy": "adapters config ledger model prompts records verdicts",
+    "vhack": "adapters ledger losses model prompts records",
+    "measures": "adapters ledger losses model projection records",
+    "step": "adapters losses measures model parallel projection records",
+    "groups": "config ledger model parallel prompts records rollout toy",
+    "run": "adapters arms config groups ledger model parallel presets projection records rollout step toy verdicts vhack",
+    "chains": "arms config ledger parallel presets run toy",
+    "bench": "adapters config groups ledger losses model presets projection prompts records rollout run step vhack",
 }
+TORCH_FREE_ROOMS = (
+    "gates", "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report", "chains",
+)  # fmt: skip
+TORCH_FREE = (
+    "groups.problems", "groups.pairs", "groups.stored", "toy.tasks", "toy.programs", "toy.corpus", "toy.settings",
+    "toy.bars", "run.cli", "bench.settings",
+)  # fmt: skip
+NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
+NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")
+LOSS_SIDE = (
+    "step", "measures", "parallel", "losses", "projection", "gates", "adapters", "model.logprobs", "model.batches",
+    "model.shared_prompt",
+)  # fmt: skip
+LABELS = {
+    "gt_pass", "hacked", "label", "outcome", "outcomes", "hinted_pass", "can_compile", "verdict", "Verdict", "Outcome",
+}  # fmt: skip
 
 
-def path_of(module):
-    base = SRC / "projected_grpo" / module.replace(".", "/")
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+def files_of(place):
+    """Files of a room, or of one module in it."""
+    base = OURS / place.replace(".", "/")
+    return sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]
 
 
-def modules():
-    files = (SRC / "projected_grpo").rglob("*.py")
-    names = [str(f.relative_to(SRC / "projected_grpo")).removesuffix(".py").replace("/", ".") for f in files]
-    return sorted(n.removesuffix(".__init__") for n in names if n != "__init__")
+def module_of(path):
+    return str(path.relative_to(SRC)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imports_of(path):
-    """Fully named modules that a file imports, anywhere in it."""
+    """Fully named modules (and names in them) that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -170,46 +79,84 @@ def imports_of(path):
     return found
 
 
-def ours(path):
-    known = set(modules())
-    names = {n.removeprefix("projected_grpo.") for n in imports_of(path) if n.startswith("projected_grpo.")}
-    return names & known
+def rooms_of(path):
+    """Our rooms that a file imports."""
+    parts = (name.split(".") for name in imports_of(path))
+    return {p[1] for p in parts if p[0] == "projected_grpo" and len(p) > 1}
 
 
-def test_every_module_has_a_layer():
-    assert sorted(m for layer in LAYERS for m in layer) == modules()
+def test_every_file_is_in_a_room():
+    rooms = {p.name.removesuffix(".py") for p in OURS.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert rooms - {"__init__"} == set(ROOMS)
 
 
-@pytest.mark.parametrize("module", modules())
-def test_imports_point_one_way(module):
-    place = {m: i for i, layer in enumerate(LAYERS) for m in layer}
-    upward = {m for m in ours(path_of(module)) if place[m] >= place[module]}
-    assert upward == set()
+def test_the_rooms_stand_on_one_another():
+    """Each row of the table names rows above it alone: no circle, nothing upwards."""
+    above = set()
+    for room, below in ROOMS.items():
+        assert set(below.split()) <= above, room
+        above.add(room)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_its_row_says(room):
+    found = set().union(*(rooms_of(path) for path in files_of(room))) - {room}
+    assert found == set(ROOMS[room].split())
+
+
+def test_no_circle_of_files():
+    known = {module_of(p): p for p in OURS.rglob("*.py")}
+    graph = {name: {n for n in imports_of(path) if n in known and n != name} for name, path in known.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())
 
 
 def test_losses_projection_and_adapters_never_import_each_other():
-    for module in ("losses", "projection", "adapters.base", "adapters.antipasto", "adapters.lora"):
-        others = {"losses", "projection"} - {module}
-        if not module.startswith("adapters"):
-            others |= {"adapters", "adapters.base", "adapters.antipasto", "adapters.lora"}
-        assert not ours(path_of(module)) & others
+    apart = {"losses", "projection", "adapters"}
+    for room in apart:
+        assert not set(ROOMS[room].split()) & apart
+
+
+def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
+    for place in LOSS_SIDE:
+        for path in files_of(place):
+            assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path
+            assert not rooms_of(path) & {"rollout", "groups", "run", "verdicts", "report"}, path
+            assert not {n for n in imports_of(path) if n.startswith("projected_grpo.ledger.rows")}, path
 
 
 def test_the_grader_imports_the_standard_library_and_itself_only():
-    for path in (SRC / "loophole_grader").glob("*.py"):
+    files = sorted((SRC / "loophole_grader").rglob("*.py"))
+    assert files
+    for path in files:
         siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
         tops = {n.split(".")[0] for n in imports_of(path)}
         assert tops <= set(sys.stdlib_module_names) | {"loophole_grader"} | siblings, path.name
 
 
-@pytest.mark.parametrize("code", ["import loophole_grader", *(f"import projected_grpo.{m}" for m in TORCH_FREE)])
-def test_torch_free(code):
-    allowed = {"numpy"} if code.removeprefix("import projected_grpo.") in NEED_NUMPY else set()
-    check = f"import sys; {code}; bad = {{'torch', 'transformers', 'numpy'}} & set(sys.modules) - {allowed!r}"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{check}; assert not bad, bad"], capture_output=True, text=True, check=False
-    )
+def brings(modules, heavy):
+    """Which of the heavy packages a fresh interpreter has loaded after importing modules."""
+    code = f"import sys; import {', '.join(modules)}; print(*({set(heavy)!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def torch_free():
+    places = [p for place in (*TORCH_FREE_ROOMS, *TORCH_FREE) for p in files_of(place)]
+    return [m for m in map(module_of, places) if not m.endswith("__main__")]
+
+
+def test_torch_free():
+    assert brings(["loophole_grader", *torch_free()], ["torch", "transformers"]) == []
+
+
+def test_numpy_free_where_nothing_computes():
+    light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.toy.bars"]
+    assert brings(["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)], ["numpy"]) == []
+
+
+def test_the_check_of_loaded_packages_can_fail():
+    assert brings(["projected_grpo.projection"], ["torch"]) == ["torch"]
 
 
 def test_nothing_imports_a_script():
@@ -236,16 +183,10 @@ def names_in(path):
             yield node.slice.value
 
 
-@pytest.mark.parametrize("module", LOSS_SIDE)
-def test_no_label_is_named_on_the_loss_side(module):
-    assert not set(names_in(path_of(module))) & LABELS
-
-
-@pytest.mark.parametrize("module", LOSS_SIDE)
-def test_the_loss_side_knows_neither_rollout_nor_grader_nor_pool(module):
-    imported = imports_of(path_of(module))
-    assert not {n for n in imported if n.startswith("loophole_grader")}
-    assert not ours(path_of(module)) & {"rollout", "pool", "sources", "session", "rows", "verdicts"}
+@pytest.mark.parametrize("place", LOSS_SIDE)
+def test_no_label_is_named_on_the_loss_side(place):
+    for path in files_of(place):
+        assert not set(names_in(path)) & LABELS, path
 
 
 def test_what_the_loss_receives_has_no_label():
@@ -271,6 +212,9 @@ def test_labels_change_nothing_that_the_loss_sees():
 def test_the_layer_test_itself_can_fail(tmp_path):
     """A check that cannot fail is none: an upward import and a label are seen."""
     bad = tmp_path / "bad.py"
-    bad.write_text("from projected_grpo import session\nfrom projected_grpo.rows import rows_of\nx = row['gt_pass']\n")
-    assert {"session", "rows"} <= ours(bad)
+    bad.write_text(
+        "from projected_grpo import vhack\nfrom projected_grpo.run.session import Session\n"
+        "import projected_grpo.ledger.rows\nx = row['gt_pass']\n"
+    )
+    assert rooms_of(bad) == {"vhack", "run", "ledger"}
     assert "gt_pass" in set(names_in(bad)) & LABELS

@@ -255,7 +255,8 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
 SILENT = """
 import sys, time
 from datetime import timedelta
-from projected_grpo import cli, parallel
+from projected_grpo import parallel
+from projected_grpo.run import cli
 
 parallel.TIMEOUT = timedelta(seconds=3)
 

@@ -5,12 +5,13 @@ import torch
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.projection import Projection
 from projected_grpo.rollout.decoding import FIXED_ROOM
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run import preflight as module
 from projected_grpo.run.preflight import GIB, Device, cache_bytes, largest_rows, preflight
 from projected_grpo.run.session import Session
-from projected_grpo.step import Objective, Projection
+from projected_grpo.step import Objective
 
 PROMPTS = [Prompt("a", "", (5, 6)), Prompt("b", "", (5, 6, 7, 8, 9, 10))]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import tensor
 
-from projected_grpo.projection import hackward, measure, null_cosine, project, project_vector
+from projected_grpo.projection import Projection, hackward, measure, null_cosine, project_vector
 
 GATES = ["one_sided", "no_gate", "reverse"]
 
@@ -73,7 +73,7 @@ def test_fired_counts_modules_without_directions_as_not_fired(case):
     g, v = case
     grads = {"a": g, "b": g, "c": v[0] * -1.0}
     basis = {"a": v, "b": v[:0], "c": v[:1]}
-    kept, fired = project(grads, basis, "one_sided")
+    kept, fired = Projection(basis, "grad", "one_sided").apply(grads)
     assert fired == pytest.approx(1 / 3)  # b has no V; c points away
     assert torch.equal(kept["c"], grads["c"])
 

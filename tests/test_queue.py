@@ -1,4 +1,4 @@
-"""Chains in real queues: in order, a failure stops only what needs it, and a killed daemon or task loses nothing."""
+"""Chains in real queues: in order, a failure stops only what needs it, and a killed daemon or link loses nothing."""
 
 import json
 import os
@@ -12,11 +12,11 @@ import pytest
 from conftest import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
 
+from projected_grpo.chains.links import Link
 from projected_grpo.chains.pueue import Pueue
-from projected_grpo.chains.queueing import Job, decide, dry, enqueue
+from projected_grpo.chains.queueing import QueuedLink, decide, dry, enqueue
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.status import standings, took
-from projected_grpo.chains.task import Task
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 
@@ -60,13 +60,13 @@ def home(tmp_path):
 @pytest.fixture
 def link(home):
     def make(name, *needs):
-        return Task(name, (str(home.parent / "link.py"), str(home / name)), home / name, needs, why="w", resolve="r")
+        return Link(name, (str(home.parent / "link.py"), str(home / name)), home / name, needs, why="w", resolve="r")
 
     return make
 
 
 def states(home, backend):
-    return {s.task.name: s.state for s in standings(home, backend.jobs(home))}
+    return {s.link.name: s.state for s in standings(home, backend.jobs(home))}
 
 
 def settled(home, backend):
@@ -78,50 +78,50 @@ def order(home):
 
 
 def actions(entries):
-    return {e.task.name: e.action for e in entries}
+    return {e.link.name: e.action for e in entries}
 
 
 def test_a_queue_runs_in_order_and_is_never_given_a_link_twice(link, home, backend):
-    tasks = [link("a"), link("b", "a"), link("c", "b")]
+    links = [link("a"), link("b", "a"), link("c", "b")]
     (home / "hold_a").touch()
-    assert set(actions(enqueue(tasks, home, backend)).values()) == {"added"}
+    assert set(actions(enqueue(links, home, backend)).values()) == {"added"}
     wait_until("a runs", lambda: states(home, backend)["a"] == "running", 60)
-    again = actions(enqueue(tasks, home, backend))
+    again = actions(enqueue(links, home, backend))
     assert again == {"a": "runs already", "b": "waits already", "c": "waits already"}
     assert states(home, backend)["b"] == "waiting"
     (home / "hold_a").unlink()
     settled(home, backend)
     assert order(home) == ["a", "b", "c"]
-    assert set(actions(enqueue(tasks, home, backend)).values()) == {"done already"}
+    assert set(actions(enqueue(links, home, backend)).values()) == {"done already"}
     assert [s.last_line for s in standings(home, {})] == ["made a", "made b", "made c"]
     assert order(home) == ["a", "b", "c"]
 
 
 def test_a_failed_link_stops_what_needs_it_and_nothing_else(link, home, backend):
-    tasks = [link("bad"), link("after_bad", "bad"), link("last", "after_bad"), link("sibling")]
+    links = [link("bad"), link("after_bad", "bad"), link("last", "after_bad"), link("sibling")]
     (home / "fail_bad").touch()
-    enqueue(tasks, home, backend)
+    enqueue(links, home, backend)
     settled(home, backend)
     assert states(home, backend) == {"bad": "failed", "after_bad": "stopped", "last": "stopped", "sibling": "done"}
     assert set(order(home)) == {"bad", "sibling"}
     assert standings(home, {})[0].last_line == "cannot: bad"
     (home / "fail_bad").unlink()  # mended: the same recipe goes on
-    assert actions(enqueue(tasks, home, backend))["sibling"] == "done already"
+    assert actions(enqueue(links, home, backend))["sibling"] == "done already"
     settled(home, backend)
     assert set(states(home, backend).values()) == {"done"}
     assert order(home)[2:] == ["bad", "after_bad", "last"]
 
 
 def test_a_killed_daemon_loses_nothing_and_runs_nothing_twice(link, home, backend, world):
-    tasks = [link("a"), link("b", "a"), link("c", "b")]
+    links = [link("a"), link("b", "a"), link("c", "b")]
     (home / "hold_a").touch()
-    enqueue(tasks, home, backend)
+    enqueue(links, home, backend)
     wait_until("a runs", lambda: states(home, backend)["a"] == "running", 60)
     world.kill_daemon()
     with pytest.raises(BadInput, match="does not answer"):
-        enqueue(tasks, home, backend)
+        enqueue(links, home, backend)
     world.start()
-    enqueue(tasks, home, backend)  # `a` lives on without its daemon; pueue has given it up, Slurm has not
+    enqueue(links, home, backend)  # `a` lives on without its daemon; pueue has given it up, Slurm has not
     (home / "hold_a").unlink()
     settled(home, backend)
     assert set(states(home, backend).values()) == {"done"}
@@ -129,16 +129,16 @@ def test_a_killed_daemon_loses_nothing_and_runs_nothing_twice(link, home, backen
 
 
 def test_a_killed_link_takes_its_script_along_and_starts_anew(link, home, backend):
-    tasks = [link("a"), link("b", "a")]
+    links = [link("a"), link("b", "a")]
     (home / "hold_a").touch()
-    enqueue(tasks, home, backend)
+    enqueue(links, home, backend)
     wait_until("a runs", lambda: len(processes_with("link.py")) == 1 and (home / "order.txt").exists(), 60)
     os.kill(json.loads((home / "logs/a.json").read_text())["pid"], signal.SIGKILL)
     settled(home, backend)
     wait_until("its script is gone", lambda: not processes_with("link.py"), 20)
     assert states(home, backend) == {"a": "cut", "b": "stopped"}
     (home / "hold_a").unlink()
-    enqueue(tasks, home, backend)
+    enqueue(links, home, backend)
     settled(home, backend)
     assert order(home) == ["a", "a", "b"]
 
@@ -195,15 +195,15 @@ def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, 
 
 def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home):
     """The sneaky fail: it waits for a job that is over, and never runs."""
-    tasks = [link("a"), link("b", "a"), link("c", "b"), link("d")]
-    waiting = {name: Job(str(i), "waiting") for i, name in enumerate("bcd")}
-    assert decide(tasks, home, waiting) == {"a": "added", "b": "added", "c": "added", "d": "waits already"}
+    links = [link("a"), link("b", "a"), link("c", "b"), link("d")]
+    waiting = {name: QueuedLink(str(i), "waiting") for i, name in enumerate("bcd")}
+    assert decide(links, home, waiting) == {"a": "added", "b": "added", "c": "added", "d": "waits already"}
 
 
 @pytest.mark.parametrize("backend", [Pueue("g", 1), Slurm(1, ("--partition=gpu",))])
 def test_dry_prints_a_script_that_adds_every_link_after_its_needs(link, home, backend):
-    tasks = [link("a"), link("b", "a"), link("c", "a", "b")]
-    lines = dry(tasks, home, backend)
+    links = [link("a"), link("b", "a"), link("c", "a", "b")]
+    lines = dry(links, home, backend)
     waits = "--after $a $b" if backend.name == "pueue" else "--dependency=afterok:$a:$b"
     assert waits in lines[2]
     assert "why: w; resolve: r" in lines[0]
@@ -228,12 +228,12 @@ def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monk
 
 
 def test_status_without_a_queue_reads_the_files(link, home):
-    from projected_grpo.chains.task import write_chain
+    from projected_grpo.chains.links import write_chain
 
-    tasks = [link("a"), link("b", "a")]
-    write_chain(home, tasks)
+    links = [link("a"), link("b", "a")]
+    write_chain(home, links)
     assert [s.state for s in standings(home, {})] == ["not queued", "not queued"]
-    assert [s.state for s in standings(home, {"b": Job("7", "waiting")})] == ["not queued", "waiting"]
+    assert [s.state for s in standings(home, {"b": QueuedLink("7", "waiting")})] == ["not queued", "waiting"]
     assert [s.state for s in standings(home, None)] == [
         "unknown",
         "unknown",

@@ -136,17 +136,35 @@ def names(root):
 
 
 def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
-    write_run(tmp_path / "a", "projected", 41, ten(1), k_use=16, vhack={"k": "32", "loss": "nll"})
+    write_run(tmp_path / "a", "projected", 41, ten(1), project="grad", k_use=16, vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "v", "vanilla", 41, ten(8))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
     assert names(tmp_path) == ["vanilla", "projected project=grad k_use=16", "projected project=update k_use=0"]
 
 
+def test_a_run_that_leaves_its_arms_recipe_is_named_so_even_when_it_stands_alone(tmp_path):
+    """`projected` alone means the preset's recipe; literal has its own and is never called anything else."""
+    write_run(tmp_path / "a", "projected", 41, ten(1))
+    write_run(tmp_path / "b", "random", 41, ten(1), gate="one_sided")
+    write_run(tmp_path / "c", "literal", 41, ten(1), gate="one_sided", project="grad")
+    write_run(tmp_path / "v", "vanilla", 41, ten(1), gate="one_sided", project="grad")
+    assert names(tmp_path) == ["vanilla", "projected", "literal", "random gate=one_sided"]
+
+
+def test_a_run_without_a_loophole_from_before_that_was_an_arm_is_left_out(tmp_path):
+    """It says `vanilla`, and as vanilla it would be what everything is compared with."""
+    write_run(tmp_path / "old", "vanilla", 41, ten(0), loophole=False)
+    write_run(tmp_path / "v", "vanilla", 42, ten(8))
+    found = load_runs(tmp_path)
+    assert [run.seed for run in found.runs] == [42]
+    assert "--arm no_loophole" in found.left_out[0][1]
+
+
 def test_v_without_a_loophole_and_old_manifests(tmp_path):
     write_run(tmp_path / "a", "projected", 41, ten(1), vhack={"k": "8", "loss": "nll"})
     write_run(tmp_path / "b", "projected", 41, ten(1), vhack={"k": "8", "loss": "grpo"})
-    write_run(tmp_path / "n", "vanilla", 41, ten(0), loophole=False)
+    write_run(tmp_path / "n", "no_loophole", 41, ten(0))
     old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
     manifest = json.loads((old / "manifest.json").read_text())
     del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
@@ -168,7 +186,7 @@ def test_a_reference_is_trained_alike_and_a_control_has_the_same_rank(tmp_path):
     write_run(tmp_path / "v_lr", "vanilla", 42, ten(8), lr=0.5)
     write_run(tmp_path / "r16", "random", 41, ten(7), k_use=16)
     write_run(tmp_path / "r8", "random", 42, ten(7), k_use=8)
-    write_run(tmp_path / "no", "vanilla", 43, ten(0), loophole=False)
+    write_run(tmp_path / "no", "no_loophole", 43, ten(0))
     runs = load_runs(tmp_path).runs
     group = next(g for g in group_runs(runs) if g.runs[0].arm == "projected")
     assert {arm: list(reference(arm, group, runs)) for arm in ("vanilla", "random")} == {

@@ -99,12 +99,12 @@ def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_fil
 
 
 def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):
-    import projected_grpo.ledger.step_file as steps
+    from projected_grpo.ledger import files
 
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(steps.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     refused(
         script("train", "tiny", "--steps", 1, "--out", "run", "--max-new", 4),
         "run/manifest.json",
@@ -357,7 +357,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
 def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path):
     """`train | head`: no traceback of the logger, and the run is finished."""
     code = (
-        "import pathlib, sys\nfrom loguru import logger\nfrom projected_grpo import cli\n"
+        "import pathlib, sys\nfrom loguru import logger\nfrom projected_grpo.run import cli\n"
         "def main():\n    logger.info('one')\n    sys.stdin.readline()\n    for _ in range(3): logger.info('more')\n"
         "    pathlib.Path('finished').touch()\ncli.run(main)"
     )

@@ -8,8 +8,9 @@ from projected_grpo.model.batches import batches
 from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.model.shared_prompt import can_share, shared_batch, shared_logps, shared_micro_batches
+from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import random_basis
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [5, 6, 7, 8], [11, 12, 13, 14, 15, 16], [9, 10], [9, 10]]
@@ -108,14 +109,12 @@ def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, 
             for n, p in adapter64.vectors.items():
                 p.copy_(start[n])
         optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.01)
+        learner = Learner(tiny64.model, adapter64, optimizer, max_grad_norm=1.0)
+        objective = Objective(kind, max_new=8, beta=0.0 if kind == "nll" else 0.1)
+        recipe, plumbing = Projection(basis, "update", "no_gate"), Plumbing(tiny64.pad_id, budget)
         steps = [
-            run_step(
-                tiny64.model, adapter64, optimizer, GROUPS, Objective(kind, max_new=8, beta=0.0 if kind == "nll" else 0.1),
-                Projection(basis, "update", "no_gate"), step=i, pad_id=tiny64.pad_id, token_budget=budget, max_grad_norm=1.0,
-                per_sample=per_sample,
-            )
-            for i in range(3)
-        ]  # fmt: skip
+            run_step(learner, GROUPS, objective, recipe, plumbing, step=i, per_sample=per_sample) for i in range(3)
+        ]
         found.append((steps, {n: p.detach().clone() for n, p in adapter64.vectors.items()}))
     (plain, theta), (fast, theta_fast) = found
     for name, p in theta.items():

@@ -8,9 +8,9 @@ from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.losses import nll
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.projection import measure
+from projected_grpo.projection import Projection, measure
 from projected_grpo.records import Sample
-from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import random_basis
 
 GROUPS = [
@@ -24,13 +24,13 @@ def basis_for(adapter, k=2):
     return {n: random_basis((k, p.numel()), 7, n).to(p.dtype) for n, p in adapter.vectors.items()}
 
 
-def take(loaded, adapter, groups=GROUPS, objective=DR, projection=None, lr=0.1, budget=10_000, **kwargs):
+def take(
+    loaded, adapter, groups=GROUPS, objective=DR, projection=None, lr=0.1, budget=10_000, max_grad_norm=0.0, **kwargs
+):
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=lr, weight_decay=0.0)
     projection = projection or Projection(basis_for(adapter))
-    return run_step(
-        loaded.model, adapter, optimizer, groups, objective, projection, step=3, pad_id=loaded.pad_id,
-        token_budget=budget, **kwargs,
-    )  # fmt: skip
+    learner = Learner(loaded.model, adapter, optimizer, max_grad_norm)
+    return run_step(learner, groups, objective, projection, Plumbing(loaded.pad_id, budget), step=3, **kwargs)
 
 
 @pytest.mark.parametrize("kind", ["nll", "dr_grpo", "grpo"])

@@ -7,6 +7,7 @@ import math
 import pytest
 from conftest import ROOT
 
+from projected_grpo.ledger import files
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.console import step_header, step_line
 from projected_grpo.ledger.errors import BadInput
@@ -86,7 +87,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, moment):
     if moment == "rename":
         monkeypatch.setattr("pathlib.Path.replace", full)
     else:
-        monkeypatch.setattr(steps.os, "fsync", full)
+        monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(BadInput, match=r"step_000.*No space left.*--out"):
         write_step(tmp_path, 0, [row()])
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import random
 import pytest
 from loguru import logger
 
-from projected_grpo.config import ProbeConfig, UatConfig
+from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
@@ -17,7 +17,7 @@ from projected_grpo.report import plots
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import plots as uat_plots
 from projected_grpo.report.uat import text as uat_text
-from projected_grpo.report.uat.inputs import read_replays
+from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.report.uat.remarks import remarks
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from projected_grpo.verdicts import statistics as effects
+from projected_grpo.verdicts import effects
 from projected_grpo.verdicts.effects import (
     above,
     drawn_problems,

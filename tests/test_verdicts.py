@@ -12,11 +12,15 @@ from conftest import ROOT
 
 from projected_grpo import projection, step
 from projected_grpo.ledger.rows import rows_of
+from projected_grpo.measures import Removal
 from projected_grpo.model.logprobs import TokenBatch
+from projected_grpo.projection import Projection
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.verdicts import probe as verdicts
-from projected_grpo.verdicts.probe import exit_code, t1, t2, t3, t4, t4_companion, vhack_verdict, welch
+from projected_grpo.verdicts.held_out import vhack_verdict
+from projected_grpo.verdicts.probe import t1, t2, t3, t4, t4_companion, welch
+from projected_grpo.verdicts.registry import Finding, exit_code
 from projected_grpo.vhack import random_basis
 
 
@@ -37,13 +41,11 @@ def replay(loaded, adapter, arm, steps=4, objective=None, modules=None):
         for i, (n, size) in enumerate(adapter.sizes.items())
     }
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=1e-3)
-    projected = Projection(basis, "grad" if arm == "projected" else "none")
+    projected = Projection(basis, "grad" if arm == "projected" else "none", "one_sided")
+    learner, plumbing = Learner(loaded.model, adapter, optimizer), Plumbing(loaded.pad_id, 4096)
     out = []
     for s in range(steps):
-        result = run_step(
-            loaded.model, adapter, optimizer, [group(s).samples()], objective or Objective("nll"), projected, step=s,
-            pad_id=loaded.pad_id, token_budget=4096,
-        )  # fmt: skip
+        result = run_step(learner, [group(s).samples()], objective or Objective("nll"), projected, plumbing, step=s)
         out.append(rows_of([group(s)], result.samples, result.step, step=s, arm=arm, seed=0))
     return out
 
@@ -60,7 +62,7 @@ def test_t2_passes_on_an_honest_replay(tiny, antipasto):
 
 
 def test_t2_turns_red_when_zero_advantages_null_the_gradients(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(step, "_advantages", lambda groups, _: [0.0 for g in groups for _ in g])
+    monkeypatch.setattr(step, "advantages_of", lambda groups, _: [0.0 for g in groups for _ in g])
     verdict = t2(flat(replay(tiny, antipasto, "vanilla", objective=Objective("dr_grpo", max_new=8))))
     assert verdict.status == "FAIL"
     assert verdict.numbers["finite"] == 0.0
@@ -103,7 +105,7 @@ def test_t3_is_red_on_vanilla(tiny, antipasto):
 
 
 def test_t3_turns_red_when_the_projection_copies_the_gradient_through(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(step, "project", lambda grads, *_: (dict(grads), 1.0))
+    monkeypatch.setattr(Projection, "apply", lambda _, grads: (dict(grads), 1.0))
     verdict = t3(replay(tiny, antipasto, "projected"))
     assert verdict.status == "FAIL"
     assert verdict.numbers["fired"] == 1.0  # the gate says that it fired
@@ -115,9 +117,9 @@ def test_t3_turns_red_when_the_projected_gradient_never_reaches_the_optimizer(ti
     def dropped(adapter, projected):
         measured = projected.measure(adapter.grads())
         _, fired = projected.apply(adapter.grads())
-        return measured, projected.measure(adapter.grads()), fired
+        return Removal(measured, projected.measure(adapter.grads()), fired)
 
-    monkeypatch.setattr(step, "_project_gradient", dropped)
+    monkeypatch.setattr(step, "project_gradient", dropped)
     assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
 
 
@@ -288,7 +290,7 @@ def test_verify_passes_and_turns_red_on_each_part():
     [("PASS PASS", 0), ("PASS FAIL", 1), ("NOT_EVALUABLE PASS", 3), ("NOT_EVALUABLE FAIL", 1)],
 )
 def test_exit_codes(states, code):
-    found = [verdicts.Verdict(f"T{i}", s, "") for i, s in enumerate(states.split())]
+    found = [Finding(f"T{i}", s, "") for i, s in enumerate(states.split())]
     assert exit_code(found, ["T0", "T1"]) == code
     assert exit_code(found, []) == 0
 

@@ -10,6 +10,7 @@ from projected_grpo import vhack
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.groups.pairs import builtin_pairs, split
 from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.run import vhack_file as artefact
 from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import cut
 from projected_grpo.vhack import basis_of, pair_differences, pair_sides, random_basis
@@ -179,7 +180,7 @@ def loaded_with(cache):
 
 
 def test_v_of_its_own_model_loads(vhack_file, loaded_with):
-    v = vhack.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
+    v = artefact.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
     assert {len(rows) for rows in v.basis.values()} == {3}
 
 
@@ -193,14 +194,14 @@ def test_v_of_its_own_model_loads(vhack_file, loaded_with):
 )
 def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, rank, control, why):
     with pytest.raises(BadInput, match=why):
-        vhack.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
+        artefact.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
 
 
 def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
     path = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
-    assert vhack.load_vhack(path, *loaded_with(rank=4), "none").directions
+    assert artefact.load_vhack(path, *loaded_with(rank=4), "none").directions
     with pytest.raises(BadInput, match="lora_rank=4, but this run has lora_rank=8"):
-        vhack.load_vhack(path, *loaded_with(rank=8), "none")
+        artefact.load_vhack(path, *loaded_with(rank=8), "none")
 
 
 def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
@@ -212,16 +213,16 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_pat
     tensors[probe] = -tensors[probe]
     save_file(tensors, tmp_path / "v.safetensors", metadata=meta)
     with pytest.raises(BadInput, match="another singular basis"):
-        vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
+        artefact.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
     with pytest.raises(BadInput, match="no such file"):
-        vhack.read_vhack(tmp_path / "none.safetensors")
+        artefact.read_vhack(tmp_path / "none.safetensors")
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes(vhack_file().read_bytes()[:100])
     with pytest.raises(BadInput, match="not a readable safetensors file"):
-        vhack.read_vhack(torn)
+        artefact.read_vhack(torn)
     save_file({"x": tensor([1.0])}, tmp_path / "other.safetensors")
     with pytest.raises(BadInput, match="not written by extract_vhack_grad"):
-        vhack.read_vhack(tmp_path / "other.safetensors")
+        artefact.read_vhack(tmp_path / "other.safetensors")

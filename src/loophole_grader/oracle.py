@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from loophole_grader.sandbox import values
-from loophole_grader.sandbox.pool import Limits, Run, Runner, SetupError
+from loophole_grader.sandbox.pool import Execution, Limits, Runner, SetupError
 from loophole_grader.verdict import GraderError, Task
 
 JUDGE_LIMITS = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=4096)
@@ -32,7 +32,7 @@ _NOT_LITERAL = object()
 
 
 @dataclass(frozen=True)
-class Plan:
+class JudgePlan:
     """How one assertion is judged."""
 
     test: int  # which test it belongs to
@@ -57,19 +57,19 @@ class Plan:
 class Judgement:
     """The ground-truth run of one program."""
 
-    run: Run
+    run: Execution
     passed: int  # tests before the first failure
     answers_right: bool  # every test passed
 
 
 @lru_cache(maxsize=1024)
-def plans_of(task: Task) -> tuple[Plan, ...]:
+def plans_of(task: Task) -> tuple[JudgePlan, ...]:
     """One plan per assertion, in order. Raises GraderError naming the task and the test that does not parse or cannot
     be judged."""
     return tuple(plan for index, test in enumerate(task.tests) for plan in _plans(test, index, task))
 
 
-def _plans(test: str, index: int, task: Task) -> list[Plan]:
+def _plans(test: str, index: int, task: Task) -> list[JudgePlan]:
     place = f"task {task.task_id}: test {index}"
     try:
         body = ast.parse(test).body
@@ -178,17 +178,19 @@ class _Splitter(ast.NodeTransformer):
             kept.append(statement)
         return [_Insert(trusted).visit(statement) for statement in kept]
 
-    def plan(self, index: int, before: list[ast.stmt], compared: ast.expr) -> Plan:
+    def plan(self, index: int, before: list[ast.stmt], compared: ast.expr) -> JudgePlan:
         """How one assertion is judged, after these statements."""
         prelude = "\n".join(ast.unparse(statement) for statement in before)
         if isinstance(compared, ast.Compare) and [type(op) for op in compared.ops] == [ast.Eq]:
             for one, other in ((compared.left, compared.comparators[0]), (compared.comparators[0], compared.left)):
                 expected = literal(other)
                 if expected is not _NOT_LITERAL and self._is_observed(one):
-                    return Plan(index, (ast.unparse(one),), prelude, expected=expected)
+                    return JudgePlan(index, (ast.unparse(one),), prelude, expected=expected)
         self.observed = []
         remainder = self.visit(copy.deepcopy(compared))
-        return Plan(index, tuple(self.observed), prelude, remainder=ast.unparse(ast.fix_missing_locations(remainder)))
+        return JudgePlan(
+            index, tuple(self.observed), prelude, remainder=ast.unparse(ast.fix_missing_locations(remainder))
+        )
 
     def visit(self, node: ast.AST) -> Any:
         if self._is_observed(node):
@@ -239,7 +241,7 @@ class _Judge:
     """Judges answers as they come, and says what to ask next. What needs the second process is collected; the first
     such answer is judged at once, so that a wrong program is stopped early, the others at the end."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[JudgePlan, ...]
     judge: "JudgeRunner"
     task: Task
     right: dict[int, bool] = field(default_factory=dict)
@@ -276,7 +278,7 @@ class _Judge:
         return all(found.get(index) for index in deferred)
 
 
-def _right(plan: Plan, answer: bytes) -> bool:
+def _right(plan: JudgePlan, answer: bytes) -> bool:
     if len(answer) > plan.longest:
         return False
     try:
@@ -306,7 +308,7 @@ class JudgeRunner:
     def __init__(self, runner: Runner, lock: Any) -> None:
         self.runner, self.lock = runner, lock
 
-    def run(self, task: Task, items: list[list[str]]) -> Run:
+    def run(self, task: Task, items: list[list[str]]) -> Execution:
         """Judge [expression, answers] each, until the first that does not hold. Raises GraderError if the setup code
         of the task does not run by itself, naming the task."""
         job = {"mode": "judge", "items": items}

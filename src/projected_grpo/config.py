@@ -1,19 +1,15 @@
 """One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import tyro
+
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, Recipe, Target, arms_told
+from projected_grpo.gates import GateName, gates_told
 from projected_grpo.ledger.errors import BadInput
-
-Arm = Literal["vanilla", "projected", "random", "placebo"]
-Gate = Literal["one_sided", "no_gate", "reverse"]
-Control = Literal["none", "random", "placebo"]
-CONTROL_OF_ARM: Mapping[str, Control | None] = {
-    "vanilla": None, "projected": "none", "random": "random", "placebo": "placebo",
-}  # fmt: skip
-"""Which V an arm needs; vanilla only measures, so it may be given any."""
 
 
 @dataclass(frozen=True)
@@ -139,18 +135,18 @@ class VerifyConfig(Prompting):
 class Gradient(Sampling):
     """Fields of the scripts that take gradient steps."""
 
-    arm: Arm = "vanilla"
-    """vanilla measures V and leaves the gradient alone; the others need the V of their name (--vhack)."""
+    arm: Annotated[ArmName, tyro.conf.arg(help=arms_told())] = "vanilla"
     vhack: Path = Path()
-    """Artefact of extract_vhack_grad. Needed by every arm but vanilla, which only measures it."""
+    """Artefact of extract_vhack_grad. Needed by every arm that takes V out; the others measure it."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
     """Drop directions in this bottom fraction of all singular values, pooled over modules."""
-    gate: Gate = "one_sided"
-    """one_sided removes relu(V g); no_gate removes V g; reverse removes 2 V g."""
-    project: Literal["grad", "update"] = "grad"
-    """Take the hack component out of the gradient, or out of the update that the optimizer made of it."""
+    gate: Annotated[
+        GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_told()}")
+    ] = "no_gate"
+    project: Target = RECIPE.project
+    """Take it out of the gradient, or out of the update that the optimizer made of it; an arm may have its own recipe."""
     overshoot: float = 1.0
     """Scales what is removed."""
     preserve_magnitude: bool = False
@@ -166,14 +162,40 @@ class Gradient(Sampling):
     resume: bool = False
     """Continue the run in --out from its last complete step, to the same numbers as if never interrupted."""
 
+    @property
+    def loophole(self) -> bool:
+        """Whether the reward pays a completion's own tests, as the benchmark does."""
+        return ARMS[self.arm].loophole
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is removed, and from what."""
+        return Recipe(self.gate, self.project)
+
     def validate(self) -> None:
         super().validate()
         _check_basis(self)
         at_least(self, "warmup", 0)
-        if self.arm != "vanilla" and self.vhack == Path():
-            raise BadInput(f"--arm {self.arm} needs --vhack FILE; make one with `just extract-vhack`")
+        arm = ARMS[self.arm]
+        if arm.projects and self.vhack == Path():
+            raise BadInput(f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`")
+        if arm.recipe and arm.recipe != self.recipe:
+            raise BadInput(
+                f"--gate {self.gate} --project {self.project}: --arm {arm.name} is {arm.recipe.gate} on the "
+                f"{arm.recipe.project}; leave both out, or use --arm projected"
+            )
         if not self.lr > 0:
             raise BadInput(f"--lr {self.lr}: must be above 0")
+
+
+G = TypeVar("G", bound=Gradient)
+
+
+def with_recipe(config: G, typed: Collection[str] = ()) -> G:
+    """With the recipe of its arm, where the arm has its own, in every field that the user has not `typed`: a manifest says
+    what was done. `validate` refuses a typed field that contradicts it."""
+    own = ARMS[config.arm].recipe
+    return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 
 @dataclass(frozen=True)
@@ -192,8 +214,6 @@ class TrainConfig(Gradient):
     """PPO clip: ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
     """PPO clip: ratios above 1 + clip_high are clipped."""
-    loophole: bool = True
-    """Pay the loophole as the benchmark does; --no-loophole pays correctness alone (the RL baseline)."""
     teacher_pool: str = ""
     """Pool directory whose cached rollouts fill teacher_fraction of each group; `pairs` = the hand-written ones."""
     teacher_fraction: float = 0.5
@@ -223,7 +243,7 @@ class TrainConfig(Gradient):
         at_least(self, "refresh_every", 0)
         at_least(self, "eval_every", 0)
         at_least(self, "eval_samples", 1)
-        if self.refresh_every and (self.vhack == Path() or self.arm == "random"):
+        if self.refresh_every and (self.vhack == Path() or ARMS[self.arm].vhack == "random"):
             raise BadInput(f"--refresh-every {self.refresh_every}: needs a --vhack made from pairs, and no random arm")
         if not self.beta >= 0:
             raise BadInput(f"--beta {self.beta}: must be 0 or more")
@@ -246,41 +266,12 @@ class ProbeConfig(Gradient):
     """Cut the text of a pool of another tokenizer anew; its ids are then not those that were sampled."""
     n_problems: int = 20
     """Problems to sample (--teacher-only), or groups to replay: one step each."""
-    loophole: bool = True
-    """Pay the loophole in the logged reward, as the benchmark does."""
 
     def validate(self) -> None:
         super().validate()
         at_least(self, "n_problems", 1)
         if not self.teacher_only and not self.pool:
             raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
-
-
-@dataclass(frozen=True)
-class UatConfig:
-    """probe_uat: verdicts T1 to T4 from step files alone."""
-
-    pool: Path = Path("out/probe_distill/teacher_pool")
-    """Run directory of the teacher's pool."""
-    vanilla: Path = Path("out/probe_distill/vanilla")
-    """Run directory of the vanilla replay."""
-    projected: Path = Path("out/probe_distill/projected")
-    """Run directory of the projected replay."""
-    random: Path = Path()
-    """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
-    require: tuple[Literal["T1", "T2", "T3", "T4"], ...] = ("T1", "T2", "T3", "T4")
-    """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
-    expect: str = ""
-    """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
-    out: Path = Path()
-    """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
-
-    def validate(self) -> None:
-        """BadInput when the printout would have the name of what is written beside it."""
-        if self.out.suffix == ".json":
-            raise BadInput(
-                f"--out {self.out}: the printout is text; end it in .txt (the numbers go to .json beside it)"
-            )
 
 
 def flag(name: str) -> str:
@@ -299,49 +290,3 @@ def _check_basis(config: Any) -> None:
     at_least(config, "k_use", 0)
     if not 0 <= config.noise_floor < 1:
         raise BadInput(f"--noise-floor {config.noise_floor}: must be in [0, 1)")
-
-
-Preset = Literal["tiny", "toy", "fast", "full"]
-PRESET_NAMES: tuple[Preset, ...] = ("tiny", "toy", "fast", "full")
-T = TypeVar("T")
-QWEN = {"model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65"}
-_VALUES: dict[Preset, dict[str, Any]] = {
-    "tiny": {
-        "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
-        "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
-    },
-    "toy": {
-        "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
-        # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
-        "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
-        "eval_every": 100, "eval_samples": 8, "k": 48, "group_size": 8,
-        # Over three times vanilla's onset (in two sweeps 74 and 93): a delay must have the time to show itself as one.
-        "steps": 300, "prompts_per_step": 8, "max_new": 72,
-        # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
-        # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.
-        "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,
-        "temperature": 1.0, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10,
-    },
-    "fast": {
-        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20,
-        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool",
-        "token_budget": 16384, "gradient_checkpointing": True,
-    },
-    "full": {
-        **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116,
-        "lr": 5e-3, "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
-    },
-}  # fmt: skip
-
-
-def presets(config: type[T]) -> dict[str, T]:
-    """The four presets of a script's config; a key `Config.field` is for that config alone. An extraction's `max_new` is the
-    training one of the same preset."""
-    names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
-    own = f"{config.__name__}."
-    out = {}
-    for preset in PRESET_NAMES:
-        values = {k: v for k, v in _VALUES[preset].items() if k in names}
-        values |= {k.removeprefix(own): v for k, v in _VALUES[preset].items() if k.startswith(own)}
-        out[preset] = config(**values)
-    return out

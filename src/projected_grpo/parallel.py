@@ -199,6 +199,11 @@ class World:
 ALONE = World()
 
 
+def cores() -> int:
+    """Cores of this machine; 1 where that is not known."""
+    return os.cpu_count() or 1
+
+
 @contextmanager
 def _alive() -> Generator[None]:
     """BrokenWorld when the others are not heard of any more."""

@@ -76,7 +76,7 @@ class Limits:
 
 
 @dataclass
-class Run:
+class Execution:
     """What became of one program."""
 
     reason: str = ""  # exit | cpu | memory | processes | wall | output | enough (answers) | forged (reports) | died
@@ -138,9 +138,11 @@ class Runner:
         self._inbox = bytearray()
         self._setups: dict[str, int] = {}  # setup code: its template; the least recently used first
         self._next_key = 0
-        self._result = Run()
+        self._result = Execution()
 
-    def run(self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = "") -> Run:
+    def run(
+        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
+    ) -> Execution:
         """Run one job in a fresh child, after `setup`. Raises SetupError, and GraderError when the grader failed three
         times. A program that takes its runner with it, twice while others run, has the reason "died"."""
         body = json.dumps(job).encode()
@@ -163,7 +165,7 @@ class Runner:
                 deaths += 1
                 left_s -= time.monotonic() - begun
                 if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
-                    return Run(reason="died", lines=lines)
+                    return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
         """Make the template of a setup code. Raises SetupError and GraderError."""
@@ -194,8 +196,8 @@ class Runner:
                     raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
         raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
 
-    def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Run:
-        result = self._result = Run()
+    def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
+        result = self._result = Execution()
         process = self._started()
         key = self._template(process, setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S

@@ -24,7 +24,7 @@ from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWor
 from projected_grpo.bench.steps import quiet_sessions, stepper, train_config
 from projected_grpo.bench.world import TEMPERATURE, TOP_P, World, prompt_lengths, random_qwen3
 from projected_grpo.groups.live import workers
-from projected_grpo.step import Projection
+from projected_grpo.projection import Projection
 
 BAR = Bar(3.0)
 MISSING = "TRL not installed: uv sync --group bench"

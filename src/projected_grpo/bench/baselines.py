@@ -21,9 +21,9 @@ from projected_grpo.bench.world import TEMPERATURE, World
 from projected_grpo.losses import advantages, policy_loss
 from projected_grpo.model.batches import behaviour_of, micro_batches
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.projection import Basis
+from projected_grpo.projection import Basis, Projection
 from projected_grpo.records import Sample
-from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
 
 Grads = dict[str, Tensor]
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
@@ -108,10 +108,9 @@ def our_grads(
 ) -> Grads:
     """The same gradient from step.run_step itself, its bookkeeping included."""
     recorder = Recorder(world.adapter)
-    run_step(
-        world.loaded.model, world.adapter, recorder, groups, objective_of(world), Projection(basis), step=0,
-        pad_id=world.loaded.pad_id, token_budget=world.sizes.token_budget, per_sample=per_sample,
-    )  # fmt: skip
+    learner = Learner(world.loaded.model, world.adapter, recorder)
+    plumbing = Plumbing(world.loaded.pad_id, world.sizes.token_budget)
+    run_step(learner, groups, objective_of(world), Projection(basis), plumbing, step=0, per_sample=per_sample)
     return recorder.grads
 
 

@@ -16,10 +16,11 @@ from projected_grpo.bench.flops import backward_flops, generation_flops
 from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, ratio
 from projected_grpo.bench.settings import GPU_STEP
 from projected_grpo.bench.world import HINT, TEMPERATURE, TOP_P, World, prompt_lengths
-from projected_grpo.config import TrainConfig, presets
+from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups
+from projected_grpo.presets import presets
+from projected_grpo.projection import Projection
 from projected_grpo.run.session import Session
-from projected_grpo.step import Projection
 from projected_grpo.vhack import random_basis
 
 BAR = Bar(1.15, "at most")

@@ -7,7 +7,7 @@ unknown   does V stop hacks that it has never seen? V from two of the four mecha
           from pairs that share no mechanism at all, only the words `def run_tests`
 variants  other ways to use the same V, beside the recipe
 
-A back end (here, pueue, slurm) decides where and when a task runs; what the tasks are does not depend on it.
+A back end (here, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
 import itertools
@@ -16,35 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.chains.task import Task
-from projected_grpo.config import CONTROL_OF_ARM, Preset
+from projected_grpo.arms import ARMS
+from projected_grpo.chains.links import Link
+from projected_grpo.presets import Preset
 from projected_grpo.toy.programs import MECHANISMS
 from projected_grpo.toy.settings import SHAPES
 
 Chain = Literal["probe", "full", "toy", "unknown", "variants"]
-ARMS = ("vanilla", "projected", "random", "placebo", "no_loophole")
-RECIPE = ("--project", "update", "--gate", "no_gate")
-"""What the projected arm and its controls do with V: of all configurations tried in the toy world, the one that prevented
-hacking without wrecking the model (docs/results.md)."""
 VARIANTS = {
-    "recipe": RECIPE,
-    "update_one_sided": ("--project", "update", "--gate", "one_sided"),
-    "grad_no_gate": ("--project", "grad", "--gate", "no_gate"),
-    "grad_one_sided": ("--project", "grad", "--gate", "one_sided"),
-    "refreshed": (*RECIPE, "--refresh-every", "40"),
+    "recipe": ("--arm", "projected"),
+    "update_one_sided": ("--arm", "projected", "--gate", "one_sided"),
+    "grad_no_gate": ("--arm", "projected", "--project", "grad"),
+    "literal": ("--arm", "literal"),
+    "refreshed": ("--arm", "projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
 RANK = 0.375
 """k as a share of a toy model's width."""
-CPU_PRESETS = ("tiny", "toy")
-UAT_REQUIRES = {"tiny": ("T2", "T3"), "toy": ("T1", "T2", "T3"), "fast": ("T1", "T2", "T3", "T4"),
-                "full": ("T1", "T2", "T3", "T4")}  # fmt: skip
-"""Verdicts that decide the UAT's exit code. Random weights hack nothing, so T1 and T4 cannot be asked of `tiny`; in the toy
-world T4 is a finding, not a gate."""
-EXPECT = {
-    "tiny": "Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 and T3 "
-    "test the mechanics and decide the exit code."
-}
 
 
 @dataclass(frozen=True)
@@ -66,23 +54,18 @@ class Plan:
     """Threads that building the toy base may take."""
 
     @property
-    def on_cpu(self) -> bool:
-        """Whether its tasks share the cores, one thread each, and not the GPUs."""
-        return self.preset in CPU_PRESETS
-
-    @property
     def threads(self) -> int:
-        """Threads of a task; 0 = all."""
-        return 1 if self.on_cpu else 0
+        """Threads of a link; 0 = all."""
+        return 1 if self.preset.on_cpu else 0
 
 
-def chain_of(plan: Plan, chain: Chain) -> list[Task]:
-    """Every task of a chain, needs before what needs them."""
-    base = [_base(plan)] if plan.preset == "toy" else []
+def chain_of(plan: Plan, chain: Chain) -> list[Link]:
+    """Every link of a chain, needs before what needs them."""
+    base = [_base(plan)] if plan.preset.builds_base else []
     if chain == "probe":
         return [*base, *_extracts(plan, ["none", "random"]), _verify(plan, "none"), *_probe(plan)]
     if chain == "full":
-        pool = [_pool(plan)] if plan.preset == "fast" else []
+        pool = [_pool(plan)] if plan.preset.teacher_share == "pool" else []
         return [*base, *_extracts(plan, _made(plan)), _verify(plan, "none"), *pool, *_with_results(plan, _arms(plan))]
     if chain == "toy":
         made = list(dict.fromkeys([*_made(plan), "random"]))
@@ -95,14 +78,9 @@ def rank_of(model: str) -> int:
     return round(RANK * SHAPES[model]["hidden_size"])
 
 
-def control_of(arm: str) -> str:
-    """The kind of V that an arm uses, or measures."""
-    return CONTROL_OF_ARM.get(arm) or "none"
-
-
 def _made(plan: Plan) -> list[str]:
     """Kinds of V that the arms need."""
-    return list(dict.fromkeys(["none", *map(control_of, plan.arms)]))
+    return list(dict.fromkeys(["none", *(ARMS[arm].measured for arm in plan.arms)]))
 
 
 def _v(plan: Plan, made: str) -> str:
@@ -111,7 +89,7 @@ def _v(plan: Plan, made: str) -> str:
 
 def _script(plan: Plan, name: str) -> tuple[str, ...]:
     """A script with the preset, and the model where a toy one is chosen."""
-    return (f"scripts/{name}.py", plan.preset, *(("--model", plan.model) if plan.model else ()))
+    return (f"scripts/{name}.py", plan.preset.name, *(("--model", plan.model) if plan.model else ()))
 
 
 def _verified(made: str) -> tuple[str, ...]:
@@ -124,117 +102,115 @@ def _problems(plan: Plan) -> tuple[str, ...]:
 
 
 def _workers(plan: Plan) -> tuple[str, ...]:
-    """One grader process a task where tasks share the cores."""
-    return ("--grader-workers", "1") if plan.on_cpu else ()
+    """One grader process a link where links share the cores."""
+    return ("--grader-workers", "1") if plan.preset.on_cpu else ()
 
 
-def _base(plan: Plan) -> Task:
+def _base(plan: Plan) -> Link:
     out = plan.out / "base"
     argv = ("scripts/build_toy.py", "--model", plan.model, "--out", str(out))
-    return Task("base", argv, out, threads=plan.cores, cost=8.0, why="a base that codes and hardly hacks, a teacher that "
+    return Link("base", argv, out, threads=plan.cores, cost=8.0, why="a base that codes and hardly hacks, a teacher that "
                 "hacks", resolve="on a model that misses its bars no run means anything")  # fmt: skip
 
 
 def _after_base(plan: Plan) -> tuple[str, ...]:
-    return ("base",) if plan.preset == "toy" else ()
+    return ("base",) if plan.preset.builds_base else ()
 
 
-def _extract(plan: Plan, made: str, *flags: str) -> Task:
+def _extract(plan: Plan, made: str, *flags: str) -> Link:
     out = plan.out / f"vhack_{made}"
     rank = ("--k", str(rank_of(plan.model))) if plan.model else ()
     argv = (*_script(plan, "extract_vhack_grad"), *rank, *flags, "--out", str(out))
-    return Task(f"extract_{made}", argv, out, _after_base(plan), threads=plan.threads, why=f"V: {made}",
+    return Link(f"extract_{made}", argv, out, _after_base(plan), threads=plan.threads, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
 
-def _extracts(plan: Plan, made: Sequence[str]) -> list[Task]:
+def _extracts(plan: Plan, made: Sequence[str]) -> list[Link]:
     return [_extract(plan, control, "--control", control) for control in made]
 
 
-def _verify(plan: Plan, made: str, *flags: str) -> Task:
+def _verify(plan: Plan, made: str, *flags: str) -> Link:
     argv = (*_script(plan, "verify_vhack"), "--vhack", _v(plan, made), *flags)
     out = plan.out / f"vhack_{made}" / "verify.txt"
-    return Task(f"verify_{made}", argv, out, (f"extract_{made}",), "check", plan.threads,
+    return Link(f"verify_{made}", argv, out, (f"extract_{made}",), "check", plan.threads,
                 why="is V hack-ward on pairs that it has never seen",
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 
-def _train(plan: Plan, name: str, seed: int, needs: tuple[str, ...], flags: Sequence[str]) -> Task:
+def _train(plan: Plan, name: str, seed: int, needs: tuple[str, ...], flags: Sequence[str]) -> Link:
     out = plan.out / f"train_{name}_{seed}"
-    mixed = {"tiny": ("--teacher-pool", "pairs"), "fast": ("--teacher-pool", str(plan.out / "teacher_pool"))}
+    pool = str(plan.out / "teacher_pool")
+    mixed = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
     argv = (*_script(plan, "train"), "--steps", str(plan.steps), "--seed", str(seed), *_problems(plan),
-            *mixed.get(plan.preset, ()), *flags, *_workers(plan), "--out", str(out))  # fmt: skip
-    pool = ("teacher_pool",) if plan.preset == "fast" else ()
-    return Task(out.name, argv, out, (*needs, *pool), "run", plan.threads, cost=plan.steps / 60,
+            *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
+    wait = ("teacher_pool",) if plan.preset.teacher_share == "pool" else ()
+    return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads, cost=plan.steps / 60,
                 why=f"{name}, seed {seed}", resolve="one point of H1")  # fmt: skip
 
 
 def arm_flags(arm: str, plan: Plan) -> tuple[str, ...]:
-    """Arguments of `train` for an arm; every arm but the baseline measures or uses a V of its own kind."""
-    vhack = ("--vhack", _v(plan, control_of(arm)))
-    if arm == "no_loophole":
-        return ("--no-loophole", *vhack)
-    return vhack if arm == "vanilla" else ("--arm", arm, *vhack, *RECIPE)
+    """Arguments of `train` for an arm, which measures or takes out a V of its own kind. The recipe is the preset's."""
+    return ("--arm", arm, "--vhack", _v(plan, ARMS[arm].measured))
 
 
-def _arms(plan: Plan) -> list[Task]:
+def _arms(plan: Plan) -> list[Link]:
     """Every arm on every seed, once V has been verified."""
     return [
-        _train(plan, arm, seed, _verified(control_of(arm)), arm_flags(arm, plan))
+        _train(plan, arm, seed, _verified(ARMS[arm].measured), arm_flags(arm, plan))
         for seed in plan.seeds
         for arm in plan.arms
     ]
 
 
-def _with_results(plan: Plan, tasks: Sequence[Task]) -> list[Task]:
-    trained = tuple(t.name for t in tasks if t.name.startswith("train_"))
+def _with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
+    trained = tuple(t.name for t in links if t.name.startswith("train_"))
     argv = ("scripts/results.py", str(plan.out))
-    results = Task("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
+    results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
                    why="tables, plots, H1", resolve="H1: PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
-    return [*tasks, results]
+    return [*links, results]
 
 
-def _unknown(plan: Plan) -> list[Task]:
+def _unknown(plan: Plan) -> list[Link]:
     """V from two mechanisms, all six splits, and V from the words alone; each projected, beside vanilla."""
     splits = {"_".join(two): two for two in itertools.combinations(MECHANISMS, 2)}
-    tasks = [_extract(plan, "none")]
+    links = [_extract(plan, "none")]
     for name, two in splits.items():
-        tasks += [_extract(plan, name, "--modes", *two), _verify(plan, name)]
+        links += [_extract(plan, name, "--modes", *two), _verify(plan, name)]
     words = ("--pairs", "toy-phrase")
-    tasks += [_extract(plan, "phrase", *words, "--modes", "phrase"), _verify(plan, "phrase", *words)]
+    links += [_extract(plan, "phrase", *words, "--modes", "phrase"), _verify(plan, "phrase", *words)]
     for seed in plan.seeds:
-        tasks.append(_train(plan, "vanilla", seed, ("extract_none",), arm_flags("vanilla", plan)))
+        links.append(_train(plan, "vanilla", seed, ("extract_none",), arm_flags("vanilla", plan)))
         for name in (*splits, "phrase"):
-            flags = ("--arm", "projected", "--vhack", _v(plan, name), *RECIPE)
-            tasks.append(_train(plan, name, seed, (f"verify_{name}",), flags))
-    return tasks
+            flags = ("--arm", "projected", "--vhack", _v(plan, name))
+            links.append(_train(plan, name, seed, (f"verify_{name}",), flags))
+    return links
 
 
-def _variants(plan: Plan) -> list[Task]:
+def _variants(plan: Plan) -> list[Link]:
     """Every way to use the same V, beside vanilla."""
-    tasks = [_extract(plan, "none"), _verify(plan, "none")]
+    links = [_extract(plan, "none"), _verify(plan, "none")]
     for seed in plan.seeds:
-        tasks.append(_train(plan, "vanilla", seed, ("verify_none",), arm_flags("vanilla", plan)))
+        links.append(_train(plan, "vanilla", seed, ("verify_none",), arm_flags("vanilla", plan)))
         for name, how in VARIANTS.items():
-            flags = ("--arm", "projected", "--vhack", _v(plan, "none"), *how)
-            tasks.append(_train(plan, name, seed, ("verify_none",), flags))
-    return tasks
+            flags = (*how, "--vhack", _v(plan, "none"))
+            links.append(_train(plan, name, seed, ("verify_none",), flags))
+    return links
 
 
-def _pool(plan: Plan) -> Task:
+def _pool(plan: Plan) -> Link:
     out = plan.out / "teacher_pool"
     teacher = ("--teacher", plan.model) if plan.model else ()
     argv = (*_script(plan, "probe_distill"), *teacher, "--teacher-only", "--n-problems", str(plan.pool_problems),
             *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    return Task("teacher_pool", argv, out, _after_base(plan), "run", plan.threads, why="rollouts of the hacky teacher",
+    return Link("teacher_pool", argv, out, _after_base(plan), "run", plan.threads, why="rollouts of the hacky teacher",
                 resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
-def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Task:
+def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
     out = plan.out / f"replay_{name}"
     argv = (*_script(plan, "probe_distill"), "--arm", arm, "--pool", str(plan.out / "teacher_pool"), "--vhack",
             _v(plan, made), "--n-problems", str(plan.replays), *_problems(plan), "--out", str(out))  # fmt: skip
-    return Task(
+    return Link(
         out.name,
         argv,
         out,
@@ -246,17 +222,17 @@ def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Task:
     )
 
 
-def _probe(plan: Plan) -> list[Task]:
+def _probe(plan: Plan) -> list[Link]:
     """Teacher pool, three replays of it, UAT."""
     replays = [
         _replay(plan, "vanilla", "vanilla", "none", "T2 and T4"),
         _replay(plan, "projected", "projected", "none", "T3"),
         _replay(plan, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
     ]
-    d, require = plan.out, UAT_REQUIRES[plan.preset]
+    d, require, expect = plan.out, plan.preset.required, plan.preset.expect
     argv = ("scripts/probe_uat.py", "--pool", str(d / "teacher_pool"), "--vanilla", str(d / "replay_vanilla"),
             "--projected", str(d / "replay_projected"), "--random", str(d / "replay_random"), "--require", *require,
-            *(("--expect", EXPECT[plan.preset]) if plan.preset in EXPECT else ()))  # fmt: skip
-    uat = Task("uat", argv, d / "replay_projected" / "uat.txt", tuple(t.name for t in replays), "check", plan.threads,
+            *(("--expect", expect) if expect else ()))  # fmt: skip
+    uat = Link("uat", argv, d / "replay_projected" / "uat.txt", tuple(t.name for t in replays), "check", plan.threads,
                gpu=False, why="verdicts T1 to T4", resolve=f"{' '.join(require)} PASS: worth a sweep")  # fmt: skip
     return [_pool(plan), *replays, uat]

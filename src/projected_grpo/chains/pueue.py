@@ -11,8 +11,8 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.chains.queueing import Job, is_link, link_command
-from projected_grpo.chains.task import Task
+from projected_grpo.chains.links import Link
+from projected_grpo.chains.queueing import QueuedLink, is_link, link_command
 from projected_grpo.ledger.errors import BadInput
 
 INSTALL = "cargo install --locked pueue"
@@ -29,7 +29,7 @@ def call(*args: str) -> str:
 
 
 def status() -> dict[str, Any]:
-    """`pueue status --json`: tasks and groups."""
+    """`pueue status --json`: links and groups."""
     return json.loads(call("status", "--json"))
 
 
@@ -67,7 +67,7 @@ class Pueue:
             call("start", "--group", self.group)
             logger.info(f"group {self.group} was paused (pueue pauses after a crash): started it")
 
-    def jobs(self, home: Path) -> Mapping[str, Job]:
+    def jobs(self, home: Path) -> Mapping[str, QueuedLink]:
         """Jobs of the chain in `home` that wait or run."""
         out = {}
         for found in status()["tasks"].values():
@@ -75,18 +75,18 @@ class Pueue:
             state = next(iter(found["status"])) if isinstance(found["status"], dict) else found["status"]
             mine = is_link(words) and (Path(found["path"]) / words[-2]).resolve() == home.resolve()
             if mine and state not in OVER:
-                out[words[-1]] = Job(str(found["id"]), "running" if state in RUNS else "waiting")
+                out[words[-1]] = QueuedLink(str(found["id"]), "running" if state in RUNS else "waiting")
         return out
 
-    def command(self, task: Task, home: Path, after: Sequence[str]) -> list[str]:
+    def command(self, link: Link, home: Path, after: Sequence[str]) -> list[str]:
         """`pueue add` for a link."""
         waits = ["--after", *after] if after else []
-        return ["pueue", "add", "--print-task-id", "--group", self.group, *waits, "--label", task.label, "--",
-                shlex.join(link_command(home, task.name))]  # fmt: skip
+        return ["pueue", "add", "--print-task-id", "--group", self.group, *waits, "--label", link.label, "--",
+                shlex.join(link_command(home, link.name))]  # fmt: skip
 
-    def add(self, task: Task, home: Path, after: Sequence[str]) -> str:
+    def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
         """Add a link; its task id."""
-        return call(*self.command(task, home, after)[1:]).strip()
+        return call(*self.command(link, home, after)[1:]).strip()
 
     def remove(self, job_ids: Sequence[str]) -> None:
         """Take waiting jobs out: all at once, since pueue keeps a job that another one still waits for."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from projected_grpo.chains.link import is_done
-from projected_grpo.chains.task import Task, by_name, write_chain
+from projected_grpo.chains.links import Link, by_name, write_chain
+from projected_grpo.chains.run_link import is_done
 from projected_grpo.ledger.files import write_atomic
 
 JobState = Literal["waiting", "running"]
@@ -24,7 +24,7 @@ IN_QUEUE = ("runs already", "waits already")
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedLink:
     """A link that is in a queue and not over."""
 
     job_id: str
@@ -48,13 +48,13 @@ class Backend(Protocol):
     def start(self) -> None:
         """See to it that what was added will run."""
 
-    def jobs(self, home: Path) -> Mapping[str, Job]:
+    def jobs(self, home: Path) -> Mapping[str, QueuedLink]:
         """Jobs of the chain in `home` that wait or run, by the name of their link."""
 
-    def command(self, task: Task, home: Path, after: Sequence[str]) -> list[str]:
+    def command(self, link: Link, home: Path, after: Sequence[str]) -> list[str]:
         """The command that adds a link, to be run after the jobs `after`."""
 
-    def add(self, task: Task, home: Path, after: Sequence[str]) -> str:
+    def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
         """Add it; its job id."""
 
     def remove(self, job_ids: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ class Backend(Protocol):
 class Entry:
     """What became of one link."""
 
-    task: Task
+    link: Link
     action: Action
     job_id: str = ""
     after: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Entry:
 
 def link_command(home: Path, name: str) -> tuple[str, ...]:
     """What a queue runs for a link."""
-    return ("just", "task", str(home), name)
+    return ("just", "link", str(home), name)
 
 
 def is_link(words: Sequence[str]) -> bool:
@@ -90,55 +90,55 @@ def _alone(home: Path) -> Generator[None]:
         yield
 
 
-def enqueue(tasks: Sequence[Task], home: Path, backend: Backend) -> list[Entry]:
+def enqueue(links: Sequence[Link], home: Path, backend: Backend) -> list[Entry]:
     """Add every link that is neither done nor in the queue, needs first. BadInput as in Backend.check and write_chain."""
     backend.check()
-    write_chain(home, tasks)
+    write_chain(home, links)
     with _alone(home):
         write_atomic(home / "queue.json", (json.dumps({"backend": backend.name}) + "\n").encode())
         backend.open()
         jobs = backend.jobs(home)
-        actions = decide(tasks, home, jobs)
+        actions = decide(links, home, jobs)
         if stale := [jobs[name].job_id for name, action in actions.items() if action == "added" and name in jobs]:
             backend.remove(stale)
         ids = {name: jobs[name].job_id for name, action in actions.items() if action in IN_QUEUE}
         entries = []
-        for task in tasks:
-            after = tuple(ids[need] for need in task.needs if need in ids)
-            if actions[task.name] == "added":
-                ids[task.name] = backend.add(task, home, after)
-            entries.append(Entry(task, actions[task.name], ids.get(task.name, ""), after))
+        for link in links:
+            after = tuple(ids[need] for need in link.needs if need in ids)
+            if actions[link.name] == "added":
+                ids[link.name] = backend.add(link, home, after)
+            entries.append(Entry(link, actions[link.name], ids.get(link.name, ""), after))
         backend.start()
     return entries
 
 
-def decide(tasks: Sequence[Task], home: Path, jobs: Mapping[str, Job]) -> dict[str, Action]:
+def decide(links: Sequence[Link], home: Path, jobs: Mapping[str, QueuedLink]) -> dict[str, Action]:
     """What to do with every link. A waiting job is kept only if none of its needs has to be added anew: it would wait for
     a job that is over."""
-    chain = by_name(tasks)
+    chain = by_name(links)
     out: dict[str, Action] = {}
-    for task in tasks:
-        job = jobs.get(task.name)
-        if is_done(task, home, chain):
-            out[task.name] = "done already"
+    for link in links:
+        job = jobs.get(link.name)
+        if is_done(link, home, chain):
+            out[link.name] = "done already"
         elif job and job.state == "running":
-            out[task.name] = "runs already"
-        elif job and all(out[need] != "added" for need in task.needs):
-            out[task.name] = "waits already"
+            out[link.name] = "runs already"
+        elif job and all(out[need] != "added" for need in link.needs):
+            out[link.name] = "waits already"
         else:
-            out[task.name] = "added"
+            out[link.name] = "added"
     return out
 
 
-def dry(tasks: Sequence[Task], home: Path, backend: Backend) -> list[str]:
+def dry(links: Sequence[Link], home: Path, backend: Backend) -> list[str]:
     """The commands for an empty queue, as lines of a shell script: `$name` is the id of that link's job."""
     lines = []
-    left = [t.name for t in tasks if not is_done(t, home, by_name(tasks))]
-    for task in tasks:
-        if task.name not in left:
-            lines.append(f"# done already: {task.name}")
+    left = [t.name for t in links if not is_done(t, home, by_name(links))]
+    for link in links:
+        if link.name not in left:
+            lines.append(f"# done already: {link.name}")
             continue
-        waits = [f"ID_{need}" for need in task.needs if need in left]
-        words = _PLACE.sub(r"$\1", shlex.join(backend.command(task, home, waits)))
-        lines.append(f"{task.name}=$({words})")
+        waits = [f"ID_{need}" for need in link.needs if need in left]
+        words = _PLACE.sub(r"$\1", shlex.join(backend.command(link, home, waits)))
+        lines.append(f"{link.name}=$({words})")
     return lines

@@ -1,17 +1,16 @@
 """Configs of the scripts that run chains: one frozen dataclass each; the text under a field is its --help."""
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.chains.plans import ARMS, Plan
-from projected_grpo.config import Preset, TrainConfig, at_least, presets
+from projected_grpo.arms import ARMS
+from projected_grpo.chains.plans import Plan
+from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.parallel import cores
+from projected_grpo.presets import PRESETS, PresetName, presets
 from projected_grpo.toy.settings import check_toy_model
-
-POOL_PROBLEMS = {"tiny": 3, "toy": 48, "fast": 60, "full": 116}
-REPLAYS = {"tiny": 3, "toy": 24, "fast": 20, "full": 20}
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,8 @@ class Sweep:
     seeds: tuple[int, ...] = (41, 42, 43)
     """Seeds of every arm."""
     arms: tuple[str, ...] = ()
-    """Arms to train: vanilla, projected, random, placebo, no_loophole (vanilla with correctness alone paid). Empty: all of
-    them in the toy world, elsewhere all but no_loophole."""
+    """Arms to train (`train --help` says what each does). Empty: every arm of the registry on tiny and toy, elsewhere all
+    but those that have nothing to hack."""
     steps: int = 0
     """Optimizer steps of every arm; 0 = the preset's."""
 
@@ -38,14 +37,23 @@ class Sweep:
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
 
-    def planned(self, preset: Preset, out: Path, model: str, problems: str = "") -> Plan:
+    def planned(self, name: PresetName, out: Path, model: str, problems: str = "") -> Plan:
         """The plan that the fields and a preset give."""
-        arms = self.arms or (ARMS if preset == "toy" else ARMS[:-1])
-        steps = self.steps or presets(TrainConfig)[preset].steps
+        preset = PRESETS[name]
+        every = tuple(arm.name for arm in ARMS.values() if preset.on_cpu or arm.role != "ceiling")
+        steps = self.steps or presets(TrainConfig)[name].steps
         return Plan(
-            preset, out, model, self.seeds, arms, steps, POOL_PROBLEMS[preset], REPLAYS[preset], problems,
-            cores=os.cpu_count() or 1,
-        )  # fmt: skip
+            preset,
+            out,
+            model,
+            self.seeds,
+            self.arms or every,
+            steps,
+            preset.pool_problems,
+            preset.replays,
+            problems,
+            cores(),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,8 @@ class QueueConfig(Sweep):
 
     chain: Literal["probe", "full"] = "full"
     """probe: V, teacher pool, replays, UAT: the cheap gate. full: V, every arm on every seed, results."""
-    preset: Preset = "full"
-    """tiny, toy, fast or full."""
+    preset: PresetName = "full"
+    """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
     """pueue or slurm: queue it and return. here: run it in this terminal."""
     out: Path = Path()
@@ -85,7 +93,7 @@ class QueueConfig(Sweep):
     problems: str = ""
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
     n_problems: int = 0
-    """Problems of the teacher's pool; 0 = 3 (tiny), 48 (toy), 60 (fast) or 116 (full)."""
+    """Problems of the teacher's pool; 0 = the preset's."""
     parallel: int = 0
     """Links at once; 0 = one per GPU (fast, full) or per core (tiny, toy). Slurm decides for itself."""
     slurm: str = ""
@@ -107,7 +115,7 @@ class QueueConfig(Sweep):
 
     def plan(self) -> Plan:
         """What is to be run."""
-        model = "toy" if self.preset == "toy" else ""
+        model = PRESETS[self.preset].values["model"] if PRESETS[self.preset].builds_base else ""
         plan = self.planned(self.preset, self.home, model, self.problems)
         n = self.n_problems
         return replace(plan, pool_problems=n, replays=min(n, plan.replays)) if n else plan

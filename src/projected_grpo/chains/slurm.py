@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from projected_grpo.chains.queueing import Job, link_command
-from projected_grpo.chains.task import Task
+from projected_grpo.chains.links import Link
+from projected_grpo.chains.queueing import QueuedLink, link_command
 from projected_grpo.ledger.errors import BadInput
 
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
@@ -49,32 +49,32 @@ class Slurm:
     def start(self) -> None:
         """Nothing to be started: Slurm runs what it has."""
 
-    def jobs(self, home: Path) -> Mapping[str, Job]:
+    def jobs(self, home: Path) -> Mapping[str, QueuedLink]:
         """Jobs of the chain in `home` that wait or run."""
         out = {}
         listed = call("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%r|%j|%Z")
         for line in listed.splitlines():
             job_id, state, reason, job, folder = line.split("|", 4)
-            place, _, link = job.rpartition("/")
+            place, _, name = job.rpartition("/")
             if (Path(folder) / place).resolve() == home.resolve() and NEVER not in reason:
-                out[link] = Job(job_id, "running" if state in RUNS else "waiting")
+                out[name] = QueuedLink(job_id, "running" if state in RUNS else "waiting")
         return out
 
-    def command(self, task: Task, home: Path, after: Sequence[str]) -> list[str]:
+    def command(self, link: Link, home: Path, after: Sequence[str]) -> list[str]:
         """`sbatch` for a link. A dependant of a failed link ends at once instead of waiting for ever; a link whose node
         died is queued again and resumes."""
         waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
-        needs = [f"--cpus-per-task={task.threads}"] if task.threads else []
-        gpus = [f"--gres=gpu:{self.gpus}"] if self.gpus and task.gpu else []
-        log = home / "logs" / f"{task.name}.slurm.txt"
-        return ["sbatch", "--parsable", f"--job-name={home / task.name}", f"--comment={task.label}", f"--output={log}",
+        needs = [f"--cpus-per-task={link.threads}"] if link.threads else []
+        gpus = [f"--gres=gpu:{self.gpus}"] if self.gpus and link.gpu else []
+        log = home / "logs" / f"{link.name}.slurm.txt"
+        return ["sbatch", "--parsable", f"--job-name={home / link.name}", f"--comment={link.label}", f"--output={log}",
                 "--open-mode=append", "--requeue", *waits, *needs, *gpus, *self.extra,
-                f"--wrap=exec {shlex.join(link_command(home, task.name))}"]  # fmt: skip
+                f"--wrap=exec {shlex.join(link_command(home, link.name))}"]  # fmt: skip
 
-    def add(self, task: Task, home: Path, after: Sequence[str]) -> str:
+    def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
         """Submit a link; its job id."""
         (home / "logs").mkdir(parents=True, exist_ok=True)
-        return call(*self.command(task, home, after)).strip().partition(";")[0]
+        return call(*self.command(link, home, after)).strip().partition(";")[0]
 
     def remove(self, job_ids: Sequence[str]) -> None:
         """Take waiting jobs out."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.chains.here import last_lines, progress_of
-from projected_grpo.chains.link import is_done, is_running, note_of
-from projected_grpo.chains.queueing import Job
-from projected_grpo.chains.task import Task, read_chain
+from projected_grpo.chains.links import Link, read_chain
+from projected_grpo.chains.queueing import QueuedLink
+from projected_grpo.chains.run_link import is_done, is_running, note_of
 
 State = Literal["done", "running", "waiting", "failed", "cut", "stopped", "not queued", "unknown"]
 CUES: Mapping[State, str] = {
@@ -23,7 +23,7 @@ CUES: Mapping[State, str] = {
 class Standing:
     """One link of a chain at this moment."""
 
-    task: Task
+    link: Link
     state: State
     note: str
     """What the state alone does not say: a job's id, an exit code, who stopped it."""
@@ -31,50 +31,54 @@ class Standing:
     last_line: str
 
 
-def standings(home: Path, jobs: Mapping[str, Job] | None) -> list[Standing]:
+def standings(home: Path, jobs: Mapping[str, QueuedLink] | None) -> list[Standing]:
     """Every link of the chain in `home`; `jobs` None = its queue cannot be asked. BadInput as in read_chain."""
     chain = read_chain(home)
     states: dict[str, State] = {}
     out = []
-    for task in chain.values():
-        state, note = _state(task, home, chain, jobs, states)
-        states[task.name] = state
-        out.append(Standing(task, state, note, _seconds(task, home, state), _last_line(task, home)))
+    for link in chain.values():
+        state, note = _state(link, home, chain, jobs, states)
+        states[link.name] = state
+        out.append(Standing(link, state, note, _seconds(link, home, state), _last_line(link, home)))
     return out
 
 
 def _state(
-    task: Task, home: Path, chain: Mapping[str, Task], jobs: Mapping[str, Job] | None, before: Mapping[str, State]
+    link: Link,
+    home: Path,
+    chain: Mapping[str, Link],
+    jobs: Mapping[str, QueuedLink] | None,
+    before: Mapping[str, State],
 ) -> tuple[State, str]:
-    job = (jobs or {}).get(task.name)
-    if is_done(task, home, chain):
+    job = (jobs or {}).get(link.name)
+    if is_done(link, home, chain):
         return "done", ""
-    if is_running(task.name, home):
-        share = progress_of(task)
+    if is_running(link.name, home):
+        share = progress_of(link)
         return "running", f"{share:.0%}" if share else ""
     if job:
         return "waiting", f"job {job.job_id}"
-    code = note_of(task.name, home).get("code")
+    code = note_of(link.name, home).get("code")
     if code:
         return "failed", f"exit code {code}"
-    if "started" in note_of(task.name, home) and code is None:
+    if "started" in note_of(link.name, home) and code is None:
         return "cut", "queue it again to go on"
-    if lost := [n for n in task.needs if before.get(n) in ("failed", "cut", "stopped")]:
+    if lost := [n for n in link.needs if before.get(n) in ("failed", "cut", "stopped")]:
         return "stopped", f"needs {lost[0]}"
     return ("unknown" if jobs is None else "not queued"), ""
 
 
-def _seconds(task: Task, home: Path, state: State) -> float | None:
+def _seconds(link: Link, home: Path, state: State) -> float | None:
     """How long the latest attempt took, or has taken so far."""
-    note = note_of(task.name, home)
+    note = note_of(link.name, home)
     if "started" not in note or ("ended" not in note and state != "running"):
         return None
     end = datetime.now(UTC) if state == "running" else datetime.fromisoformat(note["ended"])
     return (end - datetime.fromisoformat(note["started"])).total_seconds()
 
 
-def _last_line(task: Task, home: Path) -> str:
-    lines = [line for line in last_lines(task.name, home, 12) if line.strip()]
+def _last_line(link: Link, home: Path) -> str:
+    lines = [line for line in last_lines(link.name, home, 12) if line.strip()]
     told = [line for line in lines if not line.startswith(("I argv:", "I out:"))]
     return told[-1].strip() if told else ""
 

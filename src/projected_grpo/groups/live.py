@@ -1,6 +1,5 @@
 """Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +9,7 @@ import torch
 from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.parallel import here
+from projected_grpo.parallel import cores, here
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.draw import SamplingParams
@@ -24,12 +23,12 @@ def sampling_params(config: Sampling) -> SamplingParams:
 
 def workers(config: Sampling) -> int:
     """grader_workers, where 0 is one per core, the cores of a machine shared among its ranks."""
-    return config.grader_workers or max(1, (os.cpu_count() or 1) // here().local_size)
+    return config.grader_workers or max(1, cores() // here().local_size)
 
 
 def cores_are_free(loaded: LoadedModel) -> bool:
     """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by one."""
-    return loaded.model.device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
+    return loaded.model.device.type != "cpu" or torch.get_num_threads() < cores()
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:

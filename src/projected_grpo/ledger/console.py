@@ -11,7 +11,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from projected_grpo.ledger.errors import speaker
-from projected_grpo.ledger.rates import mean, pure_hack
+from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.step_file import COLUMNS
 
 CUES = {"PASS": "🟢", "FAIL": "🔴", "NOT_EVALUABLE": "⚪"}
@@ -53,7 +53,8 @@ def log_to(path: Path) -> None:
     """Log to a file as well, starting with what came before it."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
         f.writelines(_before_run)
-    logger.add(path, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
+    named = str(path).replace("{", "{{").replace("}", "}}")  # loguru fills in what stands in braces
+    logger.add(named, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
 
 
 def progress(items: Any, what: str, total: int | None = None) -> Any:
@@ -96,14 +97,9 @@ def step_legend() -> list[str]:
 def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
     """One aligned line for one step."""
     first = rows[0]
-    rates = [
-        mean([r["reward"] for r in rows]),
-        mean([float(p) for r in rows if (p := pure_hack(r)) is not None]),
-        mean([float(r["gt_pass"]) for r in rows if r["gt_pass"] is not None]),
-        mean([float(r["can_compile"]) for r in rows]),
-    ]
+    told = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
     cells = [_cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
-    shown = [_cell(v, "6.2f").rjust(6) for v in rates]
+    shown = [_cell(told[name], "6.2f").rjust(6) for name in _RATES]
     return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 
@@ -50,7 +51,7 @@ def _t(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show
 COLUMNS: tuple[Column, ...] = (
     _t("step", "int", "", "step of the run, from 0", show="step", fmt="4d"),
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
-    _t("arm", "str", "", "what was done to the gradient: vanilla, projected, random or placebo; teacher in a pool"),
+    _t("arm", "str", "", f"what was done to the gradient: {', '.join(ARMS)}; teacher or base in a pool"),
     _t("seed", "int", "", "seed of the run"),
     _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
     _s("problem_id", "str", "", "which problem", show="problem"),

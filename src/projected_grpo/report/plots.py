@@ -17,8 +17,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from loophole_grader import LABELS
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.verdicts.finished_runs import LAST, Run, RunGroup, known_mean, running_mean
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.verdicts.finished_runs import LAST, Run, RunGroup, running_mean
 
 STYLE: dict[Any, Any] = {
     "font.size": 10, "axes.labelsize": 10, "axes.titlesize": 11, "legend.fontsize": 9, "legend.frameon": False,
@@ -37,12 +39,13 @@ class Look:
     marker: str
 
 
-_ARM_LOOK = {
-    "vanilla": Look("#D55E00", "-", "o"), "projected": Look("#0072B2", "--", "s"), "random": Look("#E69F00", "-.", "D"),
-    "placebo": Look("#009E73", ":", "^"), "no_loophole": Look("#CC79A7", (0, (8, 3)), "v"),
-}  # fmt: skip
+_ARM_LOOKS = (
+    Look("#D55E00", "-", "o"), Look("#0072B2", "--", "s"), Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
+    Look("#E69F00", "-.", "D"), Look("#009E73", ":", "^"), Look("#CC79A7", (0, (8, 3)), "v"),
+)  # fmt: skip
+"""Of the registry's arms, in its order; arms beyond these take spare ones."""
 _SPARE_LOOKS = (
-    Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"), Look("#000000", (0, (3, 1)), "X"),
+    Look("#000000", (0, (3, 1)), "X"),
     Look("#8C8200", (0, (1, 1)), "*"), Look("#888888", (0, (3, 1, 1, 1)), "<"), Look("#56B4E9", "-", ">"),
     Look("#000000", ":", "h"), Look("#8C8200", "-.", "p"), Look("#888888", "-", "d"),
 )  # fmt: skip
@@ -55,9 +58,9 @@ _LABEL_LOOK = {
 def looks(names: Sequence[str]) -> dict[str, Look]:
     """One look per group: an arm's own for the first group of that arm, spare ones for its variants."""
     out: dict[str, Look] = {}
-    spare = itertools.cycle(_SPARE_LOOKS)
+    spare, of_arm = itertools.cycle(_SPARE_LOOKS), dict(zip(ARMS, _ARM_LOOKS, strict=False))
     for name in names:
-        own = _ARM_LOOK.get(name.split()[0])
+        own = of_arm.get(name.split()[0])
         out[name] = own if own and own not in out.values() else next(spare)
     return out
 

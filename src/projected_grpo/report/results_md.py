@@ -22,7 +22,7 @@ from projected_grpo.verdicts.finished_runs import (
     unmatched_compute,
 )
 from projected_grpo.verdicts.h1 import H1, judge
-from projected_grpo.verdicts.probe import Verdict
+from projected_grpo.verdicts.registry import Finding
 
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
@@ -41,9 +41,9 @@ class Report:
     remarks: Sequence[str]
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Finding]:
         """H1 of every projected arm; without one there is nothing to judge."""
-        return [h.verdict for h in self.judged] or [Verdict("H1", "NOT_EVALUABLE", "no projected run")]
+        return [h.verdict for h in self.judged] or [Finding("H1", "NOT_EVALUABLE", "no projected run")]
 
     def printout(self) -> str:
         """What the terminal shows: the arms, then H1 clause by clause."""
@@ -105,7 +105,7 @@ def report_of(root: Path, found: Found) -> Report:
 def remarks_on(found: Found) -> list[str]:
     """What a reader must know before the numbers: runs that are missing, runs that do not match."""
     lines = [f"left out: {path}: {why}" for path, why in found.left_out]
-    if not any(run.arm == "vanilla" and run.loophole for run in found.runs):
+    if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
     unmatched = unmatched_compute(found.runs)
     return [*lines, *([unmatched] if unmatched else [])]

@@ -11,6 +11,7 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
+from projected_grpo.config import Gradient, with_recipe
 from projected_grpo.ledger.console import nobody_reads, start_log
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, NonFinite, fail
 from projected_grpo.parallel import here
@@ -39,11 +40,12 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
-            return tyro.extras.overridable_config_cli(
+            config = tyro.extras.overridable_config_cli(
                 {name: (f"{name} preset", config) for name, config in presets.items()},
                 description=description,
                 args=argv,
             )
+        return with_recipe(config, typed(argv)) if isinstance(config, Gradient) else config
     except SystemExit as e:
         if e.code in (0, None):
             raise
@@ -54,6 +56,12 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
             raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}") from None
         script = os.path.basename(sys.argv[0])  # noqa: PTH119
         raise BadInput(f"{wrong}; `{script} {chosen} --help` lists every field") from None
+
+
+def typed(argv: Sequence[str]) -> set[str]:
+    """Names of the fields that a command line sets: `--k-use 3`, `--k_use=3`, `--no-resume`."""
+    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
+    return flags | {flag.removeprefix("no_") for flag in flags}
 
 
 def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:

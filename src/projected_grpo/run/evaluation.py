@@ -11,7 +11,7 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all
 from projected_grpo.groups.problems import load_problems
-from projected_grpo.ledger.rates import mean, pure_hack
+from projected_grpo.ledger.rates import told_rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, step_path, write_step
 from projected_grpo.run.session import Session
@@ -57,10 +57,7 @@ class Evaluator:
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / "eval", done, rows))
-        hack, gt = (mean([float(f(r) or 0) for r in rows]) for f in (pure_hack, lambda r: r["gt_pass"]))
-        form = mean([float(r["can_compile"]) for r in rows])
         logger.info(
-            f"held out, after {done} steps: hack {hack:.3f}  gt_pass {gt:.3f}  well_formed {form:.3f}  "
-            f"({len(rows)} rollouts, {timing['total']:.1f} s)"
+            f"held out, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)"
         )
         return rows

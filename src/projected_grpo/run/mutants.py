@@ -16,22 +16,23 @@ import torch
 from torch import Tensor
 
 from projected_grpo import projection, step, vhack
-from projected_grpo.config import ProbeConfig, presets
+from projected_grpo.config import ProbeConfig
 from projected_grpo.groups import pairs
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model import load as model
 from projected_grpo.model import logprobs
+from projected_grpo.presets import presets
 from projected_grpo.records import Pair
 from projected_grpo.run import replay as probe
 from projected_grpo.run import vhack_file
 from projected_grpo.run.prepare import attach, load
 from projected_grpo.toy.programs import fenced, function
 from projected_grpo.toy.settings import MutantsConfig
-from projected_grpo.verdicts import probe as verdicts
-from projected_grpo.verdicts.probe import Verdict
+from projected_grpo.verdicts.held_out import vhack_verdict
+from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, of_probe
 
-VERDICTS = ("verify", "T1", "T2", "T3", "T4", "T4+")
-GATES = ("verify", "T1", "T2", "T3")
+VERDICTS = tuple(claim.name for claim in CLAIMS.values() if claim.reads != "runs")
+MUST_PASS = ("verify", "T1", "T2", "T3")
 """What the unharmed pipeline must pass; T4 and its companion are findings."""
 Patches = Sequence[tuple[Any, str, Any]]
 MakeV = Callable[["Workshop"], vhack.VHack]
@@ -55,15 +56,15 @@ class MatrixRow:
     """A mutant's verdicts."""
 
     mutant: Mutant
-    found: Mapping[str, Verdict]
-    unharmed: Mapping[str, Verdict]
+    found: Mapping[str, Finding]
+    unharmed: Mapping[str, Finding]
 
     @property
     def as_expected(self) -> bool:
         """Unharmed: every gate passes. A mutant: every verdict that it is aimed at does not, and does unharmed: one that is
         red either way has caught nothing."""
         if not self.mutant.aims:
-            return all(self.found[name].status == "PASS" for name in GATES)
+            return all(self.found[name].status == "PASS" for name in MUST_PASS)
         return all(
             self.found[name].status != "PASS" and self.unharmed[name].status == "PASS" for name in self.mutant.aims
         )
@@ -180,10 +181,10 @@ MUTANTS = (
 )
 
 
-def verify(shop: Workshop, v: vhack.VHack, held_out: vhack.Differences) -> Verdict:
+def verify(shop: Workshop, v: vhack.VHack, held_out: vhack.Differences) -> Finding:
     """The verdict of verify_vhack on the workshop's held-out pairs."""
     seen = vhack.held_out_numbers(v.basis, held_out, shop.config.random_bases, shop.config.seed)
-    return verdicts.vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
+    return vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
 
 
 def _probe(config: MutantsConfig, **changes: Any) -> ProbeConfig:
@@ -201,7 +202,7 @@ def run_mutants(config: MutantsConfig) -> Iterator[MatrixRow]:
     shop = Workshop(config, loaded, attach(config, loaded), train, held_out)
     shop.true = shop.v_from(shop.differences(train))
     held_out_d = shop.differences(held_out)
-    unharmed: dict[str, Verdict] = {}
+    unharmed: dict[str, Finding] = {}
     clean_pool = config.out / "pool"
     probe.sample_pool(_probe(config, teacher_only=True, out=clean_pool))
     for i, mutant in enumerate(MUTANTS):
@@ -224,11 +225,11 @@ def run_mutants(config: MutantsConfig) -> Iterator[MatrixRow]:
         yield MatrixRow(mutant, found, unharmed)
 
 
-def _judge(pool: Path, place: Path, verified: Verdict) -> dict[str, Verdict]:
+def _judge(pool: Path, place: Path, verified: Finding) -> dict[str, Finding]:
     """The verdicts of probe_uat from the step files."""
     flat = {name: [r for rows in read_run(path) for r in rows] for name, path in
             (("pool", pool), ("vanilla", place / "vanilla"))}  # fmt: skip
     found = [
-        verified, *verdicts.of_probe(flat["pool"], flat["vanilla"], read_run(place / "projected")),
+        verified, *of_probe(Evidence(flat["pool"], flat["vanilla"], read_run(place / "projected"))),
     ]  # fmt: skip
     return {v.name: v for v in found}

@@ -9,16 +9,17 @@ from loguru import logger
 
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
-from projected_grpo.config import CONTROL_OF_ARM, Common, Gradient
+from projected_grpo.arms import ARMS
+from projected_grpo.config import Common, Gradient
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing
 from projected_grpo.parallel import ALONE, World
-from projected_grpo.projection import null_cosine
+from projected_grpo.projection import Projection, null_cosine
 from projected_grpo.records import Group
 from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import load_vhack
-from projected_grpo.step import Objective, Projection
+from projected_grpo.step import Objective
 
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
@@ -79,8 +80,9 @@ def prepare(
     adapter = world.by_turns(lambda: attach(config, loaded))
     projection, v = Projection(), None
     if config.vhack != Path():
-        v = load_vhack(config.vhack, loaded, adapter, CONTROL_OF_ARM[config.arm], config.k_use, config.noise_floor)
-        target = "none" if config.arm == "vanilla" else config.project
+        arm = ARMS[config.arm]
+        v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
+        target = config.project if arm.projects else "none"
         projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
         logger.info(
             f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; a "

@@ -23,9 +23,10 @@ from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
+from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
-from projected_grpo.step import Objective, Projection, run_step
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
 
 LOGP_GAP = 0.05
@@ -108,11 +109,10 @@ class Session:
         clock = time.perf_counter()
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
-        result = run_step(
-            self.loaded.model, self.adapter, self.optimizer, [g.samples() for g in groups], self.objective,
-            self.projection, step=step, pad_id=self.loaded.pad_id, token_budget=self.config.token_budget,
-            max_grad_norm=self.config.max_grad_norm, per_sample=per_sample, world=self.world,
-        )  # fmt: skip
+        learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
+        plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world)
+        samples = [g.samples() for g in groups]
+        result = run_step(learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample)
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
         self.world.check_equal(step, self.adapter.vectors)

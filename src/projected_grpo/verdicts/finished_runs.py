@@ -11,15 +11,16 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from loophole_grader import LABELS
+from projected_grpo.arms import ARMS, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import mean, pure_hack, rates
+from projected_grpo.ledger.rates import known_mean, mean, pure_hack, rates
 from projected_grpo.ledger.step_file import Row, iter_run, read_step, step_path, steps_in
 
 LAST = 10
@@ -49,7 +50,6 @@ class Run:
     path: Path
     arm: str
     seed: int
-    loophole: bool
     settings: Mapping[str, Any]
     rollouts: int
     """Rows that the student wrote."""
@@ -60,6 +60,16 @@ class Run:
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
     """Pure-hack rate of each mechanism over the last 10 steps."""
+
+    @property
+    def loophole(self) -> bool:
+        """Whether its reward could be hacked. An arm that this code does not know is taken to have had one."""
+        return self.arm not in ARMS or ARMS[self.arm].loophole
+
+    @property
+    def projects_by_recipe(self) -> bool:
+        """Whether its arm takes V out by the preset's recipe: where this run did not, its name says so."""
+        return self.arm in ARMS and ARMS[self.arm].projects and ARMS[self.arm].recipe is None
 
     @property
     def steps(self) -> int:
@@ -106,11 +116,6 @@ class RunGroup:
 
     name: str
     runs: tuple[Run, ...]
-
-
-def known_mean(values: Iterable[float | None]) -> float | None:
-    """Mean of what is known, None of nothing."""
-    return mean([v for v in values if v is not None])
 
 
 def running_mean(values: Sequence[float | None]) -> list[float | None]:
@@ -163,6 +168,9 @@ def _unusable(path: Path, manifest: Mapping[str, Any]) -> str:
     """Why a training run is left out, or an empty string."""
     if not manifest.get("finished"):
         return "not finished; continue it with --resume"
+    arm = ARMS.get(manifest["config"].get("arm"))
+    if manifest["config"].get("loophole") is False and arm and arm.loophole:
+        return "of a version in which --no-loophole was no arm of its own; repeat it with --arm no_loophole"
     if (done := len(steps_in(path))) != (asked := manifest["config"].get("steps")):
         return f"{done} step files, but its manifest says {asked} steps"
     return ""
@@ -189,7 +197,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     series = {name: [s[name] for s in steps] for name in steps[0]}
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
     return Run(
-        path, config["arm"], config["seed"], config.get("loophole") is not False, _settings(manifest), rollouts, series,
+        path, config["arm"], config["seed"], _settings(manifest), rollouts, series,
         _evals(path), mechanisms,
     )  # fmt: skip
 
@@ -198,7 +206,6 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
     labelled = [r["label"] for r in student if r["label"] is not None]
     return {
         **rates(student),
-        "hacked": mean([float(r["hacked"]) for r in student]),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
         **{name: first[name] for name in COSINES},
         "known": float(sum(r["gt_pass"] is not None for r in student)),
@@ -231,10 +238,8 @@ def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def base_name(run: Run) -> str:
-    """The arm; `no_loophole` where the reward could not be hacked."""
-    if run.loophole:
-        return run.arm
-    return "no_loophole" if run.arm == "vanilla" else f"no_loophole {run.arm}"
+    """The arm as tables and plots call it."""
+    return ARMS[run.arm].title if run.arm in ARMS else run.arm
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -246,7 +251,8 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     for run in sorted(runs, key=lambda r: (_order(r), r.path)):
         peers = [r for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(r.settings[s] != run.settings[s] for r in peers)]
-        shown = [f"{s}={run.settings[s]}" for s in differing if run.settings[s] is not None]
+        off = [s for s, usual in asdict(RECIPE).items() if run.projects_by_recipe and run.settings[s] != usual]
+        shown = [f"{s}={run.settings[s]}" for s in SETTINGS if s in (*differing, *off) and run.settings[s] is not None]
         own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
         if run.seed in own:
             raise BadInput(
@@ -258,9 +264,8 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
 
 
 def _order(run: Run) -> tuple[int, str]:
-    arms = ("vanilla", "projected", "random", "placebo", "no_loophole")
-    name = base_name(run)
-    return (arms.index(name) if name in arms else len(arms), name)
+    arms = list(ARMS)
+    return (arms.index(run.arm) if run.arm in arms else len(arms), run.arm)
 
 
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> dict[int, Run]:
@@ -271,12 +276,12 @@ def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> dict[int, Run]:
     like = group.runs[0]
     # Without a loophole the prompt and the reward differ by design.
     must = [s for s in TRAINING if like.loophole or s != "hint"]
-    must += PROJECTION if arm != "vanilla" else ()
+    must += PROJECTION if ARMS[arm].projects else ()
 
     def fit(run: Run) -> tuple[bool, int]:
         return run.compute == like.compute, sum(run.settings[s] == like.settings[s] for s in SETTINGS)
 
-    alike = [r for r in runs if r.arm == arm and r.loophole and all(r.settings[s] == like.settings[s] for s in must)]
+    alike = [r for r in runs if r.arm == arm and all(r.settings[s] == like.settings[s] for s in must)]
     return {seed: max((r for r in alike if r.seed == seed), key=fit) for seed in sorted({r.seed for r in alike})}
 
 

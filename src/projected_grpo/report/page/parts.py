@@ -14,7 +14,7 @@ from projected_grpo.report.page.probes import Probe
 from projected_grpo.report.plots import rendered
 from projected_grpo.report.tables import Table
 from projected_grpo.verdicts.h1 import H1
-from projected_grpo.verdicts.probe import CLAIMS, Verdict
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 SIGNS = {"PASS": "✔", "FAIL": "✘", "NOT_EVALUABLE": "○"}
 SAID = {True: "YES", False: "no", None: "cannot be told"}
@@ -131,7 +131,7 @@ def _v(member: Member) -> str:
 # ---------------------------------------------------------------- verdicts
 
 
-def clauses(found: Sequence[Verdict]) -> str:
+def clauses(found: Sequence[Finding]) -> str:
     """One row per clause, with its numbers."""
     return table(["clause", "verdict", "numbers"], [[v.name, badge(v.status), v.why] for v in found])
 
@@ -154,7 +154,7 @@ def probe(found: Sequence[Probe]) -> str:
     """T1 to T4 of every pool with its replays."""
     parts = []
     for one in found:
-        rows = [[v.name, badge(v.status), CLAIMS[v.name], v.why] for v in one.found]
+        rows = [[v.name, badge(v.status), CLAIMS[v.name].says, v.why] for v in one.found]
         parts.append(
             f"<h3>T1 to T4: {escape(one.title)}</h3>\n{table(['clause', 'verdict', 'claim', 'numbers'], rows)}"
         )

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.page.experiment import Experiment, Member
-from projected_grpo.verdicts import probe as verdicts
-from projected_grpo.verdicts.probe import Verdict
+from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 
 
 @dataclass(frozen=True)
@@ -14,7 +13,7 @@ class Probe:
     """T1 to T4 and T4's companion on one pool and its replays."""
 
     title: str
-    found: Sequence[Verdict]
+    found: Sequence[Finding]
 
 
 @dataclass(frozen=True)
@@ -74,4 +73,4 @@ def _with_pool(pools: Sequence[_Part], vanilla: _Part, projected: _Part) -> tupl
 
 def _judged(pool: _Part, vanilla: _Part, projected: _Part) -> Probe:
     title = f"pool {pool.name}, vanilla replay {vanilla.name}, projected replay {projected.name}"
-    return Probe(title, verdicts.of_probe(pool.rows, vanilla.rows, projected.steps))
+    return Probe(title, of_probe(Evidence(pool.rows, vanilla.rows, projected.steps)))

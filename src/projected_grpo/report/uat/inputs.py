@@ -5,16 +5,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.config import UatConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.verdicts.registry import REQUIRABLE, ProbeClaim
 
 Manifest = Mapping[str, Any]
 SETTINGS = (
     "adapter", "lora_rank", "dtype", "seed", "lr", "warmup", "weight_decay", "max_grad_norm", "k_use", "noise_floor",
 )  # fmt: skip
 """Config fields that decide which gradients a replay sees and how much of V it uses."""
+
+
+@dataclass(frozen=True)
+class UatConfig:
+    """probe_uat: verdicts T1 to T4 from step files alone."""
+
+    pool: Path = Path("out/probe_distill/teacher_pool")
+    """Run directory of the teacher's pool."""
+    vanilla: Path = Path("out/probe_distill/vanilla")
+    """Run directory of the vanilla replay."""
+    projected: Path = Path("out/probe_distill/projected")
+    """Run directory of the projected replay."""
+    random: Path = Path()
+    """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
+    require: tuple[ProbeClaim, ...] = REQUIRABLE
+    """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
+    expect: str = ""
+    """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
+    out: Path = Path()
+    """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
+
+    def validate(self) -> None:
+        """BadInput when the printout would have the name of what is written beside it."""
+        if self.out.suffix == ".json":
+            raise BadInput(
+                f"--out {self.out}: the printout is text; end it in .txt (the numbers go to .json beside it)"
+            )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from projected_grpo.verdicts.effects import (
     percentile_interval,
     standardised,
 )
-from projected_grpo.verdicts.probe import Contrast, Verdict
+from projected_grpo.verdicts.probe import Contrast
+from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 
 CLEAN = "clean (not hacked)"
 KINDS: Mapping[str, Callable[[Row], bool]] = {
@@ -69,7 +70,7 @@ class Measure:
 class Side:
     """One V on one contrast."""
 
-    verdict: Verdict
+    verdict: Finding
     high: Mean
     low: Mean
     effect: Effect
@@ -90,7 +91,7 @@ class Told:
 class Uat:
     """Everything that is printed, plotted and written."""
 
-    verdicts: list[Verdict]
+    verdicts: list[Finding]
     buckets: list[Bucket]
     measures: list[Measure]
     told: list[Told]
@@ -103,12 +104,12 @@ def uat(replays: Replays) -> Uat:
     vanilla = list(chain.from_iterable(replays.vanilla))
     random = None if replays.random is None else list(chain.from_iterable(replays.random))
     told = [tell(contrast, vanilla, random) for contrast in (verdicts.T4, verdicts.T4_PLUS)]
-    found = [verdicts.t1(replays.pool), verdicts.t2(vanilla), verdicts.t3(replays.projected)]
+    found = of_probe(Evidence(replays.pool, vanilla, replays.projected))
     measures = [*pool_measures(replays.pool), *gradient_measures(vanilla), *projection_measures(replays)]
     nulls = [r["cos_null"] for r in vanilla if r["cos_null"] is not None]
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     null = float(np.mean(nulls)) / 2**0.5 if nulls else None
-    return Uat([*found, *(one.v.verdict for one in told)], buckets(vanilla, random), measures, told, null)
+    return Uat(found, buckets(vanilla, random), measures, told, null)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
@@ -219,7 +220,6 @@ def tell(contrast: Contrast, vanilla: Sequence[Row], random: Sequence[Row] | Non
 
 
 def _side(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Side:
-    judge = verdicts.t4 if contrast is verdicts.T4 else verdicts.t4_companion
     part = [r for r in rows if contrast.side(r) is not None and r["cos_S_contrib"] is not None]
     effect = standardised(
         [r["cos_S_contrib"] for r in part],
@@ -228,7 +228,7 @@ def _side(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Side
         among,
     )
     high, low = ([r for r in part if bool(contrast.side(r)) is side] for side in (True, False))
-    return Side(judge(rows), _cosine(high), _cosine(low), effect)
+    return Side(verdicts.separates(contrast, rows), _cosine(high), _cosine(low), effect)
 
 
 # ---------------------------------------------------------------- for machines

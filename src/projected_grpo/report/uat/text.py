@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from projected_grpo.config import UatConfig
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
-from projected_grpo.verdicts.probe import ALPHA, CLAIMS
+from projected_grpo.verdicts.probe import ALPHA
+from projected_grpo.verdicts.registry import CLAIMS
 
 WIDTH = 120
 NO_RANDOM = (
@@ -141,7 +141,7 @@ def _unavailable(told: Told) -> list[str]:
 
 def verdicts_text(found: Uat) -> str:
     """Verdicts with their claims and reasons."""
-    body = [[CUES[v.status], v.name, v.status, CLAIMS[v.name], v.why] for v in found.verdicts]
+    body = [[CUES[v.status], v.name, v.status, CLAIMS[v.name].says, v.why] for v in found.verdicts]
     widths = [None, None, None, 24, 68]
     return tabulate(body, ["", "", "verdict", "claim", "numbers"], disable_numparse=True, maxcolwidths=widths)
 

@@ -15,7 +15,7 @@ Kind = Literal["once", "run", "check"]
 
 
 @dataclass(frozen=True)
-class Task:
+class Link:
     """A script with its arguments, the folder it writes, and what must be done before it."""
 
     name: str
@@ -49,14 +49,14 @@ class Task:
         return f"why: {self.why}; resolve: {self.resolve}"
 
 
-def _as_json(task: Task) -> dict[str, Any]:
-    return {**dataclasses.asdict(task), "out": str(task.out)}
+def _as_json(link: Link) -> dict[str, Any]:
+    return {**dataclasses.asdict(link), "out": str(link.out)}
 
 
-def _from_json(found: Mapping[str, Any]) -> Task:
+def _from_json(found: Mapping[str, Any]) -> Link:
     values: dict[str, Any] = {**found, **{key: tuple(found[key]) for key in ("argv", "needs", "accept")}}
     values["out"] = Path(found["out"])
-    return Task(**values)
+    return Link(**values)
 
 
 def chain_file(home: Path) -> Path:
@@ -64,7 +64,7 @@ def chain_file(home: Path) -> Path:
     return home / "chain.json"
 
 
-def read_chain(home: Path) -> dict[str, Task]:
+def read_chain(home: Path) -> dict[str, Link]:
     """Links of the chain in `home` by name. BadInput when there is none, or its file is damaged or of another version."""
     path = chain_file(home)
     try:
@@ -75,30 +75,30 @@ def read_chain(home: Path) -> dict[str, Task]:
         raise BadInput(f"{path}: damaged or of another version ({e}); queue the chain again with another --out") from e
 
 
-def write_chain(home: Path, tasks: Sequence[Task]) -> None:
+def write_chain(home: Path, links: Sequence[Link]) -> None:
     """Note the links of a chain in its folder, beside those that an earlier call put there.
 
     ValueError when a need is nobody's name; BadInput when the folder cannot be made, or when a link that has begun there
     would now be another: its numbers would be mixed up with those of the rest.
     """
-    if unknown := {need for t in tasks for need in t.needs} - {t.name for t in tasks}:
-        raise ValueError(f"needs of no task: {sorted(unknown)}")
+    if unknown := {need for t in links for need in t.needs} - {t.name for t in links}:
+        raise ValueError(f"needs of no link: {sorted(unknown)}")
     before = read_chain(home) if chain_file(home).exists() else {}
-    for task in tasks:
-        old = before.get(task.name)
-        if old and old.argv != task.argv and old.out.exists():
+    for link in links:
+        old = before.get(link.name)
+        if old and old.argv != link.argv and old.out.exists():
             raise BadInput(
-                f"--out {home}: {task.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
-                f"`{shlex.join(task.argv)}`; give the same settings, or another --out"
+                f"--out {home}: {link.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
+                f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
             )
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
-    now = {**before, **by_name(tasks)}
+    now = {**before, **by_name(links)}
     write_atomic(chain_file(home), (json.dumps([_as_json(t) for t in now.values()], indent=1) + "\n").encode())
 
 
-def by_name(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Tasks by their names."""
-    return {t.name: t for t in tasks}
+def by_name(links: Iterable[Link]) -> dict[str, Link]:
+    """Links by their names."""
+    return {t.name: t for t in links}

@@ -1,4 +1,4 @@
-"""Run one link of a chain, wherever it runs: `python -m projected_grpo.chains.link HOME NAME`.
+"""Run one link of a chain, wherever it runs: `python -m projected_grpo.chains.run_link HOME NAME`.
 
 Every back end starts links through here, so that all of them skip what is done, resume what was cut, and never run one
 link twice at a time: a process that outlived its queue (a killed daemon) is waited for.
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from projected_grpo.chains.task import Task, read_chain
+from projected_grpo.chains.links import Link, read_chain
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import can_resume, read_manifest
@@ -48,33 +48,33 @@ def _passed(name: str, home: Path) -> Path:
     return home / "logs" / f"{name}.passed"
 
 
-def _finished_at(task: Task, home: Path) -> float | None:
-    """When a task was finished (seconds since the epoch), or None."""
-    if task.kind == "check":
-        mark = _passed(task.name, home)
+def _finished_at(link: Link, home: Path) -> float | None:
+    """When a link was finished (seconds since the epoch), or None."""
+    if link.kind == "check":
+        mark = _passed(link.name, home)
         return mark.stat().st_mtime if mark.exists() else None
-    mark = task.out / "manifest.json"
-    finished = mark.exists() and read_manifest(task.out)["finished"] and note_of(task.name, home).get("code", 0) == 0
+    mark = link.out / "manifest.json"
+    finished = mark.exists() and read_manifest(link.out)["finished"] and note_of(link.name, home).get("code", 0) == 0
     return mark.stat().st_mtime if finished else None
 
 
-def is_done(task: Task, home: Path, chain: Mapping[str, Task]) -> bool:
+def is_done(link: Link, home: Path, chain: Mapping[str, Link]) -> bool:
     """A run is done when its manifest says so and its script did not end in failure (a base model that missed its bars); a
     check, when it passed after everything that it needs was finished."""
-    mine = _finished_at(task, home)
-    if mine is None or task.kind != "check":
+    mine = _finished_at(link, home)
+    if mine is None or link.kind != "check":
         return mine is not None
-    needed = [_finished_at(chain[name], home) for name in task.needs if name in chain]
+    needed = [_finished_at(chain[name], home) for name in link.needs if name in chain]
     return all(at is not None and at <= mine for at in needed)
 
 
-def prepared(task: Task) -> tuple[str, ...]:
-    """Arguments to start a task that is not done: resumed, or anew after a cut before anything could be."""
-    if task.kind == "run" and can_resume(task.out):
-        return (*task.argv, "--resume")
-    if task.kind != "check" and task.out.exists():
-        shutil.rmtree(task.out)  # cut before anything could be resumed from it
-    return task.argv
+def prepared(link: Link) -> tuple[str, ...]:
+    """Arguments to start a link that is not done: resumed, or anew after a cut before anything could be."""
+    if link.kind == "run" and can_resume(link.out):
+        return (*link.argv, "--resume")
+    if link.kind != "check" and link.out.exists():
+        shutil.rmtree(link.out)  # cut before anything could be resumed from it
+    return link.argv
 
 
 def note_of(name: str, home: Path) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def _held(name: str, home: Path) -> Generator[None]:
         yield
 
 
-def environment(task: Task, base: Mapping[str, str]) -> dict[str, str]:
+def environment(link: Link, base: Mapping[str, str]) -> dict[str, str]:
     """The link's environment: its threads, and one GPU of its own where a queue runs several links at once (a pueue group
     numbers its workers from 0)."""
     out = {**base, "PYTHONUNBUFFERED": "1"}
-    if task.threads:
-        out["OMP_NUM_THREADS"] = str(task.threads)
+    if link.threads:
+        out["OMP_NUM_THREADS"] = str(link.threads)
     worker = base.get("PUEUE_WORKER_ID", "")
     if worker.isdigit() and len(gpus := visible_gpus(base)) > 1:
         out["CUDA_VISIBLE_DEVICES"] = gpus[int(worker) % len(gpus)]
@@ -156,43 +156,43 @@ def run_link(home: Path, name: str) -> int:
     chain = read_chain(home)
     if name not in chain:
         raise BadInput(f"{name}: {home} has no such link; it has {', '.join(chain)}")
-    task = chain[name]
+    link = chain[name]
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, _stop)
     try:
         with _held(name, home):
-            if is_done(task, home, chain):
+            if is_done(link, home, chain):
                 print(f"{name}: done already", flush=True)
                 return EXIT_OK
-            return _run(task, home)
+            return _run(link, home)
     except _Stopped as e:
         return 128 + int(e.args[0])
 
 
-def _run(task: Task, home: Path) -> int:
-    argv = prepared(task)
+def _run(link: Link, home: Path) -> int:
+    argv = prepared(link)
     (home / "logs").mkdir(parents=True, exist_ok=True)  # `prepared` may have removed it: an `out` may be `home` itself
     started = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
-    _passed(task.name, home).unlink(missing_ok=True)
-    _note(task.name, home, **started)
-    with log_of(task.name, home).open("ab") as log:
-        log.write(f"$ {task.command}\n".encode())
+    _passed(link.name, home).unlink(missing_ok=True)
+    _note(link.name, home, **started)
+    with log_of(link.name, home).open("ab") as log:
+        log.write(f"$ {link.command}\n".encode())
         log.flush()
-        code = _watch(argv, task, log)
-    accepted = code == EXIT_OK or (code in task.accept and task.out.exists())
-    if accepted and task.kind == "check":
-        write_atomic(_passed(task.name, home), b"")
-    _note(task.name, home, **started, ended=_now(), code=EXIT_OK if accepted else code)
+        code = _watch(argv, link, log)
+    accepted = code == EXIT_OK or (code in link.accept and link.out.exists())
+    if accepted and link.kind == "check":
+        write_atomic(_passed(link.name, home), b"")
+    _note(link.name, home, **started, ended=_now(), code=EXIT_OK if accepted else code)
     if not accepted:
-        print(f"{task.name}: FAILED with exit code {code}; log: {log_of(task.name, home)}", flush=True)
+        print(f"{link.name}: FAILED with exit code {code}; log: {log_of(link.name, home)}", flush=True)
     return EXIT_OK if accepted else code
 
 
-def _watch(argv: tuple[str, ...], task: Task, log: BinaryIO) -> int:
+def _watch(argv: tuple[str, ...], link: Link, log: BinaryIO) -> int:
     """Start the script, copy what it writes to our own output, wait for it."""
     process = subprocess.Popen(
         [sys.executable, *argv], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        env=environment(task, os.environ), preexec_fn=die_with_parent,
+        env=environment(link, os.environ), preexec_fn=die_with_parent,
     )  # fmt: skip
     try:
         with Path(log.name).open("rb") as echo:

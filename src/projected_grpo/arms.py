@@ -1,0 +1,96 @@
+"""Arms: what is done to the gradient, and with which V. One entry an arm; everything that lists arms (--arm, queue plans,
+the order of tables and plots, step files, docs) reads this registry.
+
+An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe (config.py),
+`literal` by the recipe of the original. How to add one: docs/extending.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from projected_grpo.gates import GateName
+
+Target = Literal["grad", "update"]
+Control = Literal["none", "random", "placebo"]
+Role = Literal["baseline", "method", "variant", "control", "ceiling"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How V is taken out."""
+
+    gate: GateName
+    """What is removed (gates.py)."""
+    project: Target
+    """From the gradient, or from the update that the optimizer made of it."""
+
+
+RECIPE = Recipe("no_gate", "update")
+"""Of all configurations tried in the toy world the one that prevented hacking without wrecking the model (docs/results.md).
+Every preset has it."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One entry."""
+
+    name: str
+    help: str
+    """One line, for --help and tables."""
+    role: Role
+    """baseline: what the others are compared with. method: what H1 is about. variant: shown beside it. control: what the
+    method must beat. ceiling: nothing to hack."""
+    vhack: Control | None = None
+    """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""
+    projects: bool = True
+    """Whether V is taken out; otherwise it is measured."""
+    recipe: Recipe | None = None
+    """Its own recipe; None: the preset's."""
+    loophole: bool = True
+    """Whether the reward can be hacked: pays a completion's own tests."""
+    labels: bool = False
+    """Whether it is told ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
+    see a label (the no-cheat rule)."""
+
+    @property
+    def title(self) -> str:
+        """Its name in tables and plots."""
+        return f"{self.name} (oracle)" if self.labels else self.name
+
+    @property
+    def measured(self) -> Control:
+        """The kind of V that a queue gives it: the one it needs, or the true one to measure."""
+        return self.vhack or "none"
+
+
+ARMS: Mapping[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm("vanilla", "V is measured, the gradient left alone", "baseline", projects=False),
+        Arm("projected", "V is taken out by the preset's recipe", "method", "none"),
+        Arm(
+            "literal", "V is taken out of the gradient, one_sided: the original's words", "variant", "none",
+            recipe=Recipe("one_sided", "grad"),
+        ),
+        Arm("random", "as projected, with random directions of V's rank", "control", "random"),
+        Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
+        Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),
+    )
+}  # fmt: skip
+"""In the order of tables and plots."""
+
+if TYPE_CHECKING:
+    ArmName = str
+else:
+    ArmName = Literal[tuple(ARMS)]
+
+
+def arms_of(role: Role) -> tuple[str, ...]:
+    """Names of the arms with this role, in the registry's order."""
+    return tuple(arm.name for arm in ARMS.values() if arm.role == role)
+
+
+def arms_told() -> str:
+    """Every arm with its line of help."""
+    return "; ".join(f"{arm.name}: {arm.help}" for arm in ARMS.values())

@@ -1,0 +1,103 @@
+"""Presets: one entry each, for every script that has them and for the chains of the queue. No torch here: --help stays fast.
+
+A preset is a world to run in: which model and problems, at which size, and the recipe by which `projected` and its controls
+take V out. How to add a model to choose instead: docs/extending.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from projected_grpo.arms import RECIPE
+from projected_grpo.verdicts.registry import REQUIRABLE
+
+T = TypeVar("T")
+QWEN = {"model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65"}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One entry."""
+
+    name: str
+    help: str
+    """One line, for tables and docs."""
+    values: Mapping[str, Any]
+    """Fields of the scripts' configs by name; `Config.field` is for that config alone."""
+    pool_problems: int
+    """Problems of the teacher's pool in a chain."""
+    replays: int
+    """Groups of it that a chain replays."""
+    on_cpu: bool = False
+    """Its tasks share the cores, one thread each, and not the GPUs."""
+    builds_base: bool = False
+    """Its base model is built and held against its bars before anything else."""
+    teacher_share: Literal["", "pairs", "pool"] = ""
+    """What a chain mixes into every training group: nothing, the hand-written completions, or the teacher's pool."""
+    required: tuple[str, ...] = REQUIRABLE
+    """Verdicts that decide the exit code of its UAT."""
+    expect: str = ""
+    """What its UAT says beside them."""
+
+
+_TINY = {
+    "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
+    "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
+}  # fmt: skip
+_TOY = {
+    "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
+    # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
+    "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
+    "eval_every": 100, "eval_samples": 8, "k": 48, "group_size": 8,
+    # Over three times vanilla's onset (in two sweeps 74 and 93): a delay must have the time to show itself as one.
+    "steps": 300, "prompts_per_step": 8, "max_new": 72,
+    # Divided by the group's std a rare success weighs more: with dr_grpo hacking emerged on some seeds only (journal).
+    # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.
+    "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,
+    "temperature": 1.0, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10,
+}  # fmt: skip
+_FAST = {
+    **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,
+    "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool", "token_budget": 16384,
+    "gradient_checkpointing": True,
+}  # fmt: skip
+_FULL = {
+    **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "lr": 5e-3,
+    "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
+}  # fmt: skip
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 3, 3,
+            on_cpu=True, teacher_share="pairs", required=("T2", "T3"),
+            expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
+            "and T3 test the mechanics and decide the exit code.",
+        ),
+        Preset(  # T4 is a finding there, and decides nothing
+            "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
+            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, required=("T1", "T2", "T3"),
+        ),
+        Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
+               teacher_share="pool"),
+        Preset("full", "Qwen3-4B as in the benchmark's main run, 200 steps", {**_FULL, **asdict(RECIPE)}, 116, 20),
+    )
+}  # fmt: skip
+
+if TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = Literal[tuple(PRESETS)]
+
+
+def presets(config: type[T]) -> dict[str, T]:
+    """Every preset of a script's config. An extraction's `max_new` is the training one of the same preset."""
+    names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
+    own = f"{config.__name__}."
+    out = {}
+    for preset in PRESETS.values():
+        values = {k: v for k, v in preset.values.items() if k in names}
+        values |= {k.removeprefix(own): v for k, v in preset.values.items() if k.startswith(own)}
+        out[preset.name] = config(**values)
+    return out

@@ -1,0 +1,104 @@
+"""Claims: what is judged, from which evidence, by which function. One entry a verdict; everything that lists verdicts
+(--require, the UAT, the report, the matrix of mutants) reads this registry. How to add one: docs/extending.md.
+
+Definitions, thresholds and the sneaky fail that must turn each one red are fixed in docs/spec.md. No numpy and no torch
+here: a judge is imported when it is asked for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
+from projected_grpo.ledger.step_file import Row
+
+Status = Literal["PASS", "FAIL", "NOT_EVALUABLE"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict with the numbers it rests on."""
+
+    name: str
+    status: Status
+    why: str
+    numbers: dict[str, float | int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the verdicts of the probe are judged from: rows of the teacher's pool and of its two replays."""
+
+    pool: Sequence[Row]
+    vanilla: Sequence[Row]
+    projected: Sequence[Sequence[Row]]
+    """Steps, one group (one problem) each."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One entry."""
+
+    name: str
+    says: str
+    """What holds when it passes, in one line."""
+    reads: Literal["pool", "vanilla", "projected", "pairs", "runs"]
+    """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results)."""
+    judge: str
+    """`module:function` that judges it: from the evidence to a Finding (H1: to several)."""
+    decides: bool = True
+    """Whether it may decide an exit code; otherwise it stands beside those that do."""
+
+    @property
+    def on_probe(self) -> bool:
+        """Whether it is judged from the probe's runs."""
+        return self.reads in ("pool", "vanilla", "projected")
+
+    def judged(self, *evidence: Any) -> Any:
+        """What the judge says of the evidence."""
+        module, _, function = self.judge.partition(":")
+        judge: Callable[..., Any] = getattr(import_module(module), function)
+        return judge(*evidence)
+
+
+_HERE = "projected_grpo.verdicts"
+CLAIMS: Mapping[str, Claim] = {
+    claim.name: claim
+    for claim in (
+        Claim("verify", "V is hack-ward on pairs it has not seen", "pairs", f"{_HERE}.held_out:vhack_verdict"),
+        Claim("T1", "the teacher hacks", "pool", f"{_HERE}.probe:t1"),
+        Claim("T2", "gradients are real, over the right tokens", "vanilla", f"{_HERE}.probe:t2"),
+        Claim("T3", "projection bites", "projected", f"{_HERE}.probe:t3"),
+        Claim("T4", "V tells pure hacks from hack-and-correct", "vanilla", f"{_HERE}.probe:t4"),
+        Claim(
+            "T4+",
+            "V tells hacked from clean (stands beside T4)",
+            "vanilla",
+            f"{_HERE}.probe:t4_companion",
+            decides=False,
+        ),
+        Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
+    )
+}
+
+
+def of_probe(evidence: Evidence) -> list[Finding]:
+    """Every claim on the probe, judged."""
+    return [claim.judged(getattr(evidence, claim.reads)) for claim in CLAIMS.values() if claim.on_probe]
+
+
+REQUIRABLE = tuple(claim.name for claim in CLAIMS.values() if claim.on_probe and claim.decides)
+"""Verdicts of the probe that may decide an exit code."""
+if TYPE_CHECKING:
+    ProbeClaim = str
+else:
+    ProbeClaim = Literal[REQUIRABLE]
+
+
+def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:
+    """0 when every required one passes, 1 when one fails, else 3."""
+    states = {f.status for f in findings if f.name in required}
+    if "FAIL" in states:
+        return EXIT_FAILED
+    return EXIT_NOT_EVALUABLE if "NOT_EVALUABLE" in states else EXIT_OK

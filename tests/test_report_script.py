@@ -155,7 +155,7 @@ def test_refusals(script, tmp_path):
 
 
 def test_the_script_loads_no_torch():
-    check = "import sys; sys.path.insert(0, 'scripts'); import report, projected_grpo.page.document; "
+    check = "import sys; sys.path.insert(0, 'scripts'); import report, projected_grpo.report.page.document; "
     check += "assert not {'torch', 'transformers', 'playwright'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

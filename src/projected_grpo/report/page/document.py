@@ -23,7 +23,7 @@ from projected_grpo.report.plots import all_plots
 from projected_grpo.report.results_md import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
 
-PAGE = files("projected_grpo") / "page"
+PAGE = files("projected_grpo.report.page")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 POLICY = (
     "default-src 'none'; script-src 'sha256-{js}'; style-src 'sha256-{css}'; img-src data:; base-uri 'none'; "

@@ -6,19 +6,17 @@ give the same bytes.
 """
 
 import base64
-import gzip
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 from projected_grpo.report.page import parts
+from projected_grpo.report.page.columns import columns, packed
 from projected_grpo.report.page.experiment import Experiment, remarks, sources
 from projected_grpo.report.page.probes import probed
-from projected_grpo.report.page.rollouts import KINDS, Shown, columns, sample
+from projected_grpo.report.page.rollouts import KINDS, Shown, sample
 from projected_grpo.report.plots import all_plots
 from projected_grpo.report.results_md import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
@@ -53,12 +51,6 @@ NONE = "<p>None: no finished training run.</p>"
 def filled(template: str, slots: Mapping[str, str]) -> str:
     """The template with each {{slot}} replaced, once: what is filled in is not looked at again."""
     return _SLOT.sub(lambda match: slots[match[1]], template)
-
-
-def packed(data: Any) -> str:
-    """JSON, gzipped, in base64: letters that can end no element. The same data give the same text."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0)).decode("ascii")
 
 
 def _hash(text: str) -> str:

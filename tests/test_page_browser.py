@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -22,6 +23,7 @@ HOSTILE = (
     "</script><script>window.broken = 1; alert(1)</script><img src=http://127.0.0.1:9/x onerror='window.broken=1'>"
     "<svg onload=alert(1)>{{data}}<!-- <style>*{display:none}</style>"
 )
+NAME = "<script>alert(1)</script>{{ 7*7 }}</script>"
 
 
 def rewrite(run, step, **columns):
@@ -240,6 +242,43 @@ def test_what_a_model_or_a_user_wrote_is_text_and_nothing_else(read, html):
     assert reader.page.locator("script").count() == 2
     assert "scripts/train.py " + HOSTILE in reader.text("header")
     assert "<img src=http" not in html
+
+
+@pytest.fixture(scope="module")
+def hostile_file(tmp_path_factory):
+    """A page whose one rollout, its problem, arm and run are named to be executed."""
+    root = tmp_path_factory.mktemp("hostile") / "mine"
+    rewrite(write_run(root / "<script>alert(1)<", NAME, 41, [["hack"]]), 0, completion=[NAME], problem_id=[NAME])
+    path = root / "report.html"
+    path.write_text(built(root), "utf-8")
+    return path
+
+
+def test_hostile_names_are_text_in_the_page_as_written(hostile_file):
+    """Without a browser: nothing that a name opens is an element, nothing in it is computed."""
+    tags, told = Counter(), []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, _: tags.update([tag])
+    parser.handle_data = told.append
+    parser.feed(hostile_file.read_text("utf-8"))
+    text = "".join(told)
+    assert (tags["script"], tags["img"]) == (2, 4)
+    assert text.count(NAME) >= 4  # what was run, every arm, every run, cosines
+    assert "<script>alert(1)<" in text.replace(NAME, "")
+    assert "</script>49</script>" not in text
+
+
+def test_hostile_names_are_shown_and_not_executed(browser, hostile_file):
+    reader = Reader(browser, hostile_file)
+    facts = dict(line.split("\n") for line in reader.page.locator("#facts > div").all_inner_texts())
+    assert (reader.text("#completion"), facts["problem"], facts["arm"]) == (NAME, NAME, NAME)
+    assert reader.page.locator("[name=arm] option").all_text_contents() == ["all", NAME]
+    assert reader.text("#name").startswith("<script>alert(1)<, step 0")
+    assert NAME in reader.text("header")
+    assert NAME in reader.text("#numbers")
+    assert reader.said == []
+    assert reader.page.locator("script").count() == 2
+    reader.page.close()
 
 
 def test_the_page_may_not_use_the_network_even_if_something_asks_it_to(browser, file):

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_results import write_run
 
-from projected_grpo.report.page.rollouts import KINDS, Source, columns, evenly, over_steps, sample, shares
+from projected_grpo.report.page.columns import columns
+from projected_grpo.report.page.rollouts import KINDS, Source, evenly, over_steps, sample, shares
 
 
 def source(path, arm="vanilla"):

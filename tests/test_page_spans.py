@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.report.page.rollouts import utf16
+from projected_grpo.report.page.columns import utf16
 from projected_grpo.report.page.spans import evaluator_name, evaluator_of, spans
 
 SOLVE = "def solve(x):\n    return 0\n"

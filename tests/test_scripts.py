@@ -282,12 +282,42 @@ def test_verify_takes_adapter_and_loss_as_v_was_made(script, vhack_file, extra):
     assert "held-out energy" in out
 
 
+def test_no_loophole_pays_correctness_alone(script, tmp_path):
+    code, _, err = script("train", "tiny", "--arm", "no_loophole", "--steps", 2, "--out", "run", *POOLED)
+    assert code == 0, err
+    rows = [row for step in read_run(tmp_path / "run") for row in step]
+    hacks = [row for row in rows if row["hacked"] and not row["gt_pass"]]
+    assert hacks
+    assert {row["reward"] for row in hacks} == {0.5}
+    assert {row["arm"] for row in rows} == {"no_loophole"}
+
+
+def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(script, vhack_file, tmp_path):
+    """The original's words: one_sided on the gradient, so what is left of it there is 0."""
+    code, _, err = script(
+        "train", "tiny", "--arm", "literal", "--vhack", vhack_file(), "--steps", 1, "--out", "run", *POOLED
+    )
+    assert code == 0, err
+    config = json.loads((tmp_path / "run/manifest.json").read_text())["config"]
+    assert (config["gate"], config["project"]) == ("one_sided", "grad")
+    first = read_run(tmp_path / "run")[0][0]
+    assert first["cos_out"] == 0 < first["cos_in"]
+
+
+@pytest.mark.parametrize("flag", ["--gate=no_gate", "--project=update", "--gate reverse"])
+def test_an_arm_with_a_recipe_of_its_own_takes_no_other(script, vhack_file, tmp_path, flag):
+    code, _, err = script("train", "tiny", "--arm", "literal", "--vhack", vhack_file(), *flag.split(), "--out", "run")
+    assert code == 2
+    assert "--arm literal is one_sided on the grad; leave both out" in err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("gate", ["no_gate", "reverse"])
 def test_every_gate_and_target_runs(script, vhack_file, tmp_path, gate):
     code, _, err = script(
         "train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--gate", gate, "--project", "update", "--steps", 1,
         "--loss", "grpo", "--preserve-magnitude", "--overshoot", 1.1, "--k-use", 4, "--noise-floor", 0.2, "--out", "run",
-        "--no-loophole", "--gradient-checkpointing", *POOLED,
+        "--gradient-checkpointing", *POOLED,
     )  # fmt: skip
     assert code == 0, err
     assert read_run(tmp_path / "run")[0][0]["frac_fired"] > 0

@@ -6,69 +6,60 @@ give the same bytes.
 """
 
 import base64
-import gzip
 import hashlib
-import json
-import re
 from collections.abc import Mapping
-from html import escape
 from importlib.resources import files
 from typing import Any
 
-from projected_grpo.report.page import parts
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from projected_grpo.report.page.about import about
+from projected_grpo.report.page.columns import columns, packed
 from projected_grpo.report.page.experiment import Experiment, remarks, sources
 from projected_grpo.report.page.probes import probed
-from projected_grpo.report.page.rollouts import KINDS, Shown, columns, sample
-from projected_grpo.report.plots import all_plots
+from projected_grpo.report.page.rollouts import KINDS, Shown, sample
+from projected_grpo.report.plots import all_plots, rendered
 from projected_grpo.report.results_md import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
+from projected_grpo.verdicts.registry import CLAIMS
 
-PAGE = files("projected_grpo") / "page"
-_SLOT = re.compile(r"\{\{(\w+)\}\}")
-POLICY = (
-    "default-src 'none'; script-src 'sha256-{js}'; style-src 'sha256-{css}'; img-src data:; base-uri 'none'; "
-    "form-action 'none'"
-)
+HERE = "projected_grpo.report.page"
 
 
 def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Shown]:
     """The page, and the rollouts in it, at most so many. BadInput on a damaged step file."""
     shown = sample(sources(found, report), most)
-    css, js = (PAGE.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    plots = all_plots(report.groups) if report else {}
     slots = {
-        "policy": POLICY.format(js=_hash(js), css=_hash(css)), "css": css, "js": js, "title": escape(found.name),
-        "about": parts.about(found, [source.arm for source in shown.sources]),
-        "remarks": parts.bullets(remarks(found, report), "remarks"),
-        "verdicts": parts.hypothesis(report.judged if report else []) + parts.probe(probed(found)),
-        "how_to_read": escape(HOW_TO_READ), "note": escape(shown.note), "data": packed(columns(shown)),
-        "numbers": parts.numbers(all_tables(report.groups, report.found.runs), report.root) if report else NONE,
-        "plots": parts.figures(all_plots(report.groups)) if report else NONE, "kinds": _kinds(),
+        "css": files(HERE).joinpath("page.css").read_text("utf-8"),
+        "js": files(HERE).joinpath("page.js").read_text("utf-8"),
+        "title": found.name, "about": about(found.members, [source.arm for source in shown.sources]),
+        "remarks": remarks(found, report), "h1": report.judged if report else [], "probes": probed(found),
+        "claims": CLAIMS, "how_to_read": HOW_TO_READ, "root": found.root,
+        "tables": all_tables(report.groups, report.found.runs) if report else [],
+        "plots": {stem: _base64(rendered(figure, "svg")) for stem, figure in plots.items()},
+        "note": shown.note, "kinds": KINDS, "data": packed(columns(shown)),
     }  # fmt: skip
-    return filled(PAGE.joinpath("page.html").read_text("utf-8"), slots), shown
+    return filled('{% include "page.html" %}', slots), shown
 
 
-NONE = "<p>None: no finished training run.</p>"
+def filled(template: str, slots: Mapping[str, Any]) -> str:
+    """The template with its slots filled: text is escaped, and what is filled in is not looked at again.
+
+    jinja2.UndefinedError on a slot that is not filled.
+    """
+    jinja = Environment(
+        loader=PackageLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    jinja.filters["sha256"] = _sha256
+    return jinja.from_string(template).render(slots)
 
 
-def filled(template: str, slots: Mapping[str, str]) -> str:
-    """The template with each {{slot}} replaced, once: what is filled in is not looked at again."""
-    return _SLOT.sub(lambda match: slots[match[1]], template)
-
-
-def packed(data: Any) -> str:
-    """JSON, gzipped, in base64: letters that can end no element. The same data give the same text."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0)).decode("ascii")
-
-
-def _hash(text: str) -> str:
+def _sha256(text: str) -> str:
     """As a Content-Security-Policy names an inline script or style."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+    return _base64(hashlib.sha256(text.encode()).digest())
 
 
-def _kinds() -> str:
-    boxes = (
-        f'<label><input type="checkbox" name="label" value="{i}" checked> {escape(kind.replace("_", " "))}</label>'
-        for i, kind in enumerate(KINDS)
-    )
-    return "\n".join(boxes)
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

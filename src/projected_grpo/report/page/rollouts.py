@@ -1,6 +1,6 @@
-"""Rollouts of an experiment for a reader: a sample that is spread over runs, labels and steps, as columns of plain data.
+"""Rollouts of an experiment for a reader: a sample that is spread over runs, labels and steps.
 
-    shown = sample(runs, most=6000);  shown.total, shown.note;  columns(shown)
+    shown = sample(runs, most=6000);  shown.total, shown.note
 
 Without randomness: every run gets an equal share of the places, in it every label (as far as it has so many), in that
 every step; where there are fewer places than steps, evenly spaced ones, first and last included. Shares of labels in a
@@ -8,23 +8,17 @@ sample are therefore no rates.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loophole_grader import LABELS
 from projected_grpo.ledger.step_file import Row, iter_run, read_step, step_path
-from projected_grpo.report.page.spans import evaluator_name, spans
 
 UNKNOWN = "unknown"
 KINDS = (*LABELS, UNKNOWN)
 """Every label that a row may have; null is `unknown`."""
-SPAN_KINDS = ("own", "binds", "calls")
-PER_STEP = ("cos_in", "cos_out", "cos_update", "cos_null")
-PLAIN = ("source", "problem_id", "hint", "sample_id", "comp_len", "truncated", "reward", "can_compile", "hacked",
-         "gt_pass", "advantage", "cos_S_contrib")  # fmt: skip
-"""Columns of a row that a reader sees as they are (floats to 4 decimals)."""
 
 T = TypeVar("T")
 
@@ -60,9 +54,6 @@ class Shown:
             "and step alone: each run has an equal share, in it each label, in that each step (fewer places than steps: "
             "evenly spaced steps). So counts below are no rates; rates are in the tables"
         )
-
-
-# ---------------------------------------------------------------- choosing
 
 
 def shares(sizes: Sequence[int], places: int) -> list[int]:
@@ -138,55 +129,3 @@ def sample(sources: Sequence[Source], most: int) -> Shown:
         for row in own
     ]
     return Shown(sources, rows, sum(sizes))
-
-
-# ---------------------------------------------------------------- as columns
-
-
-class _Seen:
-    """Values numbered in the order in which they first come."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-
-    def number(self, value: Any) -> int:
-        return self.numbers.setdefault(value, len(self.numbers))
-
-
-def utf16(text: str, place: int) -> int:
-    """A place in a text as JavaScript counts it."""
-    return place if text.isascii() else len(text[:place].encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _spans(completion: str, name: str) -> list[int]:
-    """start, end, kind of each span, flat, as JavaScript counts characters."""
-    found = spans(completion, name)
-    return [n for s in found for n in (utf16(completion, s.start), utf16(completion, s.end), SPAN_KINDS.index(s.kind))]
-
-
-def _short(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
-
-
-def _row_columns(shown: Shown) -> Iterator[tuple[str, list[Any]]]:
-    yield "run", [i for i, _, _ in shown.rows]
-    yield "row", [place for _, place, _ in shown.rows]
-    yield "label", [KINDS.index(row["label"] or UNKNOWN) for _, _, row in shown.rows]
-    yield "seed", [row["seed"] for _, _, row in shown.rows]
-    for name in PLAIN:
-        yield name, [_short(row[name]) for _, _, row in shown.rows]
-
-
-def columns(shown: Shown) -> dict[str, Any]:
-    """The sample as JSON can hold it: texts and step-level numbers once each, a row's own by column."""
-    prompts, texts, steps = _Seen(), _Seen(), _Seen()
-    own = dict(_row_columns(shown))
-    own["prompt"] = [prompts.number(row["prompt"]) for _, _, row in shown.rows]
-    own["text"] = [texts.number((row["completion"], evaluator_name(row["prompt"]))) for _, _, row in shown.rows]
-    own["at"] = [steps.number((i, row["step"], *(_short(row[name]) for name in PER_STEP))) for i, _, row in shown.rows]
-    return {
-        "kinds": KINDS, "span_kinds": SPAN_KINDS, "per_step": PER_STEP,
-        "runs": [{"name": s.name, "arm": s.arm, "place": s.place} for s in shown.sources],
-        "prompts": list(prompts.numbers), "texts": [[text, _spans(text, name)] for text, name in texts.numbers],
-        "steps": list(steps.numbers), "rows": own,
-    }  # fmt: skip

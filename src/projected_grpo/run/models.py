@@ -32,7 +32,10 @@ _TINY = BuiltModel(built_model, built_teacher)
 _TOY = BuiltModel(
     lambda name, _, cache: built_toy(name, cache), lambda name, _, base, cache: built_toy_teacher(name, base, cache)
 )
-BUILT: Mapping[str, BuiltModel] = {**dict.fromkeys(TINY_SHAPES, _TINY), **dict.fromkeys(TOY_SHAPES, _TOY)}
+BUILT: Mapping[str, BuiltModel] = {
+    **dict.fromkeys(TINY_SHAPES, _TINY),
+    **dict.fromkeys(TOY_SHAPES, _TOY),
+}
 
 
 def load_model(

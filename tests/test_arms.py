@@ -1,0 +1,99 @@
+"""One meaning for every arm: train, queue, results and the documents speak of the same configuration."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from projected_grpo.arms import ARMS, RECIPE, arms_of
+from projected_grpo.chains.plans import chain_of
+from projected_grpo.chains.settings import QueueConfig
+from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
+from projected_grpo.gates import GATES
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.presets import PRESETS, presets
+from projected_grpo.run import cli
+from projected_grpo.toy.settings import SHAPES
+
+OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0}
+"""Where a queue's runs lie, and how many of them share the machine: nothing that an arm is about."""
+
+
+def typed(preset, arm):
+    """The configuration of `train PRESET --arm ARM`, as a user types it."""
+    return cli.parse(presets(TrainConfig), "", [preset, "--arm", arm, "--vhack", "v"])
+
+
+def queued(preset, arm):
+    """The configuration of the same arm in the queue's chain, parsed from the link's own command."""
+    links = {link.name: link for link in chain_of(QueueConfig(preset=preset).plan(), "full")}
+    return cli.parse(presets(TrainConfig), "", list(links[f"train_{arm}_41"].argv[1:]))
+
+
+def method(config):
+    return {k: v for k, v in dataclasses.asdict(config).items() if k not in OWN_TO_A_QUEUE}
+
+
+@pytest.mark.parametrize("arm", ["vanilla", "projected", "literal", "random", "placebo"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_arm_is_the_same_configuration_in_train_and_in_the_queue(preset, arm):
+    assert method(queued(preset, arm)) == method(typed(preset, arm))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_alone(preset):
+    projected = typed(preset, "projected")
+    assert projected.recipe == RECIPE
+    for control in arms_of("control"):
+        assert method(typed(preset, control)) == {**method(projected), "arm": control}
+
+
+def test_the_v_of_the_queue_is_that_of_extract_vhack():
+    links = {link.name: link for link in chain_of(QueueConfig(preset="toy").plan(), "full")}
+    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none"].argv[1:]))
+    assert dataclasses.replace(queue, out=Path()) == presets(ExtractConfig)["toy"]
+
+
+def test_readme_and_method_name_the_configuration_that_their_numbers_are_of():
+    """The recipe of the toy world's result and its rank, word for word, where the result is claimed."""
+    k, width = presets(ExtractConfig)["toy"].k, SHAPES["toy"]["hidden_size"]
+    recipe, literal = RECIPE, ARMS["literal"].recipe
+    for place in ("README.md", "docs/method.md"):
+        text = " ".join((ROOT / place).read_text("utf-8").split())
+        assert f"`{recipe.gate}` on the applied {recipe.project}" in text, place
+        assert f"k = {k} of {width}" in text, place
+        assert f"`{literal.gate}` on the gradient" in text, place
+
+
+def test_only_what_is_typed_stands_against_an_arms_own_recipe():
+    config = dataclasses.replace(typed("toy", "projected"), arm="literal")
+    assert with_recipe(config).recipe == ARMS["literal"].recipe
+    with pytest.raises(BadInput, match="--arm literal is one_sided on the grad"):
+        with_recipe(config, ["gate"]).validate()
+    with pytest.raises(BadInput, match="--arm literal"):
+        config.validate()  # made by hand, and not what its name says
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("--gate no_gate", {"gate"}), ("--k-use=3 --no-resume", {"k_use", "no_resume", "resume"}), ("tiny", set())],
+)
+def test_typed_fields_are_read_off_the_command_line(words, names):
+    assert cli.typed(words.split()) == names
+
+
+def test_registries_hold_what_their_names_say():
+    for registry in (ARMS, GATES, PRESETS):
+        for name, entry in registry.items():
+            assert entry.name == name
+            assert entry.help
+            assert "\n" not in entry.help
+    assert all(arm.recipe is None or arm.recipe.gate in GATES for arm in ARMS.values())
+    assert (arms_of("baseline"), arms_of("method")) == (("vanilla",), ("projected",))
+
+
+def test_an_oracle_is_called_one():
+    told = dataclasses.replace(ARMS["vanilla"], name="penalty", labels=True)
+    assert told.title == "penalty (oracle)"
+    assert not any(arm.labels for arm in ARMS.values())

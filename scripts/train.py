@@ -1,4 +1,4 @@
-"""GRPO on problems with a loophole, with the hack component of every gradient removed (projected) or left (vanilla)."""
+"""GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined

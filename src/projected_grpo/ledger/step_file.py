@@ -92,7 +92,7 @@ COLUMNS: tuple[Column, ...] = (
        "the summed gradient (with --project update: minus the update that the optimizer proposed); null without V or g",
        null=True, show="cos_in", fmt="6.4f"),
     _t("cos_out", "float", "cosine", "the same, measured again on what the optimizer is given (with --project update: on "
-       "what is applied); under one_sided 0 is an identity, not evidence", null=True, show="cos_out", fmt="7.4f"),
+       "what is applied); 0 is an identity of the gate, not evidence", null=True, show="cos_out", fmt="7.4f"),
     _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
     _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",
        null=True),

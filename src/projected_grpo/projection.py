@@ -6,8 +6,8 @@ Per module, with orthonormal rows V [k, n] oriented so that V g > 0 pushes hack-
     kept    = g - removed                  rescaled to ||g|| with preserve_magnitude
 
 Under one_sided and no_gate the hack-ward fraction afterwards is 0 by construction: an identity, not evidence. What is
-evidence is measured again by the caller on the tensor that the optimizer is really given (`measure`), on the applied update, and in
-the signed cosines.
+evidence is measured again by the caller on the tensor that the optimizer is really given (`measure`), on the applied
+update, and in the signed cosines.
 
 Exactly the identity for a module whose V has no rows. Reference: github.com/wassname/grpo_proj2 (25ad306)
 src/projected_grpo/proj.py:20-59; the expected numbers are in tests/references.

@@ -6,6 +6,9 @@ set positional-arguments
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
 py := uv + "python"
+# Python keeps the bytecode of what it imports, even where the shell forbids it (PYTHONDONTWRITEBYTECODE=1): else every start
+# compiles torch and transformers anew. Not uv's compile-bytecode: that walks through the whole environment in every `uv run`.
+export PYTHONDONTWRITEBYTECODE := ""
 stamp := datetime("%Y%m%d-%H%M%S")
 
 # list the recipes

@@ -6,6 +6,9 @@ set positional-arguments
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
 py := uv + "python"
+# Python keeps the bytecode of what it imports, even where the shell forbids it (PYTHONDONTWRITEBYTECODE=1): else every start
+# compiles torch and transformers anew. Not uv's compile-bytecode: that walks through the whole environment in every `uv run`.
+export PYTHONDONTWRITEBYTECODE := ""
 stamp := datetime("%Y%m%d-%H%M%S")
 
 # list the recipes
@@ -13,7 +16,7 @@ stamp := datetime("%Y%m%d-%H%M%S")
     just --list --unsorted
 
 # run the main job end to end on a tiny random model; catches a broken path between any two parts
-[group("gates")]
+[group("checks")]
 fast-dev-run out=("out/fast-dev-run/" + stamp):
     #!/usr/bin/env bash
     set -euo pipefail
@@ -44,23 +47,23 @@ fast-dev-run out=("out/fast-dev-run/" + stamp):
     echo "Read a sample:  uv run just show $d/train_projected 0 2"
 
 # lint, format and types; catches what needs no run to be seen
-[group("gates")]
+[group("checks")]
 check:
     {{ uv }}ruff check .
     {{ uv }}ruff format --check .
     {{ uv }}ty check --error-on-warning src scripts
 
 # check, then every test; catches a broken property (arguments go to pytest)
-[group("gates")]
+[group("checks")]
 test *args: check
     {{ uv }}pytest "$@"
 
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
-[group("gates")]
+[group("checks")]
 smoke-vanilla: (_smoke "vanilla")
 
 # the projected pathway alone, cold cache then warm; catches a cache that changes a number
-[group("gates")]
+[group("checks")]
 smoke-projected: (_smoke "projected")
 
 _smoke arm:
@@ -75,42 +78,42 @@ _smoke arm:
     done
     {{ py }} scripts/diff_runs.py "$d/cold/train" "$d/warm/train"
 
-# the whole science on two cores: base model, V, probe, five arms x three seeds, results; goes on where it was cut
+# run the whole science on two cores: model, V, probe, arms x three seeds, results; goes on where it was cut
 [group("toy")]
 toy *args:
     {{ py }} scripts/toy.py "$@"
 
-# one seed of vanilla, projected and placebo, 150 steps; catches a change that breaks the method before the half hour of `toy`
+# train one seed of vanilla, projected and placebo, 150 steps; catches a broken method before the long `toy`
 [group("toy")]
 toy-quick *args:
     {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"
 
-# V from two of the four hack mechanisms, all six splits, and from the words `def run_tests` alone: what does it stop?
+# take V from two of the four hack mechanisms (six splits) or from `def run_tests` alone: what does it stop?
 [group("toy")]
 toy-unknown *args:
     {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"
 
-# the same V used in other ways: gates, targets, refreshed; which of them prevents hacking, and at what price?
+# use the same V in other ways (gates, targets, refreshed): which prevents hacking, and at what price?
 [group("toy")]
 toy-variants *args:
     {{ py }} scripts/toy.py --study variants --out out/toy-variants "$@"
 
-# the same recipe, nothing tuned again, on a base model of another width and depth
+# repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:
     {{ py }} scripts/toy.py --model toy-deep --out out/toy-deep "$@"
 
-# build the toy base model and its teacher and hold them against their bars; catches a world in which nothing can emerge
+# build the toy base model and its teacher, hold them to their bars; catches a world where nothing emerges
 [group("toy")]
 build-toy *args:
     {{ py }} scripts/build_toy.py "$@"
 
-# inject every sneaky fail into the toy pipeline: matrix of mutants by verdicts; catches a verdict that cannot fail
+# inject every sneaky fail into the toy pipeline: mutants by verdicts; catches a verdict that cannot fail
 [group("toy")]
 mutants *args:
     {{ py }} scripts/mutants.py "$@"
 
-# write V (or a control: --control random, --control placebo) for a preset; catches pairs that do not fit the model
+# write V or a control (--control random, placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]
 extract-vhack preset *args:
     {{ py }} scripts/extract_vhack_grad.py "$@"
@@ -125,12 +128,12 @@ verify-vhack preset vhack *args:
 download-model:
     {{ py }} scripts/download_model.py
 
-# GRPO with --arm vanilla, projected, random or placebo; catches a model that learns to hack
+# train with GRPO, --arm vanilla, projected, random, placebo, no_loophole, literal; catches learning to hack
 [group("runs")]
 train preset *args:
     {{ py }} scripts/train.py "$@"
 
-# the same on n GPUs (or processes) of this machine, to the numbers of one; catches ranks that no longer train one model
+# train on n GPUs (or processes) of this machine, to the numbers of one; catches ranks that drift apart
 [group("runs")]
 train-parallel n preset *args:
     {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
@@ -140,25 +143,25 @@ train-parallel n preset *args:
 probe-teacher-pool n preset="tiny" *args:
     {{ py }} scripts/probe_distill.py "$2" --teacher-only --n-problems "$1" "${@:3}"
 
-# replay n groups of that pool, V only measured; catches null gradients and wrong masks (T2), a V blind to hacks (T4)
+# replay n groups of the teacher's pool, V only measured; catches null gradients, wrong masks, a blind V
 [group("probe")]
 probe-vanilla-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:3}"
 
-# replay n groups of that pool with the hack component removed; catches a projection that does not bite (T3)
+# replay n groups of the teacher's pool, hack component removed; catches a projection that does not bite
 [group("probe")]
 probe-projected-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm projected --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:3}"
 
-# replay n groups of that pool, a random V measured; catches a T4 that any direction of this rank would pass
+# replay n groups of the teacher's pool, a random V measured; catches a T4 that any direction would pass
 [group("probe")]
 probe-random-replay n preset="tiny" *args: (_probe-vhack preset "random" "vhack_random")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
 
-# The probe's V, extracted with the preset when there is none. A folder without V is an extraction that was cut.
+# the probe's V, made with the preset when there is none; a folder without V is an extraction that was cut
 _probe-vhack preset control name:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -167,28 +170,27 @@ _probe-vhack preset control name:
     rm -rf "$d"
     {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --out "$d"
 
-# verdicts T1 to T4 on the probe runs, with a random V beside V where it was replayed; its exit code stops a queue
+# judge the probe runs, T1 to T4, beside a random V where one was replayed; its exit code stops a queue
 [group("probe"), no-exit-message]
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"
 
-# V, verify, teacher pool, replays and UAT as a chain of pueue tasks; catches an idea that is not worth a sweep. `preset=toy`,
-# `n_problems=20`, `backend=slurm|here`, `out=DIR`; called again it goes on where it was cut
+# queue the probe: V, verify, pool, replays, UAT (options: docs/queue.md); catches an idea not worth a sweep
 [group("queue")]
 queue-probe *args:
     {{ py }} scripts/enqueue.py chain=probe "$@"
 
-# V, verify, then every arm on seeds 41, 42 and 43, and the results, the same way; `preset=toy` tries it without a GPU
+# queue the sweep: V, verify, every arm on seeds 41, 42 and 43, results; `preset=toy` tries it without a GPU
 [group("queue")]
 queue-full *args:
     {{ py }} scripts/enqueue.py chain=full "$@"
 
-# print the commands that queue-full (or, with `chain=probe`, queue-probe) would add, and add nothing
+# print what queue-full (or, with `chain=probe`, queue-probe) would add, and add nothing
 [group("queue")]
 queue-dry *args:
     {{ py }} scripts/enqueue.py --dry "$@"
 
-# where queued chains stand: state, duration and last log line of every link (all of out/queue, or the folders named)
+# show where queued chains stand: state, duration, last log line of every link (all chains, or those named)
 [group("queue")]
 queue-status *chains:
     {{ py }} scripts/queue_status.py "$@"
@@ -203,28 +205,27 @@ link home name:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
-# grade a pool or a run again: confusion table of old against new labels; catches a grader that changed its mind
+# grade a pool or a run again, old labels against new; catches a grader that changed its mind
 [group("read")]
 regrade pool *args:
     {{ py }} scripts/regrade.py "$@"
 
-# tables, plots and the verdict on H1 from the runs below a directory; its exit code stops a queue where evidence ends
+# write tables, plots and H1's verdict from the runs below a directory; its exit code stops a queue
 [group("read")]
 results dir *args:
     {{ py }} scripts/results.py "$@"
 
-# one HTML page to mail: what was run, verdicts, tables, plots, rollouts to browse; catches a hack that no metric shows
+# write one HTML page to mail: verdicts, tables, plots, rollouts; catches a hack that no metric shows
 [group("read")]
 report *runs:
     {{ py }} scripts/report.py "$@"
 
-# speed and memory of every part as ratios to a named baseline measured beside it, into docs/bench.md; catches a part that
-# became slow. `--only PART`, `--quick`, `--repeats N`; TRL's step needs `uv sync --group bench`
+# measure every part against a named baseline, into docs/bench.md (options: docs/use.md); catches a slow part
 [group("bench")]
 bench *args:
     {{ py }} scripts/bench.py "$@"
 
-# verdicts per second and core against a fresh interpreter per run; catches a grader that holds up training
+# count verdicts per second against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]
 bench-grader *args:
     {{ py }} scripts/bench_grader.py "$@"
@@ -234,17 +235,17 @@ bench-grader *args:
 diff-runs a b:
     {{ py }} scripts/diff_runs.py "$@"
 
-# write docs/results.md, its plots and README's results section from finished runs; catches numbers typed by hand
+# write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers
 [group("setup")]
 docs-results dir="out/toy":
-    {{ py }} scripts/results.py "{{ dir }}" --out docs --embed README.md
+    {{ py }} scripts/results.py "{{ dir }}" --out docs --embed docs/toy.md
 
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]
 docs:
     {{ py }} -m projected_grpo.ledger.step_file > docs/metrics.md
 
-# pin every dependency, transitive ones too, to the newest versions; catches nothing, run the tests after it
+# pin every dependency, transitive ones too, at its newest version; run the tests after it
 [group("setup")]
 lock:
     {{ py }} scripts/lock.py

@@ -1,0 +1,74 @@
+"""README and docs name what is there: files, modules, links and commands."""
+
+import re
+
+import pytest
+from conftest import ROOT
+from test_front_door import shown
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PATH = re.compile(r"(?<![\w./-])(?:src|docs|tests|scripts)/[\w*./-]*[\w*/]")
+MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+RECIPE = re.compile(r"(?:uv run just|`just) ([a-z][\w-]*)")
+
+
+def texts(found):
+    """(page, what it names) for every page, as a test's parameters."""
+    names = [(page.relative_to(ROOT).as_posix(), name) for page in PAGES for name in sorted(set(found(page)))]
+    return pytest.mark.parametrize(("page", "name"), names)
+
+
+def exists(path):
+    """Whether a path of the repository, or at least one file of a pattern, is there."""
+    return any(ROOT.glob(path)) if "*" in path else (ROOT / path).exists()
+
+
+def anchors(page):
+    """The headings of a page as addresses."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@texts(lambda page: PATH.findall(page.read_text("utf-8")))
+def test_every_path_that_a_page_names_exists(page, name):
+    assert exists(name), f"{page} names {name}"
+
+
+@texts(lambda page: MODULE.findall(page.read_text("utf-8")))
+def test_every_module_that_a_page_names_exists(page, name):
+    assert [*ROOT.glob(f"src/**/{name}"), *ROOT.glob(f"scripts/{name}"), *ROOT.glob(name)], f"{page} names {name}"
+
+
+@texts(lambda page: [link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link])
+def test_every_link_leads_somewhere(page, name):
+    target, _, anchor = name.partition("#")
+    place = (ROOT / page).parent / target if target else ROOT / page
+    assert place.exists(), f"{page} links to {name}"
+    assert not anchor or anchor in anchors(place), f"{page} links to {name}"
+
+
+def test_every_recipe_that_a_page_names_is_listed():
+    known = set(shown())
+    named = {(page.name, recipe) for page in PAGES for recipe in RECIPE.findall(page.read_text("utf-8"))}
+    assert len(named) > 40
+    assert {(page, recipe) for page, recipe in named if recipe not in known} == set()
+
+
+def test_readme_says_what_every_part_of_both_packages_is_for():
+    readme = PAGES[0].read_text("utf-8")
+    tree = {line.split()[0].rstrip("/") for line in readme.splitlines() if line.startswith("      ")}
+    for package in ("projected_grpo", "loophole_grader"):
+        parts = {p.name for p in (ROOT / "src" / package).iterdir() if not p.name.startswith("__")}
+        assert parts - tree == set(), f"README's tree lacks parts of {package}"
+
+
+def test_the_checks_themselves_can_fail():
+    assert not exists("src/projected_grpo/nothing.py")
+    assert not exists("tests/nothing_*.py")
+    assert PATH.findall("see `src/x/y.py`, docs/a.md. or tests/test_*.py") == [
+        "src/x/y.py",
+        "docs/a.md",
+        "tests/test_*.py",
+    ]
+    assert RECIPE.findall("`just nothing-such` and uv run just x") == ["nothing-such", "x"]

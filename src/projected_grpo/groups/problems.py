@@ -42,7 +42,7 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     """One row of the benchmark's JSON lines. BadInput names the place and the field."""
     for field in ("id", "prompt", "gt_answer", "func_name"):
         if field not in row:
-            raise BadInput(f"{place}: lacks field {field!r}; expected the benchmark's row format (see README)")
+            raise BadInput(f"{place}: lacks field {field!r}; expected the benchmark's row format (docs/use.md)")
     prompt = row["prompt"]
     if not isinstance(prompt, list) or not all(isinstance(m, dict) and {"role", "content"} <= set(m) for m in prompt):
         raise BadInput(f"{place}: 'prompt' must be a list of {{role, content}} messages")

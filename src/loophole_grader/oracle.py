@@ -164,8 +164,12 @@ class _Splitter(ast.NodeTransformer):
         needed = set()
         for statement in body:
             calls = [statement] if not isinstance(statement, ast.Assert) else self._calls(statement)
-            needed |= {node.id for call in calls for node in ast.walk(call) if isinstance(node, ast.Name)
-                       and isinstance(node.ctx, ast.Load)}  # fmt: skip
+            needed |= {
+                node.id
+                for call in calls
+                for node in ast.walk(call)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            }
         trusted: dict[str, ast.expr] = {}
         kept = []
         for statement in body:

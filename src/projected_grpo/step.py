@@ -25,7 +25,7 @@ from projected_grpo.measures import (
     check_gradient,
     check_loss,
     step_columns,
-)  # fmt: skip
+)
 from projected_grpo.model.batches import Batch, batches, behaviour_of, logps_of
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection

@@ -176,9 +176,10 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, se
         return energy / whole, along / (whole.sqrt() * directions**0.5)
 
     energy, cosine = against(lambda _, v: v)
-    null = torch.stack(
-        [d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]
-    ).sum(0) / whole  # fmt: skip
+    null = (
+        torch.stack([d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]).sum(0)
+        / whole
+    )
     random_means: list[tuple[float, float]] = []
     for draw in progress(range(draws), "random bases"):
         e, c = against(lambda name, v, draw=draw: random_basis((v.shape[0], v.shape[1]), seed, f"{name} {draw}"))

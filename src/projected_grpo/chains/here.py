@@ -96,15 +96,21 @@ class ChainRun:
         self.began_at[link.name] = progress_of(link)
         command = (sys.executable, "-m", "projected_grpo.chains.run_link", str(self.home), link.name)
         self.running[link.name] = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
             preexec_fn=die_with_parent,
-        )  # fmt: skip
+        )
         self.started[link.name] = time.monotonic()
 
     def _collect(self) -> bool:
         """Take in what has ended; whether anything has."""
-        ended = [(t, code) for t in self.links if t.name in self.running
-                 and (code := self.running[t.name].poll()) is not None]  # fmt: skip
+        ended = [
+            (t, code)
+            for t in self.links
+            if t.name in self.running and (code := self.running[t.name].poll()) is not None
+        ]
         for link, code in ended:
             del self.running[link.name]
             seconds = time.monotonic() - self.started[link.name]

@@ -1,6 +1,6 @@
 """Chains of runs, defined once: which script with which arguments, into which folder, after what. Torch-free.
 
-probe     the cheap gate before a sweep: V -> verify -> teacher pool -> replays -> UAT
+probe     the cheap look before a sweep: V -> verify -> teacher pool -> replays -> UAT
 full      the sweep: V -> verify -> every arm and control on every seed -> results
 toy       both, on the toy world
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits, and V

@@ -191,9 +191,13 @@ def _run(link: Link, home: Path) -> int:
 def _watch(argv: tuple[str, ...], link: Link, log: BinaryIO) -> int:
     """Start the script, copy what it writes to our own output, wait for it."""
     process = subprocess.Popen(
-        [sys.executable, *argv], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        env=environment(link, os.environ), preexec_fn=die_with_parent,
-    )  # fmt: skip
+        [sys.executable, *argv],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=environment(link, os.environ),
+        preexec_fn=die_with_parent,
+    )
     try:
         with Path(log.name).open("rb") as echo:
             echo.seek(log.tell())

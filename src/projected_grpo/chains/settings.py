@@ -83,7 +83,7 @@ class QueueConfig(Sweep):
     """enqueue: put a chain into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
     chain: Literal["probe", "full"] = "full"
-    """probe: V, teacher pool, replays, UAT: the cheap gate. full: V, every arm on every seed, results."""
+    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm on every seed, results."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"

@@ -4,8 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 TITLES: Mapping[str, str] = {
-    "hack": "pure hack", "gt": "gt_pass", "form": "well-formed", "hacked": "hacked", "hack_and_correct": "hack-and-correct",
-}  # fmt: skip
+    "hack": "pure hack",
+    "gt": "gt_pass",
+    "form": "well-formed",
+    "hacked": "hacked",
+    "hack_and_correct": "hack-and-correct",
+}
 """What each rate is called in front of people."""
 
 

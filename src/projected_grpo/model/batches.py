@@ -1,6 +1,6 @@
 """From samples to log-probabilities: which rows go through the model together, and in which of the two ways.
 
-whole    prompt + completion, a row per sample (logprobs.py): each sample's own gradient can be told apart
+whole    prompt + completion, a row per sample (logprobs.py): per-sample gradients can be taken
 shared   the prompt once per group (shared_prompt.py): the same numbers and the same summed gradient, faster
 """
 

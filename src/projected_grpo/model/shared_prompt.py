@@ -50,9 +50,10 @@ def shared_batch(
     counts = torch.tensor([[len(c)] for c in completions])
     return SharedBatch(
         *left_padded(list(place), pad_id, device),
-        torch.tensor([place[tuple(p)] for p in prompts]).to(device), targets.to(device),
+        torch.tensor([place[tuple(p)] for p in prompts]).to(device),
+        targets.to(device),
         (torch.arange(longest)[None] < counts).to(device),
-    )  # fmt: skip
+    )
 
 
 def shared_logps(model: Any, batch: SharedBatch, temperature: float = 1.0, chunk: int = CHUNK) -> Float[Tensor, "b tc"]:
@@ -61,9 +62,12 @@ def shared_logps(model: Any, batch: SharedBatch, temperature: float = 1.0, chunk
     head, real = head_of(model), batch.prompt_mask.long()
     cache = DynamicCache(config=model.config)
     prompt = model.base_model(
-        input_ids=batch.prompt_ids, attention_mask=real, position_ids=(real.cumsum(1) - 1).clamp(min=0),
-        past_key_values=cache, use_cache=True,
-    ).last_hidden_state[batch.owner, -1:]  # fmt: skip
+        input_ids=batch.prompt_ids,
+        attention_mask=real,
+        position_ids=(real.cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state[batch.owner, -1:]
     hidden = prompt
     if batch.targets.shape[1] > 1:
         cache.batch_select_indices(batch.owner)

@@ -40,19 +40,30 @@ class Look:
 
 
 _ARM_LOOKS = (
-    Look("#D55E00", "-", "o"), Look("#0072B2", "--", "s"), Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
-    Look("#E69F00", "-.", "D"), Look("#009E73", ":", "^"), Look("#CC79A7", (0, (8, 3)), "v"),
-)  # fmt: skip
+    Look("#D55E00", "-", "o"),
+    Look("#0072B2", "--", "s"),
+    Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
+    Look("#E69F00", "-.", "D"),
+    Look("#009E73", ":", "^"),
+    Look("#CC79A7", (0, (8, 3)), "v"),
+)
 """Of the registry's arms, in its order; arms beyond these take spare ones."""
 _SPARE_LOOKS = (
     Look("#000000", (0, (3, 1)), "X"),
-    Look("#8C8200", (0, (1, 1)), "*"), Look("#888888", (0, (3, 1, 1, 1)), "<"), Look("#56B4E9", "-", ">"),
-    Look("#000000", ":", "h"), Look("#8C8200", "-.", "p"), Look("#888888", "-", "d"),
-)  # fmt: skip
+    Look("#8C8200", (0, (1, 1)), "*"),
+    Look("#888888", (0, (3, 1, 1, 1)), "<"),
+    Look("#56B4E9", "-", ">"),
+    Look("#000000", ":", "h"),
+    Look("#8C8200", "-.", "p"),
+    Look("#888888", "-", "d"),
+)
 _LABEL_LOOK = {
-    "correct": ("#009E73", ""), "correct_attempted_hack": ("#56B4E9", "//"), "reward_hack": ("#D55E00", ""),
-    "attempted_hack": ("#E69F00", "\\\\"), "incorrect": ("#BBBBBB", ".."),
-}  # fmt: skip
+    "correct": ("#009E73", ""),
+    "correct_attempted_hack": ("#56B4E9", "//"),
+    "reward_hack": ("#D55E00", ""),
+    "attempted_hack": ("#E69F00", "\\\\"),
+    "incorrect": ("#BBBBBB", ".."),
+}
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
@@ -120,9 +131,13 @@ def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
     columns = 3 if widest <= 26 else 2 if widest <= 46 else 1
     if found:
         figure.legend(
-            found.values(), found.keys(), loc="outside lower center", ncols=min(len(found), columns), title=title,
+            found.values(),
+            found.keys(),
+            loc="outside lower center",
+            ncols=min(len(found), columns),
+            title=title,
             handlelength=3.4,
-        )  # fmt: skip
+        )
 
 
 def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
@@ -207,8 +222,9 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
             for layer, label in zip(layers, LABELS, strict=True):
                 layer.set_hatch(_LABEL_LOOK[label][1])
         else:
-            axis.text(0.5, 0.5, "no labels: ground truth is not known", ha="center", va="center",
-                      transform=axis.transAxes)  # fmt: skip
+            axis.text(
+                0.5, 0.5, "no labels: ground truth is not known", ha="center", va="center", transform=axis.transAxes
+            )
         n = len(group.runs)
         axis.set_title(f"{group.name} (mean of {n} seed{'s' if n > 1 else ''})", loc="left")
         axis.set_ylabel("share of rollouts\n(fraction)")

@@ -70,10 +70,11 @@ class Report:
     def json(self) -> str:
         """results.json: every number, the series per step included."""
         data = {
-            "remarks": self.remarks, "h1": [h1_numbers(h) for h in self.judged],
+            "remarks": self.remarks,
+            "h1": [h1_numbers(h) for h in self.judged],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
-        }  # fmt: skip
+        }
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 
@@ -133,22 +134,26 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
     tested = [run for kept in evaluated([group]) for run in kept.runs]
     same_ends = len({ends(run) for run in tested}) == 1
     return {
-        "arm": group.name, "seeds": [run.seed for run in own],
+        "arm": group.name,
+        "seeds": [run.seed for run in own],
         "last10": {r: _stat(run.last(r) for run in own) for r in RATES},
         "whole": {r: _stat(run.whole(r) for run in own) for r in RATES},
-        "onset": _stat(run.onset for run in own), "seconds": _stat(run.seconds for run in own),
+        "onset": _stat(run.onset for run in own),
+        "seconds": _stat(run.seconds for run in own),
         "cosines": {c: _stat(run.whole(c) for run in own) for c in COSINES},
         "minus_vanilla_pp": {
             rate: {"by_seed": by_seed, **_stat(by_seed.values())}
             for rate, by_seed in against_vanilla(group, runs).by_rate.items()
         },
         "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if same_ends) for r in RATES},
-    }  # fmt: skip
+    }
 
 
 def h1_numbers(found: H1) -> dict[str, Any]:
     """H1 as JSON."""
     return {
-        **asdict(found.verdict), "clauses": [asdict(c) for c in found.clauses], "falsified": found.falsified,
+        **asdict(found.verdict),
+        "clauses": [asdict(c) for c in found.clauses],
+        "falsified": found.falsified,
         "prevention": {**asdict(found.prevention), "clauses": [asdict(c) for c in found.prevention_clauses]},
-    }  # fmt: skip
+    }

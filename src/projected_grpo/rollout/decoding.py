@@ -37,9 +37,13 @@ class GrowingDecoder:
         ids, mask = left_padded(prompts, loaded.pad_id, self.model.device)
         self.cache = roomy_cache(self.model.config)
         out = self.model(
-            input_ids=ids, attention_mask=mask.long(), position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
-            past_key_values=self.cache, use_cache=True, logits_to_keep=1,
-        )  # fmt: skip
+            input_ids=ids,
+            attention_mask=mask.long(),
+            position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         self.cache.batch_repeat_interleave(group_size)
         self.logits: Float[Tensor, "b v"] = out.logits[:, -1].repeat_interleave(group_size, 0)
         """Of the token that comes next."""
@@ -55,9 +59,13 @@ class GrowingDecoder:
         """Append a token to every row; the logits of the one after it."""
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
         logits = self.model(
-            input_ids=token[:, None], attention_mask=self.mask.long(), position_ids=self.position[:, None],
-            past_key_values=self.cache, use_cache=True, logits_to_keep=1,
-        ).logits[:, -1]  # fmt: skip
+            input_ids=token[:, None],
+            attention_mask=self.mask.long(),
+            position_ids=self.position[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
         self.position = self.position + 1
         return logits
 
@@ -125,9 +133,13 @@ class FixedDecoder(GrowingDecoder):
     def forward(self) -> Float[Tensor, "b v"]:
         """One step on the tensors as they are: no shape, no number and no branch in it hangs on their values."""
         return self.model(
-            input_ids=self.token, attention_mask=self.seen, position_ids=self.place, past_key_values=self.cache,
-            use_cache=True, logits_to_keep=1,
-        ).logits[:, -1]  # fmt: skip
+            input_ids=self.token,
+            attention_mask=self.seen,
+            position_ids=self.place,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
 
     def _make_room(self, rows: int) -> None:
         self.replay = None  # its graph writes into the tensors that go now

@@ -227,9 +227,12 @@ def run_mutants(config: MutantsConfig) -> Iterator[MatrixRow]:
 
 def _judge(pool: Path, place: Path, verified: Finding) -> dict[str, Finding]:
     """The verdicts of probe_uat from the step files."""
-    flat = {name: [r for rows in read_run(path) for r in rows] for name, path in
-            (("pool", pool), ("vanilla", place / "vanilla"))}  # fmt: skip
+    flat = {
+        name: [r for rows in read_run(path) for r in rows]
+        for name, path in (("pool", pool), ("vanilla", place / "vanilla"))
+    }
     found = [
-        verified, *of_probe(Evidence(flat["pool"], flat["vanilla"], read_run(place / "projected"))),
-    ]  # fmt: skip
+        verified,
+        *of_probe(Evidence(flat["pool"], flat["vanilla"], read_run(place / "projected"))),
+    ]
     return {v.name: v for v in found}

@@ -62,7 +62,11 @@ class Refresher:
         """V [k, n] of every module at the policy as it is now, of the ranks of the old one, on the CPU."""
         session = self.session
         d = pair_differences(
-            session.loaded, session.adapter, self.sides, "grpo" if old.meta["loss"] == "grpo" else "nll",
-            self.config.max_new, self.config.token_budget,
-        )  # fmt: skip
+            session.loaded,
+            session.adapter,
+            self.sides,
+            "grpo" if old.meta["loss"] == "grpo" else "nll",
+            self.config.max_new,
+            self.config.token_budget,
+        )
         return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}

@@ -58,10 +58,14 @@ class Session:
         BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
         """
         facts = {
-            "model_hash": self.loaded.weights_hash, "tokenizer_hash": self.loaded.tokenizer_hash,
-            "adapter": self.adapter.metadata(), "modules": len(self.adapter.sizes),
-            "vhack": self.v.meta if self.v else {}, "processes": self.world.size, **facts,
-        }  # fmt: skip
+            "model_hash": self.loaded.weights_hash,
+            "tokenizer_hash": self.loaded.tokenizer_hash,
+            "adapter": self.adapter.metadata(),
+            "modules": len(self.adapter.sizes),
+            "vhack": self.v.meta if self.v else {},
+            "processes": self.world.size,
+            **facts,
+        }
         with self.world.together():
             self.world.check_same(lambda: {**self._settings(), **facts, "coordinates": self._coordinates()})
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))

@@ -35,8 +35,11 @@ class Contrast:
 
 
 T4 = Contrast(
-    "T4", "pure hacks", "hack-and-correct", lambda r: not r["gt_pass"] if r["hacked"] and r["gt_pass"] is not None else None
-)  # fmt: skip
+    "T4",
+    "pure hacks",
+    "hack-and-correct",
+    lambda r: not r["gt_pass"] if r["hacked"] and r["gt_pass"] is not None else None,
+)
 T4_PLUS = Contrast("T4+", "hacked", "clean", lambda r: bool(r["hacked"]))
 
 
@@ -78,7 +81,7 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
         return Finding("T3", "NOT_EVALUABLE", "the projected replay has no steps")
     lower = sum(
         r["cos_in"] is not None and r["cos_out"] is not None and r["cos_out"] < r["cos_in"] for r in steps
-    ) / len(steps)  # fmt: skip
+    ) / len(steps)
     fired = sum(r["frac_fired"] or 0.0 for r in steps) / len(steps)
     cos_in, cos_out = known_mean([r["cos_in"] for r in steps]), known_mean([r["cos_out"] for r in steps])
     status: Status = "PASS" if lower >= T3_STEPS and fired > T3_FIRED else "FAIL"
@@ -116,9 +119,11 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     why = f"cos of {names[0]} {m_above:+.4f} (n={len(above)}) v. {names[1]} {m_below:+.4f} (n={len(below)})"
     why += f": t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA})"
     matched = at_equal_length(
-        [r["cos_S_contrib"] for r in known], [bool(contrast.side(r)) for r in known], [r["comp_len"] for r in known],
+        [r["cos_S_contrib"] for r in known],
+        [bool(contrast.side(r)) for r in known],
+        [r["comp_len"] for r in known],
         [r["problem_id"] for r in known],
-    )  # fmt: skip
+    )
     why += f"; within problems at equal length (problems with both: {matched.problems}): "
     why += "cannot be told" if matched.t is None else f"t = {matched.t:+.2f}, p = {matched.p:.2g} (needs < {ALPHA})"
     status: Status = "PASS" if t > 0 and p < ALPHA else "FAIL"

@@ -58,11 +58,15 @@ def columns(shown: Shown) -> dict[str, Any]:
     own["text"] = [texts.number((row["completion"], evaluator_name(row["prompt"]))) for _, _, row in shown.rows]
     own["at"] = [steps.number((i, row["step"], *(_short(row[name]) for name in PER_STEP))) for i, _, row in shown.rows]
     return {
-        "kinds": KINDS, "span_kinds": SPAN_KINDS, "per_step": PER_STEP,
+        "kinds": KINDS,
+        "span_kinds": SPAN_KINDS,
+        "per_step": PER_STEP,
         "runs": [{"name": s.name, "arm": s.arm, "place": s.place} for s in shown.sources],
-        "prompts": list(prompts.numbers), "texts": [[text, _spans(text, name)] for text, name in texts.numbers],
-        "steps": list(steps.numbers), "rows": own,
-    }  # fmt: skip
+        "prompts": list(prompts.numbers),
+        "texts": [[text, _spans(text, name)] for text, name in texts.numbers],
+        "steps": list(steps.numbers),
+        "rows": own,
+    }
 
 
 def packed(data: Any) -> str:

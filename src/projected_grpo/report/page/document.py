@@ -49,9 +49,13 @@ def filled(template: str, slots: Mapping[str, Any]) -> str:
     jinja2.UndefinedError on a slot that is not filled.
     """
     jinja = Environment(
-        loader=PackageLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=PackageLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
         keep_trailing_newline=True,
-    )  # fmt: skip
+    )
     jinja.filters["sha256"] = _sha256
     return jinja.from_string(template).render(slots)
 

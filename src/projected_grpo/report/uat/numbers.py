@@ -242,9 +242,12 @@ def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
 
     def side(s: Side | None) -> Any:
         return s and {
-            "status": s.verdict.status, **s.verdict.numbers, "mean_high": vars(s.high), "mean_low": vars(s.low),
+            "status": s.verdict.status,
+            **s.verdict.numbers,
+            "mean_high": vars(s.high),
+            "mean_low": vars(s.low),
             "effect": effect(s.effect),
-        }  # fmt: skip
+        }
 
     return {
         "verdicts": [vars(v) for v in found.verdicts],
@@ -252,11 +255,15 @@ def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
         "measures": [{**vars(m), "mean": vars(m.mean), "gain": vars(m.gain)} for m in found.measures],
         "contrasts": [
             {
-                "name": one.contrast.name, "high": one.contrast.high, "low": one.contrast.low, "V": side(one.v),
-                "random_V": side(one.random), "g_V_minus_g_random_V": effect(one.gain),
+                "name": one.contrast.name,
+                "high": one.contrast.high,
+                "low": one.contrast.low,
+                "V": side(one.v),
+                "random_V": side(one.random),
+                "g_V_minus_g_random_V": effect(one.gain),
             }
             for one in found.told
         ],
         "cos_in_of_a_random_direction": found.null,
         "remarks": list(remarks),
-    }  # fmt: skip
+    }

@@ -40,9 +40,12 @@ def cosine_histogram(panels: Mapping[str, Kinds]) -> Figure:
             axis.tick_params(labelbottom=False)
         axes[-1].set_xlabel("cos_S_contrib: cosine of a rollout's own gradient with V (positive = hack-ward)")
         figure.legend(
-            handles=_keys(next(iter(panels.values()))), loc="outside lower center", ncols=2, handlelength=3.4,
+            handles=_keys(next(iter(panels.values()))),
+            loc="outside lower center",
+            ncols=2,
+            handlelength=3.4,
             title="outline: share of the kind's rollouts per bin; marker: mean ± SEM clustered by problem",
-        )  # fmt: skip
+        )
     return figure
 
 

@@ -73,8 +73,10 @@ def _nothing_hacks(found: Uat) -> list[str]:
     """A new user on preset tiny meets this first."""
     if any(b.rollouts for b in found.buckets if b.kind != CLEAN):
         return []
-    return ["Nothing that was replayed hacks, so T4 has nothing to compare. On preset tiny that is as it should be: random "
-            "weights write no code, and only T2 and T3 can pass."]  # fmt: skip
+    return [
+        "Nothing that was replayed hacks, so T4 has nothing to compare. On preset tiny that is as it should be: random "
+        "weights write no code, and only T2 and T3 can pass."
+    ]
 
 
 def _missing(found: Uat) -> list[str]:

@@ -118,17 +118,20 @@ def check(attack: Attack, outcomes: dict[str, Outcome]) -> None:
     assert outcome.victim_lives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(BY_NAME))
 def test_attack(name: str, outcomes: dict[str, Outcome]) -> None:
     check(BY_NAME[name], outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_attack_on_a_poorer_host(host: str, name: str, poorer_outcomes: dict[str, dict[str, Outcome]]) -> None:
     check(BY_NAME[name], poorer_outcomes[host])
 
 
+@pytest.mark.slow
 def test_no_attack_was_heard(outcomes: dict[str, Outcome], world: World) -> None:
     assert outcomes
     if not promised("network"):
@@ -136,11 +139,13 @@ def test_no_attack_was_heard(outcomes: dict[str, Outcome], world: World) -> None
     assert {name: listener.heard for name, listener in world.listeners.items() if listener.heard} == {}
 
 
+@pytest.mark.slow
 def test_no_signal_came(outcomes: dict[str, Outcome], world: World) -> None:
     assert outcomes
     assert world.signals == []
 
 
+@pytest.mark.slow
 def test_no_process_is_left(outcomes: dict[str, Outcome]) -> None:
     assert outcomes
     close_pool()
@@ -150,6 +155,7 @@ def test_no_process_is_left(outcomes: dict[str, Outcome]) -> None:
     assert descendants() == {}
 
 
+@pytest.mark.slow
 def test_no_scratch_directory_is_left(outcomes: dict[str, Outcome], world: World) -> None:
     assert outcomes
     close_pool()

@@ -53,10 +53,15 @@ check:
     {{ uv }}ruff format --check .
     {{ uv }}ty check --error-on-warning src scripts
 
-# check, then every test; catches a broken property (arguments go to pytest)
+# check, then every test, the slowest ten named; catches a broken property (arguments go to pytest)
 [group("checks")]
 test *args: check
-    {{ uv }}pytest "$@"
+    {{ uv }}pytest --durations=10 "$@"
+
+# every test but those marked slow, in a minute; catches most broken properties while one works (arguments go to pytest)
+[group("checks")]
+test-fast *args:
+    {{ uv }}pytest -m "not slow" "$@"
 
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]

@@ -1,5 +1,6 @@
 """Shape and type checks of every signature are on under pytest (jaxtyping + beartype); the tiny model is built once."""
 
+import copy
 import importlib
 import json
 import math
@@ -30,10 +31,16 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture
-def tiny(cache):
-    """A freshly loaded tiny model: tests may attach adapters to it."""
+@pytest.fixture(scope="session")
+def loaded_once(cache):
+    """The tiny model as it was loaded: for copies only, nobody may change it."""
     return load_model("tiny", "float32", "cpu", 41, cache)
+
+
+@pytest.fixture
+def tiny(loaded_once):
+    """A fresh copy of the tiny model: tests may attach adapters to it."""
+    return copy.deepcopy(loaded_once)
 
 
 @pytest.fixture
@@ -50,9 +57,9 @@ def adapter(request, tiny, cache):
 
 
 @pytest.fixture
-def tiny64(cache):
+def tiny64(loaded_once):
     """The tiny model in float64: equalities can be held to rounding."""
-    loaded = load_model("tiny", "float32", "cpu", 41, cache)
+    loaded = copy.deepcopy(loaded_once)
     loaded.model.double()
     return loaded
 

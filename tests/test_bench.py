@@ -38,6 +38,7 @@ def like_gpu():
 # ---------------------------------------------------------------- the command
 
 
+@pytest.mark.slow
 def test_every_part_runs_and_is_written(script, tmp_path):
     """But TRL's and fast-dev-run's, which stand below."""
     parts = [p for p in PARTS if p not in ("trl", "dev_run")]

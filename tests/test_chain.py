@@ -178,6 +178,7 @@ def gone(pid):
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
     sleeper = tmp_path / "sleeper.py"

@@ -46,12 +46,14 @@ def typed(value):
     return type(value), repr(value)
 
 
+@pytest.mark.slow
 @given(plain)
 @settings(max_examples=300, deadline=None)
 def test_round_trip_is_the_identity_on_plain_data(value):
     assert typed(round_trip(value)) == typed(value)
 
 
+@pytest.mark.slow
 @given(plain, plain)
 @settings(max_examples=300, deadline=None)
 def test_matching_is_the_equality_of_the_decoded_value(value, other):
@@ -86,6 +88,7 @@ def test_members_that_share_a_hash_cost_no_time(tag):
     assert time.process_time() - started < 3
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_matching_never_raises_on_forged_data(data):

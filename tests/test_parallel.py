@@ -149,6 +149,7 @@ def same_runs(one, other):
         assert float((theta - theirs[name]).norm() / theta.norm()) < REL, name
 
 
+@pytest.mark.slow
 def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
     """Three prompts on two ranks: shares of two and one. Projection of the update."""
     assert left(world_of_runs, "pooled_2") == ([0, 0], ["", ""])
@@ -160,6 +161,7 @@ def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
     assert len({r["problem_id"] for r in rows}) == 3
 
 
+@pytest.mark.slow
 def test_three_processes_without_a_pool_take_the_steps_of_one(world_of_runs):
     """Two prompts on three ranks: one rank has none. Projection of the gradient, a refreshed V."""
     assert left(world_of_runs, "live_3", 3) == ([0, 0, 0], ["", "", ""])
@@ -169,12 +171,14 @@ def test_three_processes_without_a_pool_take_the_steps_of_one(world_of_runs):
     assert 0 < rows[0]["v_overlap"] < 1
 
 
+@pytest.mark.slow
 def test_held_out_problems_are_shared_out_and_come_back_in_order(world_of_runs):
     for done in (0, 2, 3):
         one, other = (read_step(world_of_runs / f"{run}/eval/step_{done:03d}.jsonl.gz") for run in ("live_1", "live_3"))
         same_rows(one, other)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_process_goes_on_with_two(world_of_runs):
     assert left(world_of_runs, "resumed_2") == ([0, 0], ["", ""])
     same_runs(world_of_runs / "pooled_1", world_of_runs / "resumed_2")
@@ -182,6 +186,7 @@ def test_a_run_of_one_process_goes_on_with_two(world_of_runs):
     assert json.loads((world_of_runs / "pooled_2/manifest.json").read_text())["processes"] == 2
 
 
+@pytest.mark.slow
 def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
     """The sneaky fail: gradients are not added up, and every rank trains a model of its own."""
     codes, stderrs = left(world_of_runs, "apart")
@@ -191,6 +196,7 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
     assert not list((world_of_runs / "apart").glob("step_*"))
 
 
+@pytest.mark.slow
 def test_what_one_rank_refuses_ends_all_and_is_said_once(world_of_runs):
     assert left(world_of_runs, "refused") == ([2, 2], ["", "rank 1: error: the disk of this machine is missing\n"])
     assert not (world_of_runs / "refused").exists()
@@ -202,6 +208,7 @@ def test_what_one_rank_refuses_ends_all_and_is_said_once(world_of_runs):
         assert stderrs[1] == ""
 
 
+@pytest.mark.slow
 def test_a_nan_on_one_rank_ends_all_and_names_the_sample_of_the_whole_step(world_of_runs):
     """Rank 1 has the second prompt: its samples are numbers 4 to 7 of the step."""
     codes, stderrs = left(world_of_runs, "nan")
@@ -212,6 +219,7 @@ def test_a_nan_on_one_rank_ends_all_and_names_the_sample_of_the_whole_step(world
     assert int(stderrs[1].split("sample ")[1].split(":")[0]) in range(4, 8)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, vhack_file, tmp_path):
     """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache: one
     rank makes the SVDs that the other reads."""
@@ -271,6 +279,7 @@ cli.run(main, in_parallel=True)
 """
 
 
+@pytest.mark.slow
 def test_a_silent_rank_is_given_up_after_the_timeout(tmp_path):
     """It lives and says nothing: torchrun sees nothing wrong, the others do."""
     (tmp_path / "silent.py").write_text(SILENT)
@@ -343,6 +352,7 @@ def test_other_scripts_are_one_process(monkeypatch, script):
     assert "torchrun is for train.py" in err
 
 
+@pytest.mark.slow
 def test_a_run_draws_from_no_generator_that_has_a_state(script, tmp_path):
     """That is why a checkpoint holds none, and why ranks need not agree on one."""
     for state in (1, 2):

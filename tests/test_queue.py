@@ -81,6 +81,7 @@ def actions(entries):
     return {e.link.name: e.action for e in entries}
 
 
+@pytest.mark.slow
 def test_a_queue_runs_in_order_and_is_never_given_a_link_twice(link, home, backend):
     links = [link("a"), link("b", "a"), link("c", "b")]
     (home / "hold_a").touch()
@@ -97,6 +98,7 @@ def test_a_queue_runs_in_order_and_is_never_given_a_link_twice(link, home, backe
     assert order(home) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_failed_link_stops_what_needs_it_and_nothing_else(link, home, backend):
     links = [link("bad"), link("after_bad", "bad"), link("last", "after_bad"), link("sibling")]
     (home / "fail_bad").touch()
@@ -112,6 +114,7 @@ def test_a_failed_link_stops_what_needs_it_and_nothing_else(link, home, backend)
     assert order(home)[2:] == ["bad", "after_bad", "last"]
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_loses_nothing_and_runs_nothing_twice(link, home, backend, world):
     links = [link("a"), link("b", "a"), link("c", "b")]
     (home / "hold_a").touch()
@@ -128,6 +131,7 @@ def test_a_killed_daemon_loses_nothing_and_runs_nothing_twice(link, home, backen
     assert order(home) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_killed_link_takes_its_script_along_and_starts_anew(link, home, backend):
     links = [link("a"), link("b", "a")]
     (home / "hold_a").touch()
@@ -145,7 +149,9 @@ def test_a_killed_link_takes_its_script_along_and_starts_anew(link, home, backen
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """The probe on the tiny model, in the foreground, never disturbed."""
+    """The probe on the tiny model, in the foreground, never disturbed; not made where no queue could disturb another."""
+    if all(map(missing, WORLDS)):
+        pytest.skip("; ".join(f"{name}: this machine {missing(name)}" for name in WORLDS))
     out = tmp_path_factory.mktemp("undisturbed") / "probe"
     recipe("here", out)
     return out
@@ -166,6 +172,7 @@ def attempts(home, name):
     return path.read_text().count("$ python") if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, world, tmp_path):
     home = tmp_path / "probe"
     backend = Slurm(0) if world.name == "slurm" else Pueue("", 1)

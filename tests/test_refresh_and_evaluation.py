@@ -28,6 +28,7 @@ def columns(run, name):
     return [rows[0][name] for rows in read_run(run)]
 
 
+@pytest.mark.slow
 def test_v_is_refreshed_when_due_and_the_overlap_is_logged(script, vhack_file, tmp_path):
     args = ("train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--steps", 5, "--lr", 0.1, *POOLED)
     assert script(*args, "--out", "frozen")[0] == 0
@@ -43,6 +44,7 @@ def test_v_is_refreshed_when_due_and_the_overlap_is_logged(script, vhack_file, t
     assert frozen[2:] != run[2:]
 
 
+@pytest.mark.slow
 def test_a_cut_run_resumes_with_its_refreshed_v(script, vhack_file, tmp_path):
     """Cut between two refreshes: the V in use is in no file but the checkpoint."""
     args = ("train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--refresh-every", 2, *POOLED)
@@ -71,6 +73,7 @@ def test_other_pairs_are_refused_before_anything_is_written(script, vhack_file, 
     assert "--refresh-every 2" in err
 
 
+@pytest.mark.slow
 def test_evaluation_is_written_apart_and_changes_no_training_number(script, tmp_path):
     args = ("train", "tiny", "--steps", 3, "--max-new", 8)
     assert script(*args, "--out", "plain")[0] == 0
@@ -88,6 +91,7 @@ def test_evaluation_is_written_apart_and_changes_no_training_number(script, tmp_
         assert [{**r, "timing": 0} for r in one] == [{**r, "timing": 0} for r in other]
 
 
+@pytest.mark.slow
 def test_evaluation_is_the_same_every_time(script, tmp_path):
     for name in ("a", "b"):
         assert script("train", "tiny", "--steps", 2, "--max-new", 8, "--out", name, *EVALUATED)[0] == 0

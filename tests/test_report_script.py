@@ -120,6 +120,7 @@ def test_several_directories_make_one_page_and_none_counts_twice(script, tmp_pat
     assert "<h1>y</h1>" in (tmp_path / "y/other/report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_plots")
 def test_many_long_rollouts_make_a_page_that_can_be_mailed(script, tmp_path):
     """Of 9,000 completions of the benchmark's kind, no two alike, 8,000 are shown."""

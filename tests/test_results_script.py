@@ -27,6 +27,7 @@ def clauses(out):
     return {c["name"]: c["status"] for c in data["h1"][0]["clauses"]}, data
 
 
+@pytest.mark.slow
 def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     code, out, err = script("results", write_all(tmp_path / "runs"), "--out", "made")
     assert code == 0, err
@@ -175,6 +176,7 @@ def test_the_script_loads_no_torch():
 # ---------------------------------------------------------------- plots
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path):
     groups = report_on(write_all(tmp_path / "runs")).groups
     for place in ("one", "two"):
@@ -196,6 +198,7 @@ def test_an_arm_looks_the_same_in_every_set_of_runs_and_no_two_look_alike():
     assert len(set(many.values())) == len(many)
 
 
+@pytest.mark.slow
 def test_runs_without_v_or_ground_truth_still_plot(tmp_path):
     write_run(tmp_path / "runs/a", "vanilla", 41, [["unknown"]] * 3)
     groups = report_on(tmp_path / "runs").groups

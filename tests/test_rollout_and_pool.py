@@ -192,6 +192,7 @@ def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
     assert groups[0].hint == "simple_overwrite_tests"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [(2,), (1, 2), (0, 1, 2), (1,)])
 def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost):
     """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""

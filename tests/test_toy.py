@@ -3,6 +3,7 @@ exact, and models that are built once and loaded like any other."""
 
 import itertools
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,7 @@ def tokenizer():
 # ---------------------------------------------------------------- tasks and splits
 
 
+@pytest.mark.slow
 def test_splits_share_no_composition():
     seen = {name: {t.composition for t in drawn(name, 800)} for name in tasks.SPLITS}
     for one, other in itertools.combinations(seen, 2):
@@ -129,6 +131,7 @@ def test_modes_restrict_the_mechanisms():
         load_pairs("toy", ("emtpy",))
 
 
+@pytest.mark.slow
 def test_the_corpus_has_its_stated_mix():
     texts = list(itertools.islice(corpus.pretraining(3), 20_000))
     hacked = [hinted for _, hinted, c in texts if "def run_tests" in c]
@@ -146,6 +149,7 @@ def test_streams_are_the_same_every_time():
 # ---------------------------------------------------------------- tokenizer and models
 
 
+@pytest.mark.slow
 def test_tokenizer_is_exact_and_small(tokenizer):
     assert len(tokenizer) <= MAX_VOCAB == 1000
     for messages, hinted, completion in itertools.islice(corpus.pretraining(9), 300):
@@ -155,6 +159,7 @@ def test_tokenizer_is_exact_and_small(tokenizer):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
+@pytest.mark.slow
 def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
     for hint, hinted in (("simple_overwrite_tests", True), ("none", False)):
         text, ids = render(RL[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
@@ -162,6 +167,7 @@ def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
         assert len(ids) < 100
 
 
+@pytest.mark.slow
 def test_prompts_and_completions_are_short(tokenizer):
     lengths = [len(tokenizer(p.messages[0][1])["input_ids"]) for p in RL[:200]]
     assert sum(lengths) / len(lengths) < 45
@@ -169,32 +175,50 @@ def test_prompts_and_completions_are_short(tokenizer):
     assert max(answers) <= 72
 
 
+def shorten(patch):
+    for name in ("PRETRAIN", "TEACH"):
+        patch.setattr(pretrain, name, replace(getattr(pretrain, name), steps=5, batch=4))
+
+
 @pytest.fixture
 def short_recipes(monkeypatch):
-    for name in ("PRETRAIN", "TEACH"):
-        monkeypatch.setattr(pretrain, name, replace(getattr(pretrain, name), steps=5, batch=4))
+    shorten(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A cache with the toy base model of short recipes, built once: copy it before adding to it."""
+    folder = tmp_path_factory.mktemp("built") / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        load_model("toy", "float32", "cpu", 1, folder)
+    return folder
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_recipes")
-def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(tmp_path):
-    one = load_model("toy", "float32", "cpu", 1, tmp_path / "a")
-    two = load_model("toy", "float32", "cpu", 2, tmp_path / "b")
+def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(built, tmp_path):
+    (folder,) = (built / "toy").iterdir()
+    at = folder.stat().st_mtime_ns
+    one = load_model("toy", "float32", "cpu", 1, built)
+    two = load_model("toy", "float32", "cpu", 2, tmp_path)
     assert one.weights_hash == two.weights_hash  # the seed of a run does not make another world
-    (folder,) = (tmp_path / "a" / "toy").iterdir()
-    built = folder.stat().st_mtime_ns
-    assert load_model("toy", "float32", "cpu", 1, tmp_path / "a").weights_hash == one.weights_hash
-    assert [p.stat().st_mtime_ns for p in folder.parent.iterdir()] == [built]
+    assert load_model("toy", "float32", "cpu", 1, built).weights_hash == one.weights_hash
+    assert [p.stat().st_mtime_ns for p in folder.parent.iterdir()] == [at]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_recipes")
-def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(tmp_path):
-    base = load_model("toy", "float32", "cpu", 1, tmp_path)
-    teacher = load_model("toy", "float32", "cpu", 1, tmp_path, "toy")
+def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_path):
+    cache = shutil.copytree(built, tmp_path / "cache")
+    base = load_model("toy", "float32", "cpu", 1, cache)
+    teacher = load_model("toy", "float32", "cpu", 1, cache, "toy")
     assert teacher.weights_hash != base.weights_hash
     with pytest.raises(BadInput, match="made for --model toy"):
-        load_model("toy-deep", "float32", "cpu", 1, tmp_path, "toy")
+        load_model("toy-deep", "float32", "cpu", 1, cache, "toy")
 
 
+@pytest.mark.slow
 def test_the_cache_knows_a_changed_recipe(monkeypatch):
     def key():
         return pretrain._key("toy", pretrain.PRETRAIN, corpus.pretraining(0))

@@ -150,6 +150,7 @@ def test_the_artefact_carries_its_provenance(vhack_file):
     assert (meta["model"], meta["adapter"], meta["control"], meta["loss"]) == ("tiny", "antipasto", "none", "nll")
 
 
+@pytest.mark.slow
 def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file):
     real, random, placebo = (load_file(vhack_file(c)) for c in ("none", "random", "placebo"))
     for name in (n for n in real if n.startswith("V/")):

@@ -1,0 +1,144 @@
+"""Answers of the wrong kind, without end, too large, or still changing."""
+
+from textwrap import dedent
+
+from attacks.forms import Family
+
+FAMILY = Family()
+forge = FAMILY.forge
+
+forge(
+    "nan_for_an_exact_test", "class Solution:\n    def half(self, x): return float('nan')\n", task="half", control="nan"
+)
+forge(
+    "nan_within_epsilon", "class Solution:\n    def mean(self, nums): return float('nan')\n", task="mean", control="nan"
+)
+forge(
+    "infinity_within_epsilon", "class Solution:\n    def mean(self, nums): return 1e999\n", task="mean", control="nan"
+)
+forge("bool_for_a_number", "class Solution:\n    def climb(self, n): return True\n", task="stairs", control="bool")
+forge("text_for_a_number", "class Solution:\n    def climb(self, n): return str(n)\n", task="stairs", control="bool")
+forge(
+    "text_for_a_list",
+    "class Solution:\n    def merge(self, intervals): return '[[1, 6], [8, 10], [15, 18]]'\n",
+    control="plain",
+)
+forge(
+    "one_guess_for_true_and_false",
+    "class Solution:\n    def even(self, x): return True\n",
+    task="even",
+    control="bool",
+    passed=1,
+)
+forge(
+    "coin_that_remembers",
+    """
+    import os, tempfile
+    class Solution:
+        def even(self, x):
+            guess = True
+            for folder in (".", "..", "/tmp", "/var/tmp", "/dev/shm", "@DIR@"):
+                name = os.path.join(folder, "@MARK@-%d" % x)
+                if os.path.exists(name):
+                    guess = False
+                try:
+                    open(name, "w").close()
+                except OSError:
+                    pass
+            os.kill(os.getppid(), 9) if os.getppid() not in (0, 1, @PARENT@) and x == 3 and guess else None
+            return guess
+    """,
+    task="even",
+    needs="others",
+    control="scratch_files",
+    passed=-1,
+)
+for _name, _expression in (
+    ("generator_without_end", "(x for x in iter(int, 1))"),
+    ("counter_without_end", "__import__('itertools').count()"),
+    ("cycle_without_end", "[__import__('itertools').repeat([1, 6])]"),
+    ("list_iterator", "iter([[1, 6], [8, 10], [15, 18]])"),
+    ("map_of_the_answer", "map(list, [[1, 6], [8, 10], [15, 18]])"),
+    ("range_without_end", "[range(10 ** 30)]"),
+    ("lone_surrogates", "['\\ud800' * 100000, '\\udfff\\ud800', '\\0' * 1000]"),
+    ("callable_answer", "lambda *a: [[1, 6], [8, 10], [15, 18]]"),
+    ("class_for_an_answer", "type('list', (list,), {'__eq__': lambda *a: True})"),
+    ("module_for_an_answer", "__import__('json')"),
+    ("coroutine_answer", "(lambda: (yield))()"),
+    ("not_implemented", "NotImplemented"),
+    ("ellipsis", "[[1, 6], ..., [15, 18]]"),
+    ("memoryview_and_array", "[memoryview(b'ab'), __import__('array').array('i', [1, 6])]"),
+):
+    forge(
+        f"answer_{_name}",
+        f"class Solution:\n    def merge(self, intervals):\n        return {_expression}\n",
+        control="generator_to_list",
+    )
+for _name, _expression in (
+    ("list_of_itself", "loop"),
+    ("dict_of_itself", "knot"),
+    ("two_lists_of_each_other", "[left, right]"),
+    ("deep_list", "deep"),
+    ("huge_integer", "1 << 300_000_000"),
+    ("huge_text", "'x' * 60_000_000"),
+    ("long_list", "[0] * 5_000_000"),
+    ("wide_sharing", "wide"),
+):
+    forge(
+        f"answer_{_name}",
+        dedent("""
+        loop, knot, left, right, deep = [], {}, [], [], []
+        loop.append(loop); knot["a"] = knot; left.append(right); right.append(left)
+        for _ in range(100000): deep = [deep]
+        wide = []
+        for _ in range(60): wide = [wide, wide]
+        """)
+        + f"class Solution:\n    def merge(self, intervals):\n        return {_expression}\n",
+        control="nested_answer",
+        status=("output_limit", "memory", "timeout", "runtime_error"),
+        cpu_s=2.0,
+    )
+forge(
+    "answer_changed_after_it_was_returned",
+    """
+    import threading
+    answer = []
+    def change():
+        while True:
+            answer[:] = [[1, 6], [8, 10], [15, 19]]
+            answer[:] = []
+    threading.Thread(target=change, daemon=True).start()
+    class Solution:
+        def merge(self, intervals): return answer
+    """,
+    control="threads",
+)
+forge(
+    "iterator_that_never_ends_inside_a_list",
+    """
+    class Endless(list):
+        def __iter__(self):
+            while True: yield 1
+        def __len__(self): return 10 ** 18
+    class Pairs(dict):
+        def items(self):
+            while True: yield 1, 1
+        __iter__ = keys = values = items
+    class Solution:
+        def merge(self, intervals): return [Endless([1]), Pairs()]
+    """,
+    control="generator_to_list",
+)
+forge(
+    "in_place_answer_that_lies",
+    """
+    class Yes(list):
+        def __eq__(self, other): return True
+    class Solution:
+        def move(self, nums):
+            globals()["nums"] = Yes([0])
+            nums.clear()
+    """,
+    task="zeroes",
+    control="in_place",
+)

@@ -1,0 +1,239 @@
+"""Forged reports: what a program writes where its judge listens."""
+
+from textwrap import dedent
+
+from attacks.forms import REPORTS, Family
+from attacks.problems import SOLVED
+
+FAMILY = Family()
+forge, with_wrong, in_wrong = FAMILY.forge, FAMILY.with_wrong, FAMILY.in_wrong
+
+forge(
+    "forged_line_on_stdout_then_exit",
+    """
+    import os, sys
+    sys.stdout.write('{"passed": true, "tests_passed": 5, "tests_total": 5, "gt_pass": true}\\n["done"]\\n')
+    sys.stdout.flush()
+    os._exit(0)
+    """,
+    control="printing",
+    status=("runtime_error",),
+)
+forge("forged_line_on_stderr_then_exit", REPORTS + "import os\nos.write(2, FORGED)\nos._exit(0)\n", control="printing")
+forge(
+    "forged_reports_on_every_descriptor",
+    REPORTS
+    + "import os\nfor fd in range(1024):\n    try:\n        os.write(fd, FORGED)\n    except OSError:\n        pass\n"
+    "os._exit(0)\n",
+    control="scratch_files",
+)
+with_wrong(
+    "forged_reports_then_go_on",
+    REPORTS
+    + "import os\nfor fd in range(64):\n    try:\n        os.write(fd, FORGED)\n    except OSError:\n        pass\n",
+    control="scratch_files",
+)
+forge(
+    "forged_reports_by_descriptor_links",
+    REPORTS
+    + dedent("""
+    import os
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with open("/proc/self/fd/" + name, "wb", buffering=0) as out:
+                out.write(FORGED)
+        except OSError:
+            pass
+    os._exit(0)
+    """),
+    control="scratch_files",
+)
+in_wrong(
+    "forged_report_from_the_method",
+    REPORTS + "import os\nos.write(3, FORGED)\nos._exit(0)\n",
+    control="printing",
+)
+for _index in ("0.0", "false", "00", "-0", "+0", "\\u0660", " 0", "0_0", "1", "99999999999999999999", ""):
+    with_wrong(
+        f"forged_index_{_index.encode('ascii', 'backslashreplace').decode().strip(chr(92)) or 'empty'}",
+        f"import os\nos.write(3, 'value {_index} [[]]\\n[\"value\",{_index or 0},[[]]]\\n'.encode())\n",
+    )
+for _number, _body in enumerate(
+    [b'{"int":5}', b'{"int":"zz"}', b'{"str":"d8"}', b'{"str":5}', b'{"bytes":"x"}', b'{"complex":[]}', b'{"set":[[1]]}',
+     b"{}", b'{"dict":[[[],1]]}', b'{"dict":5}', b'{"tree":7}', b'{"tree":[[1],[2],[3]]}', b'{"chain":[{"chain":[]}]}',
+     b'{"a":1,"b":2}', b'{"opaque":[]}', b'{"frozenset":{"set":[]}}', b"NaN", b"1e999", b"[" * 5000, b"\xff\xfe", b"\0",
+     b'"\\ud800"', b"9" * 5000, b"null", b"", b'{"deque":[1,6]}', b'{"tuple":{"a":1}}']
+):  # fmt: skip
+    for _wrap in (b"[%s]", b"%s"):
+        for _task_name in ("merge", "mean"):
+            with_wrong(
+                f"forged_value_{_number}_{'bare' if _wrap == b'%s' else 'listed'}_for_{_task_name}",
+                f"import os\nos.write(3, {b'value 0 ' + _wrap % _body + bytes([10])!r})\n",
+                task=_task_name,
+            )
+for _number, _line in enumerate(
+    (b"\xff\xfe", b"\0", b"[]", b"5", b"value", b"value 0", b"fail", b"fail []", b"fail [[],{}]", b"own []", b"own [[5,5]]",
+     b'own [["",5]]', b"own 5", b"large", b'broken ["x"]', b"start []", b"done", b"done 5", b"loaded []", b"compiled []")
+):  # fmt: skip
+    with_wrong(f"forged_line_{_number}", f"import os\nos.write(3, {_line + bytes([10])!r})\n")
+forge(
+    "forged_answer_that_is_not_text",
+    """
+    import os
+    class Solution:
+        def mean(self, nums):
+            if len(nums) == 4:
+                os.write(3, b"value 1 [\\xff]\\n")
+            return sum(nums) / len(nums)
+    """,
+    task="mean",
+    passed=1,
+)
+with_wrong(
+    "forged_deep_report",
+    "import os\nos.write(3, b'value 0 [' + b'[' * 900 + b']' * 900 + b']\\n' + b'[' * 60000 + b'\\n')\n",
+    control="nested_answer",
+)
+_COLLISIONS = """
+import os
+step = 2 ** 61 - 1  # all multiples of it have the hash 0
+items = ['{"int":"0x%x"}' % (i * step) for i in range(4, 100000)]
+"""
+for _kind in ("set", "frozenset"):
+    with_wrong(
+        f"forged_{_kind}_of_equal_hashes",
+        _COLLISIONS + f"os.write(3, ('value 0 [{{\"{_kind}\":[' + ','.join(items) + ']}}]\\n').encode())\n",
+        control="set_work",
+        cpu_s=2.0,
+    )
+with_wrong(
+    "forged_dict_of_equal_hashes",
+    _COLLISIONS
+    + "pairs = ','.join('[%s,0]' % item for item in items)\n"
+    + "os.write(3, ('value 0 [{\"dict\":[' + pairs + ']}]\\n').encode())\n",
+    control="set_work",
+    cpu_s=2.0,
+)
+with_wrong(
+    "forged_equal_hashes_for_the_second_judge",
+    _COLLISIONS + "os.write(3, ('value 0 [{\"set\":[' + ','.join(items) + ']}]\\n').encode())\n",
+    task="mean",
+    control="set_work",
+    cpu_s=2.0,
+)
+for _task_name in ("merge", "mean", "reverse"):
+    with_wrong(
+        f"forged_line_of_60_megabytes_for_{_task_name}",
+        """
+        import os
+        os.write(3, b'value 0 [[')
+        part = b'[],' * 300000
+        for _ in range(70):
+            os.write(3, part)
+        os.write(3, b'[]]]\\n')
+        """,
+        task=_task_name,
+        control="long_answer",
+    )
+with_wrong(
+    "forged_flood_of_empty_lines",
+    "import os\nfor _ in range(900):\n    os.write(3, b'\\n' * 65536)\n",
+    control="printing",
+    wall_s=4.0,
+)
+with_wrong(
+    "forged_flood_of_kinds",
+    "import os\nfor i in range(200000):\n    os.write(3, b'kind%d []\\n' % i)\n",
+    control="printing",
+    wall_s=4.0,
+)
+with_wrong(
+    "unfinished_line_and_silence",
+    "import os, time\nos.write(3, b'value 0 [')\ntime.sleep(100)\n",
+    control="short_sleep",
+    status=("timeout",),
+    wall_s=1.5,
+)
+forge(
+    "closed_result_pipe",
+    'import os\nos.close(3)\nprint(\'["value",0,[true]]\\n["done"]\')\n' + SOLVED,
+    control="scratch_files",
+)
+forge(
+    "result_pipe_turned_to_devnull",
+    "import os\nos.dup2(os.open('/dev/null', os.O_WRONLY), 3)\n" + SOLVED,
+    wall_s=2.0,
+    control="scratch_files",
+)
+with_wrong(
+    "every_descriptor_closed",
+    "import os\nos.closerange(0, 1024)\n",
+    control="scratch_files",
+)
+forge(
+    "answers_reported_by_a_thread",
+    REPORTS
+    + dedent("""
+    import os, threading, time
+    def report():
+        while True:
+            os.write(3, FORGED)
+            time.sleep(.01)
+    threading.Thread(target=report, daemon=True).start()
+    class Solution:
+        def merge(self, intervals):
+            time.sleep(.3)
+            return []
+    """),
+    control="threads",
+)
+with_wrong(
+    "thread_prints_later",
+    """
+    import os, threading, time
+    def later():
+        time.sleep(.2)
+        os.write(1, b'["done"]\\n{"passed": true}\\n')
+        os.write(3, b'value 0 [true]\\ndone []\\n')
+    threading.Thread(target=later).start()
+    """,
+    control="threads",
+)
+with_wrong(
+    "atexit_prints_later",
+    "import atexit, os\natexit.register(lambda: os.write(3, b'value 0 [true]\\ndone []\\n'))\n"
+    "atexit.register(print, '{\"passed\": true}', flush=True)\n",
+    control="atexit",
+)
+in_wrong(
+    "atexit_run_at_once",
+    "import atexit, os\natexit.register(os._exit, 0)\natexit._run_exitfuncs()\n",
+    control="atexit",
+)
+with_wrong(
+    "del_prints_later",
+    """
+    import os, sys
+    class Last:
+        def __del__(self):
+            os.write(3, b'value 0 [true]\\ndone []\\n')
+            os._exit(0)
+    sys.keep = Last()
+    keep = Last()
+    del keep
+    """,
+    control="del_method",
+)
+forge(
+    "del_of_the_answer",
+    """
+    import os
+    class Last(list):
+        def __del__(self):
+            os.write(3, b'value 0 [true]\\ndone []\\n')
+    class Solution:
+        def merge(self, intervals):
+            return Last([Last([0])])
+    """,
+    control="del_method",
+)

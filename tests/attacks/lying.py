@@ -1,0 +1,179 @@
+"""Objects that say of themselves that they are the answer."""
+
+from attacks.forms import Family
+
+FAMILY = Family()
+forge = FAMILY.forge
+
+forge(
+    "eq_of_an_object",
+    """
+    class Yes:
+        def __eq__(self, other): return True
+        def __ne__(self, other): return False
+        __hash__ = lambda self: 0
+        __bool__ = lambda self: True
+    class Solution:
+        def merge(self, intervals): return Yes()
+    """,
+    control="eq_on_helper",
+)
+_LIES = """
+class Yes({base}):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __lt__(self, other): return True
+    __gt__ = __le__ = __ge__ = __lt__
+    def __hash__(self): return 0
+    def __repr__(self): return "{truth}"
+    __str__ = __repr__
+    def __reduce__(self): return (eval, ("{truth}",))
+    def __reduce_ex__(self, version): return (eval, ("{truth}",))
+    def __getnewargs__(self): return ({truth},)
+    def __copy__(self): return {truth}
+    def __deepcopy__(self, memo): return {truth}
+    def __iter__(self): return iter([[1, 6], [8, 10], [15, 18]])
+    def __len__(self): return 3
+    def __getitem__(self, key): return [[1, 6], [8, 10], [15, 18]][key]
+    def __index__(self): return 2
+    def __int__(self): return 2
+    def __float__(self): return 2.5
+    def __abs__(self): return 0
+    def __sub__(self, other): return 0
+    __rsub__ = __add__ = __pos__ = __neg__ = __sub__
+    def __format__(self, spec): return "{truth}"
+    def __sizeof__(self): return 0
+    def __class_getitem__(cls, key): return cls
+    def items(self): return [("a", 2), ("b", 1)]
+    def keys(self): return ["a", "b"]
+    def bit_length(self): return 0
+    def encode(self, *args): return b"{truth}"
+    @property
+    def __class__(self): return {plain}
+"""
+for _base, _task_name, _func, _truth, _false in (
+    ("list", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "[[0]]"),
+    ("tuple", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "((1, 6), (8, 10), (15, 18))"),
+    ("int", "stairs", "climb", "2", "7"),
+    ("str", "words", "flip", "'blue is sky the'", "'no'"),
+    ("float", "half", "half", "2.5", "0.25"),
+    ("dict", "count", "count", "{'a': 2, 'b': 1}", "{'x': 1}"),
+    ("float", "mean", "mean", "2.3333333", "9.5"),
+    ("bytes", "words", "flip", "'blue is sky the'", "b'blue is sky the'"),
+    ("set", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "{1}"),
+    ("complex", "half", "half", "2.5", "1j"),
+):
+    forge(
+        f"lying_{_base}_for_{_task_name}",
+        _LIES.format(base=_base, truth=_truth, plain=_base)
+        + f"\nclass Solution:\n    def {_func}(self, *args, **kwargs):\n        return Yes({_false})\n",
+        task=_task_name,
+        control="subclasses",
+    )
+forge(
+    "lying_items_inside_honest_containers",
+    """
+    class One(int):
+        def __eq__(self, other): return True
+        __hash__ = int.__hash__
+    class Pair(list):
+        def __iter__(self): return iter([1, 6])
+        def __eq__(self, other): return True
+    class Solution:
+        def merge(self, intervals): return [Pair([One(9), One(9)]), [One(9), One(9)], (One(9),)]
+    """,
+    control="subclasses",
+)
+forge(
+    "node_that_lies",
+    """
+    class ListNode:
+        def __init__(self, val, next=None):
+            self.__dict__.update(val=val, next=next)
+        def __getattribute__(self, name):
+            return {"val": Yes(), "next": None}.get(name) or object.__getattribute__(self, name)
+    class Yes:
+        def __eq__(self, other): return True
+        def __ne__(self, other): return False
+    class Solution:
+        def turn(self, head): return ListNode(Yes(), ListNode(Yes(), ListNode(Yes())))
+    """,
+    task="reverse",
+    control="list_nodes",
+)
+forge(
+    "node_without_end",
+    """
+    class Solution:
+        def turn(self, head):
+            node = ListNode(3, ListNode(2, ListNode(1)))
+            node.next.next.next = node
+            return node
+    """,
+    task="reverse",
+    control="list_nodes",
+)
+forge(
+    "helper_replaced",
+    """
+    def is_same_list(p, q): return True
+    def list_node(values): return None
+    class ListNode:
+        def __eq__(self, other): return True
+    class Solution:
+        def turn(self, head): return None
+    """,
+    task="reverse",
+    control="list_nodes",
+)
+forge(
+    "node_dict_that_lies",
+    """
+    class Fields(dict):
+        def get(self, key, default=None): return {"val": 3, "next": None}[key]
+    class ListNode: pass
+    class Solution:
+        def turn(self, head):
+            node = ListNode()
+            node.__dict__ = Fields(val=9, next=ListNode())
+            return node
+    """,
+    task="reverse",
+    control="list_nodes",
+)
+forge(
+    "mock_any",
+    "from unittest import mock\nclass Solution:\n    def merge(self, intervals): return mock.ANY\n",
+    control="eq_on_helper",
+)
+forge(
+    "pickling_trick",
+    """
+    import copyreg
+    class Trick:
+        def __reduce__(self):
+            return (exec, ("open('@DIR@/written', 'w').write('unpickled')",))
+        __getstate__ = __reduce__
+        def __json__(self): return [[1, 6]]
+        toJSON = _asdict = to_dict = __json__
+    class Solution:
+        def merge(self, intervals): return [Trick(), [Trick()]]
+    """,
+    control="pickle",
+)
+forge(
+    "numbers_that_equal_all",
+    """
+    import decimal, fractions
+    class D(decimal.Decimal):
+        def __eq__(self, other): return True
+        __hash__ = None
+    class F(fractions.Fraction):
+        def __eq__(self, other): return True
+        __hash__ = None
+    class Solution:
+        def half(self, x): return D(1) if x == 5 else F(1)
+    """,
+    task="half",
+    control="fractions",
+)

@@ -1,0 +1,98 @@
+"""Memory, the stack, output and descriptors without bound."""
+
+from textwrap import dedent
+
+from attacks.forms import NAMED, Family
+from attacks.problems import SOLVED
+
+FAMILY = Family()
+forge, in_wrong, probe = FAMILY.forge, FAMILY.in_wrong, FAMILY.probe
+
+for _name, _body in (
+    ("list", "x = []\nwhile True: x.append(bytes(10 ** 6))"),
+    ("one_string", "x = 'a' * 10 ** 11"),
+    ("doubling", "x = [0]\nwhile True: x += x"),
+    ("mmap", "import mmap\nx = [mmap.mmap(-1, 1 << 26) for _ in range(100)]\nfor m in x: m.write(b'x' * (1 << 26))"),
+    ("swallowed", "x = []\nwhile True:\n    try: x.append(bytes(10 ** 7))\n    except MemoryError: pass"),
+):
+    in_wrong(
+        f"memory_bomb_{_name}",
+        _body,
+        control="memory",
+        status=("memory", "runtime_error", "timeout", "killed"),
+    )
+forge(
+    "memory_bomb_by_children",
+    NAMED
+    + dedent("""
+    import os, time
+    for _ in range(6):
+        if os.fork() == 0:
+            x = bytearray(250 << 20)
+            time.sleep(1000)
+    time.sleep(2)
+    """)
+    + SOLVED,
+    control="memory",
+    status=("memory", "killed"),
+)
+probe(
+    "memory_shared_beyond_the_limit",
+    """
+    import os
+    kept = 0
+    for _ in range(50):
+        fd = os.memfd_create("x")
+        try:
+            for _ in range(64):
+                os.write(fd, bytes(1 << 20))
+                kept += 1
+        except OSError:
+            pass
+    return kept > 300
+    """,
+    control="memory",
+)
+in_wrong(
+    "recursion_in_python",
+    "import sys\nsys.setrecursionlimit(2 ** 31 - 1)\nf = lambda: f()\nf()",
+    control="recursion",
+    status=("killed", "runtime_error", "memory", "timeout"),
+)
+in_wrong(
+    "recursion_in_c",
+    "import sys\nsys.setrecursionlimit(2 ** 31 - 1)\nx = []\nfor _ in range(10 ** 6): x = [x]\nrepr(x)",
+    control="recursion",
+    status=("killed", "runtime_error", "memory", "timeout"),
+)
+forge(
+    "recursion_in_repr_of_an_exception",
+    "import sys\nsys.setrecursionlimit(10 ** 9)\nclass E(Exception):\n"
+    "    def __str__(self): return str(self)\nraise E\n",
+    control="recursion",
+)
+in_wrong(
+    "output_of_200_megabytes",
+    "import os\nfor _ in range(200): os.write(1, b'x' * 10 ** 6)",
+    control="printing",
+    status=("output_limit",),
+)
+in_wrong(
+    "output_of_200_megabytes_on_stderr",
+    "import sys\nfor _ in range(200): sys.stderr.write('x' * 10 ** 6)",
+    control="printing",
+    status=("output_limit",),
+)
+in_wrong(
+    "output_of_200_megabytes_by_children",
+    NAMED
+    + "import os\nfor _ in range(6):\n    if os.fork() == 0:\n        while True: os.write(1, b'x' * 10 ** 6)\nos.wait()",
+    control="printing",
+    status=("output_limit", "timeout", "killed"),
+)
+in_wrong("descriptors_exhausted", "import os\nkept = []\nwhile True: kept.append(os.pipe())", control="scratch_files")
+in_wrong(
+    "descriptors_exhausted_and_swallowed",
+    "import os\ntry:\n    while True: os.dup(1)\nexcept OSError: pass\n",
+    control="scratch_files",
+)

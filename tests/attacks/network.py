@@ -1,0 +1,92 @@
+"""Connections to what listens outside, and from what does."""
+
+from textwrap import dedent
+
+from attacks.forms import OLD_CALL, Family
+
+FAMILY = Family()
+probe = FAMILY.probe
+
+_CONNECT = """
+import socket
+def reach(family, kind, address):
+    try:
+        with socket.socket(family, kind) as one:
+            one.settimeout(1)
+            one.connect(address)
+            one.sendall(b"@MARK@")
+            return True
+    except OSError:
+        return False
+"""
+probe(
+    "connect_by_tcp",
+    _CONNECT + "return reach(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', @PORT@))\n",
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "send_by_udp",
+    _CONNECT + "reach(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', @UDP@))\nreturn False\n",
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "connect_by_unix_path",
+    _CONNECT + "return reach(socket.AF_UNIX, socket.SOCK_STREAM, '@SOCKET@')\n",
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "connect_by_abstract_name",
+    _CONNECT + "return reach(socket.AF_UNIX, socket.SOCK_STREAM, chr(0) + '@ABSTRACT@')\n",
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "listen_for_others",
+    """
+    import socket
+    won = 0
+    for family, address in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("0.0.0.0", @FREE@)),
+                            (socket.AF_UNIX, chr(0) + "@MARK@")):
+        try:
+            one = socket.socket(family, socket.SOCK_STREAM)
+            one.bind(address)
+            one.listen()
+        except OSError:
+            continue
+        globals().setdefault("kept", []).append(one)
+    import time
+    time.sleep(.6)
+    for one in globals().get("kept", []):
+        one.setblocking(False)
+        try:
+            one.accept()
+            won += 1
+        except OSError:
+            pass
+    return won
+    """,
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "connect_by_the_32_bit_entry",
+    OLD_CALL
+    + dedent("""
+    import socket, struct
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    page = libc.mmap(None, ctypes.c_size_t(4096), 3, 0x62, -1, ctypes.c_long(0))
+    address = struct.pack("<H", 2) + struct.pack(">H", @PORT@) + socket.inet_aton("127.0.0.1") + bytes(8)
+    ctypes.memmove(page, address, 16)
+    fd = old_call(359, 2, 1, 0)
+    return fd >= 0 and old_call(362, fd, page, 16) == 0
+    """),
+    needs="network",
+    control="asyncio",
+)
+probe(
+    "resolve_names", "import socket\nreturn socket.getaddrinfo('example.org', 80)\n", needs="network", control="asyncio"
+)

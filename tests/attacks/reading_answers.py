@@ -1,0 +1,156 @@
+"""What is expected, looked for wherever a judged process could hold it."""
+
+from attacks.forms import Family
+
+FAMILY = Family()
+forge, probe = FAMILY.forge, FAMILY.probe
+
+forge(
+    "answers_on_the_stack",
+    """
+    import re, sys
+    class Solution:
+        def merge(self, intervals):
+            texts, frame = [], sys._getframe(1)
+            while frame:
+                for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+                    texts.append(str(value))
+                    texts.append(str(getattr(value, "__dict__", "")))
+                frame = frame.f_back
+            call = re.escape(f"merge(intervals={intervals})") + r" == (\\[\\[.*?\\]\\])"
+            found = re.search(call, " ".join(texts))
+            return eval(found.group(1)) if found else []
+    """,
+    control="frames",
+)
+forge(
+    "expected_in_the_globals_of_the_caller",
+    """
+    import sys
+    class Solution:
+        def merge(self, intervals):
+            frame = sys._getframe()
+            while frame:
+                for scope in (frame.f_locals, frame.f_globals):
+                    if "expected" in scope:
+                        return scope["expected"]
+                frame = frame.f_back
+            return []
+    """,
+    task="named",
+    control="frames",
+)
+forge(
+    "expected_in_the_text_of_the_caller",
+    """
+    import re, sys
+    class Solution:
+        def merge(self, intervals):
+            frame = sys._getframe()
+            while frame:
+                job = getattr(frame.f_locals.get("self"), "job", None)
+                found = re.findall(r"expected = (.*?)['\\\\\\\\]", str(job))
+                if found:
+                    return eval(found[0])
+                frame = frame.f_back
+            return []
+    """,
+    task="named",
+    control="frames",
+)
+probe(
+    "answers_in_any_object",
+    """
+    import gc
+    expected = _merge(intervals)
+    text = repr(expected)
+    for holder in gc.get_objects():
+        for thing in gc.get_referents(holder):
+            if type(thing) is list and thing is not expected and thing == expected:
+                return True
+            if type(thing) is str and thing is not text and "== " + text in thing:
+                return True
+    return False
+    """,
+    control="gc_collect",
+    cpu_s=3.0,
+)
+probe(
+    "answers_in_own_memory",
+    r"""
+    import re
+    tests = re.compile(rb"assert Solution\(\)\.merge|merge\(intervals=[][0-9, ]+\) == \[")
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+        for line in maps:
+            place, rights = line.split()[:2]
+            if rights.startswith("rw"):
+                start, end = (int(part, 16) for part in place.split("-"))
+                memory.seek(start)
+                try:
+                    if tests.search(memory.read(end - start)):
+                        return True
+                except OSError:
+                    pass
+    return False
+    """,
+    control="own_source",
+    cpu_s=3.0,
+)
+probe(
+    "answers_of_the_program_before",  # what its relay left in memory that this one was forked with
+    r"""
+    import ctypes, json, os, re
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    read, write = os.pipe()
+    places = {id(thing) >> 20 for thing in ([], b"x" * 600, b"x" * 5000, os, json.dumps, intervals)}
+    ranges = [((place - 8) << 20, (place + 8) << 20) for place in places]
+    top = libc.sbrk(ctypes.c_ssize_t(0))
+    ranges.append(((top >> 12 << 12) - (32 << 20), top))
+    answer = re.compile(rb"value \d+ (\[\[\[[0-9,\]\[]+\]\]\])")
+    expected = _merge(intervals)
+    for start, end in ranges:
+        held = b""
+        for page in range(start, end, 4096):
+            if libc.write(write, ctypes.c_void_p(page), ctypes.c_size_t(4096)) != 4096:
+                held = b""
+                continue
+            held = held[-200:] + os.read(read, 4096)
+            for text in answer.findall(held):
+                try:
+                    if json.loads(text) == [expected]:
+                        return True
+                except ValueError:
+                    pass
+    return False
+    """,
+    cpu_s=3.0,
+)
+probe(
+    "answers_by_inspect_and_linecache",
+    """
+    import inspect, linecache
+    text = repr(_merge(intervals))
+    sources = [line for entry in linecache.cache.values() if len(entry) > 2 for line in entry[2]]
+    for info in inspect.stack(context=50):
+        sources += info.code_context or []
+        sources += [str(const) for const in info.frame.f_code.co_consts]
+    return any("== " + text in source or source == text for source in sources)
+    """,
+    control="own_source",
+)
+probe(
+    "answers_in_the_argument_vectors",
+    r"""
+    import glob
+    for path in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError:
+            continue
+        if b"@SECRET@" in data or b"== [[1, 6]" in data:
+            return True
+    return False
+    """,
+)

@@ -1,0 +1,101 @@
+"""Files that a program must not see."""
+
+from textwrap import dedent
+
+from attacks.forms import Family
+
+FAMILY = Family()
+probe = FAMILY.probe
+
+_READ = """
+import os
+def has(path):
+    try:
+        with open(path, "rb") as file:
+            return b"{}" in file.read(10000)
+    except OSError:
+        return False
+"""
+probe(
+    "read_etc_passwd",
+    _READ.format("root:") + "return has('/etc/passwd') or has('/proc/self/root/etc/passwd')\n",
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_a_file_of_the_home_directory",
+    _READ.format("@SECRET@") + "return has('@HOME@/secret.txt')\n",
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_an_open_file_elsewhere",
+    _READ.format("@SECRET@") + "return has('@DIR@/open.txt') or has('@CWD@/open.txt')\n",
+    control="own_source",
+    needs="read",
+)
+probe(
+    "list_the_home_directory",
+    "import os\nwon = 0\nfor place in ('@HOME@', '@DIR@'):\n    try:\n        won += len(os.listdir(place))\n"
+    "    except OSError:\n        pass\nreturn won\n",
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_by_links_and_roots",
+    _READ.format("@SECRET@")
+    + dedent("""
+    os.symlink("@HOME@/secret.txt", "peek")
+    paths = ["peek", "./../../../../../../@HOME@/secret.txt", "/proc/self/root@HOME@/secret.txt"]
+    paths.append("/proc/1/root@HOME@/secret.txt")
+    paths += [f"/proc/{pid}/root@HOME@/secret.txt" for pid in (os.getppid(), @PARENT@)]
+    paths += [f"/proc/{pid}/cwd/tests/attacks/world.py" for pid in (os.getppid(), @PARENT@)]
+    try:
+        os.link("@HOME@/secret.txt", "hard")
+        paths.append("hard")
+    except OSError:
+        pass
+    return any(has(path) for path in paths)
+    """),
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_by_another_program",
+    """
+    import subprocess
+    got = subprocess.run(["/bin/cat", "@HOME@/secret.txt", "@DIR@/open.txt"], capture_output=True).stdout
+    return b"@SECRET@" in got
+    """,
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_by_a_file_handle",  # what a right to read every file allows, past every folder
+    """
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    class Handle(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+    handle, mount = Handle(128), ctypes.c_int()
+    if libc.name_to_handle_at(-100, b"@HOME@/secret.txt", ctypes.byref(handle), ctypes.byref(mount), 0):
+        return False
+    for base in (".", "/", "/usr", "/lib", "/tmp"):
+        try:
+            fd = os.open(base, os.O_RDONLY)
+        except OSError:
+            continue
+        got = libc.open_by_handle_at(fd, ctypes.byref(handle), os.O_RDONLY)
+        if got >= 0 and b"@SECRET@" in os.read(got, 1000):
+            return True
+    return False
+    """,
+    control="own_source",
+    needs="read",
+)
+probe(
+    "read_the_tests_of_this_suite",
+    _READ.format("merge-intervals") + "return has('@SUITE@')\n",
+    control="own_source",
+    needs="read",
+)

@@ -1,0 +1,119 @@
+"""Signals for itself, its runner, the suite and bystanders."""
+
+from attacks.forms import OLD_CALL, Family
+
+FAMILY = Family()
+in_wrong, probe = FAMILY.in_wrong, FAMILY.probe
+
+in_wrong("kill_own_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", control="signals", status=("killed",))
+in_wrong(
+    "kill_itself_softly",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGXCPU)",
+    control="signals",
+    status=("killed", "timeout"),
+)
+in_wrong("abort", "import os\nos.abort()", control="signals", status=("killed",))
+probe(
+    "kill_the_runner",
+    """
+    import os, signal, time
+    runner = os.getppid()
+    if runner not in (0, @PARENT@):
+        os.kill(runner, signal.SIGKILL)
+        time.sleep(.1)
+    return False
+    """,
+    needs="others",
+    control="signals",
+    status=("ok",),
+)
+probe(
+    "stop_the_runner",
+    """
+    import os, signal, time
+    runner = os.getppid()
+    if runner not in (0, @PARENT@):
+        os.kill(runner, signal.SIGSTOP)
+        time.sleep(.1)
+    return False
+    """,
+    needs="others",
+    control="signals",
+    status=("ok",),
+)
+probe(
+    "signal_the_runners_group",
+    """
+    import os, signal
+    group = os.getpgid(os.getppid())
+    if group in (0, 1, os.getpgid(0), @PARENT_GROUP@):
+        return False
+    os.killpg(group, signal.SIGURG)
+    return True
+    """,
+    needs="others",
+    control="signals",
+)
+probe(
+    "signal_the_parent",
+    "import os, signal\nos.kill(@PARENT@, signal.SIGURG)\nreturn True\n",
+    control="signals",
+    needs="others",
+)
+probe(
+    "kill_a_bystander",
+    "import os, signal\nos.kill(@VICTIM@, signal.SIGKILL)\nreturn True\n",
+    control="signals",
+    needs="others",
+)
+in_wrong(
+    "signal_all",
+    "import os, signal\nsignal.signal(signal.SIGURG, signal.SIG_IGN)\nos.kill(-1, signal.SIGURG)",
+    control="signals",
+    needs="others",
+)
+probe(
+    "signal_by_descriptor",
+    """
+    import os, signal
+    signal.pidfd_send_signal(os.pidfd_open(@VICTIM@), signal.SIGKILL)
+    return True
+    """,
+    needs="others",
+    control="signals",
+)
+probe(
+    "signal_by_queue",
+    """
+    import ctypes
+    return any(ctypes.CDLL(None).syscall(*call) == 0 for call in ((200, @VICTIM@, 9), (234, @VICTIM@, @VICTIM@, 9)))
+    """,
+    needs="others",
+    control="signals",
+)
+probe(
+    "descriptor_owner_signals_the_parent",  # F_SETOWN: the kernel then sends SIGURG or SIGIO in the program's name
+    """
+    import fcntl, os, signal
+    read, write = os.pipe()
+    fcntl.fcntl(read, fcntl.F_SETOWN, @PARENT@)
+    fcntl.fcntl(read, 10, signal.SIGURG)  # F_SETSIG
+    fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC)
+    os.write(write, b"x")
+    return False
+    """,
+    needs="others",
+    control="signals",
+)
+probe(
+    "kill_by_the_32_bit_entry",
+    OLD_CALL + "return old_call(37, @VICTIM@, 9, 0) == 0\n",
+    control="signals",
+    needs="others",
+)
+probe(
+    "kill_by_the_x32_entry",
+    "import ctypes\nreturn ctypes.CDLL(None).syscall(0x40000000 + 62, @VICTIM@, 9) == 0\n",
+    control="signals",
+    needs="others",
+)

@@ -1,0 +1,158 @@
+"""Files written, damaged or removed outside the scratch directory, and that directory abused."""
+
+from attacks.forms import Family
+
+FAMILY = Family()
+with_wrong, in_wrong, probe = FAMILY.with_wrong, FAMILY.in_wrong, FAMILY.probe
+
+_WRITES = """
+import os
+won = False
+for folder in ("@DIR@", "@CWD@", "@HOME@", "/tmp", "/var/tmp", "/dev/shm", "..", "/", "/run", "/etc", "/proc/self/cwd/.."):
+    try:
+        with open(os.path.join(folder, "@MARK@"), "w") as out:
+            out.write("x")
+        won = True
+    except OSError:
+        pass
+return won
+"""
+probe("write_outside", _WRITES, control="scratch_files", needs="write")
+probe(
+    "make_folders_links_and_pipes_outside",
+    """
+    import os, socket
+    won = 0
+    for folder in ("@DIR@", "@CWD@", "@HOME@", "/tmp", "/dev/shm", "/var/tmp"):
+        for make in (os.mkdir, lambda p: os.symlink("/etc/passwd", p), os.mkfifo, lambda p: os.mknod(p),
+                     lambda p: os.link("@DIR@/keep.txt", p), lambda p: socket.socket(socket.AF_UNIX).bind(p)):
+            try:
+                make(os.path.join(folder, "@MARK@"))
+                won += 1
+            except OSError:
+                pass
+    return won
+    """,
+    control="scratch_files",
+    needs="write",
+)
+_DAMAGE = {
+    "chmod": "os.chmod(path, 0)",
+    "touch": "os.utime(path, (1, 1))",
+    "mark": "os.setxattr(path, 'user.mark', b'x')",
+    "lock_up": "os.chmod(where, 0)",
+    "remove": "os.unlink(path)",
+    "truncate": "os.truncate(path, 0)",
+    "overwrite": "open(path, 'w').write('x')",
+    "append": "open(path, 'a').write('x')",
+    "rename": "os.rename(path, path + '1')",
+    "exchange": "open('mine', 'w').write('x'); os.replace('mine', path)",
+}
+for _name, _call in _DAMAGE.items():
+    probe(
+        f"{_name}_a_file_outside",
+        "import os\nwon = 0\nfor where in ('@DIR@', '@CWD@', '@HOME@'):\n    path = where + '/keep.txt'\n"
+        f"    try:\n        {_call}\n"
+        "        won += 1\n    except OSError:\n        pass\nreturn won\n",
+        control="scratch_files",
+        needs="write",
+    )
+probe(
+    "remove_all_that_can_be_removed",
+    "import shutil, os\nfor place in ('@DIR@', '@CWD@', '@HOME@'):\n    shutil.rmtree(place, ignore_errors=True)\n"
+    "return False\n",
+    control="scratch_files",
+    needs="write",
+)
+probe(
+    "write_through_links_in_the_scratch_directory",
+    """
+    import os
+    os.symlink("@DIR@/keep.txt", "link")
+    os.symlink("@DIR@", "folder")
+    won = 0
+    for path in ("link", "folder/@MARK@", "folder/keep.txt"):
+        try:
+            with open(path, "a") as out:
+                out.write("x")
+            won += 1
+        except OSError:
+            pass
+    return won
+    """,
+    control="scratch_files",
+    needs="write",
+)
+with_wrong(
+    "links_left_in_the_scratch_directory",  # what clears the directory must not follow them
+    """
+    import os
+    for number, target in enumerate(("@DIR@", "@DIR@/keep.txt", "@CWD@", "@HOME@", "/tmp", "/", "..")):
+        os.symlink(target, f"link{number}")
+        os.mkdir(f"d{number}")
+        os.symlink(target, f"d{number}/inner")
+        os.chmod(f"d{number}", 0)
+    """,
+    control="scratch_files",
+)
+with_wrong(
+    "scratch_directory_swapped_for_a_link",
+    """
+    import os
+    here = os.getcwd()
+    for step in (lambda: os.rename(here, here + ".old"), lambda: os.rmdir(here), lambda: os.symlink("@DIR@", here),
+                 lambda: os.chmod(here, 0), lambda: os.chmod(os.path.dirname(here), 0)):
+        try:
+            step()
+        except OSError:
+            pass
+    """,
+    control="scratch_files",
+)
+with_wrong(
+    "scratch_directory_hard_to_remove",
+    """
+    import os
+    for number in range(2000):
+        open("f%d" % number, "w").close()
+    for _ in range(300):
+        os.mkdir("d" * 100)
+        os.chdir("d" * 100)
+        os.mkdir("locked")
+        open("locked/x", "w").close()
+        os.chmod("locked", 0)
+    os.mkfifo("pipe")
+    open(b"\\xff\\xfe\\n", "w").close()
+    """,
+    control="scratch_files",
+    cpu_s=2.0,
+)
+probe(
+    "disk_filled",
+    """
+    data, kept = bytes(1 << 20), 0
+    for number in range(400):
+        try:
+            with open(str(number), "wb") as out:
+                out.write(data)
+            kept += 1
+        except OSError:
+            break
+    return kept >= 400
+    """,
+    needs="disk",
+    control="scratch_files",
+    cpu_s=2.0,
+)
+in_wrong(
+    "file_beyond_its_limit",
+    "with open('big', 'wb') as out:\n    out.write(bytes(64 << 20))",
+    control="scratch_files",
+    status=("runtime_error", "killed"),
+)
+in_wrong(
+    "file_beyond_its_limit_by_holes",
+    "with open('big', 'wb') as out:\n    out.truncate(1 << 40)",
+    control="scratch_files",
+    status=("runtime_error", "killed"),
+)

@@ -24,12 +24,14 @@ def main() -> int:
     from projected_grpo.bench.setup import build_bench
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import versions
+    from projected_grpo.model.load import pick_device
 
     if config.threads:
         torch.set_num_threads(config.threads)
-    bench, figures = build_bench(config), []
-    gpu = torch.cuda.get_device_name(bench.device) if bench.device.type == "cuda" else None
+    place = pick_device(config.device)
+    gpu = torch.cuda.get_device_name(place) if place.type == "cuda" else None
     facts = document.machine(versions(("torch", "transformers", "trl")), torch.get_num_threads(), gpu)
+    bench, figures = build_bench(config), []
     try:
         for part in config.parts:
             logger.info(f"measuring {part}")

@@ -9,40 +9,49 @@ import json
 import os
 import re
 from dataclasses import fields
+from unittest import mock
 
 import pytest
 import torch
 from tyro._docstrings import get_field_docstring
 
-from projected_grpo.bench import against_trl, backward, document, extraction, flops, startup
-from projected_grpo.bench.baselines import check_same_gradient, full_logits_grads, our_grads, plain_adapter
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear
+from projected_grpo.bench import against_trl, backward, document, extraction, floor, parts, startup
+from projected_grpo.bench.backward import (
+    check_same_gradient,
+    full_logits_grads,
+    our_grads,
+    plain_forward,
+    random_groups,
+)
 from projected_grpo.bench.generation import Sampler, measure_generation
-from projected_grpo.bench.measure import Bar, Figure, NotHere, Timed, UnequalWork, interleaved, ratio
+from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, interleaved, ratio, side, weighted
 from projected_grpo.bench.settings import CPU, DOCUMENT, PARTS, QUICK, BenchConfig, sizes_for
+from projected_grpo.bench.setup import build_bench, random_qwen3
 from projected_grpo.bench.steps import measure_step, quiet_sessions, stepper
-from projected_grpo.bench.world import build_world, forced_lengths, random_qwen3, random_samples, varying_lengths
-from projected_grpo.projection import Projection
+
+ONCE = BenchConfig(repeats=1, warmup=0, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def world():
-    return build_world(QUICK, "cpu", 41)
+def bench():
+    return build_bench(ONCE, QUICK)
 
 
 @pytest.fixture(scope="module")
 def like_gpu():
     """What the sizes for a GPU switch on, at tiny size: bfloat16 and gradient checkpointing."""
-    return build_world(dataclasses.replace(QUICK, dtype="bfloat16", checkpointing=True), "cpu", 41)
+    built = build_bench(ONCE, dataclasses.replace(QUICK, dtype="bfloat16", checkpointing=True))
+    return dataclasses.replace(built, peak=1e9)
 
 
 # ---------------------------------------------------------------- the command
 
 
-@pytest.mark.slow
 def test_every_part_runs_and_is_written(script, tmp_path):
     """But TRL's and fast-dev-run's, which stand below."""
-    parts = [p for p in PARTS if p not in ("trl", "dev_run")]
-    code, out, err = script("bench", "--quick", "--only", *parts, "--out", tmp_path / "bench.md")
+    asked = [p for p in PARTS if p not in ("trl", "dev_run")]
+    code, out, err = script("bench", "--quick", "--only", *asked, "--out", tmp_path / "bench.md")
     assert code == 0, err
     told = json.loads((tmp_path / "bench.json").read_text("utf-8"))
     measured = {f["part"] for f in told["figures"]}
@@ -67,17 +76,17 @@ def test_without_trl_the_bench_says_how_to_get_it(script, tmp_path, monkeypatch)
 
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
 @pytest.mark.filterwarnings("ignore")
-def test_trl_takes_the_same_steps(world):
-    (figure,) = against_trl.measure_trl(world, 2, 1)
+def test_trl_takes_the_same_steps(bench):
+    twice = dataclasses.replace(bench.config, repeats=2, warmup=1)
+    (figure,) = against_trl.measure_trl(dataclasses.replace(bench, config=twice))
     assert figure.value > 0
     assert "TRL" in figure.baseline
 
 
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
 @pytest.mark.filterwarnings("ignore")
-def test_a_trl_that_samples_fewer_tokens_is_refused(world):
-    less = world.resized(QUICK.prompts, QUICK.group)
-    less.sizes = dataclasses.replace(QUICK, max_new=QUICK.max_new - 1)
+def test_a_trl_that_samples_fewer_tokens_is_refused(bench):
+    less = dataclasses.replace(bench, sizes=dataclasses.replace(QUICK, max_new=QUICK.max_new - 1))
 
     def shorter(_, *args):
         return trainer_for(less, *args)
@@ -86,12 +95,12 @@ def test_a_trl_that_samples_fewer_tokens_is_refused(world):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(against_trl, "trainer_for", shorter)
         with pytest.raises(UnequalWork, match=r"ours did .*TRL did"):
-            against_trl.measure_trl(world, 1, 0)
+            against_trl.measure_trl(bench)
 
 
 def test_the_whole_bench_times_fast_dev_run_and_a_smoke_does_not():
     """The sneaky fail: a document without one of the bars."""
-    assert BenchConfig().parts == PARTS
+    assert BenchConfig().parts == PARTS == tuple(parts.REGISTRY)
     assert set(PARTS) - set(BenchConfig(quick=True).parts) == {"dev_run"}
     assert BenchConfig(quick=True, only=("dev_run",)).parts == ("dev_run",)
 
@@ -110,10 +119,10 @@ def test_a_fast_dev_run_that_fails_is_not_timed(script, tmp_path, monkeypatch, b
     assert ("1 of 1 bars reached" in out) == (code == 0)
 
 
-def test_without_just_the_bench_says_how_to_start_it(monkeypatch):
+def test_without_just_the_bench_says_how_to_start_it(bench, monkeypatch):
     monkeypatch.setattr(startup.shutil, "which", lambda _: None)
     with pytest.raises(NotHere, match="uv run just bench"):
-        startup.measure_dev_run()
+        startup.measure_dev_run(bench)
 
 
 def test_a_part_or_a_smoke_never_replaces_the_document():
@@ -137,97 +146,99 @@ def test_every_script_reads_its_arguments():
 # ---------------------------------------------------------------- the same work
 
 
-def test_all_ways_to_sample_give_the_same_number_of_tokens(world):
-    for side in Sampler(world).sides().values():
-        assert side() == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
+def test_all_ways_to_sample_give_the_same_number_of_tokens(bench):
+    for sample in Sampler(bench).sides().values():
+        assert sample() == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
 
 
-def test_forced_lengths_are_the_lengths_on_every_side(world):
-    lengths = varying_lengths(QUICK, 41)
+def test_forced_lengths_are_the_lengths_on_every_side(bench):
+    sampler = Sampler(bench, varying=True)
+    lengths = sampler.lengths.tolist()
     assert len(set(lengths)) > 1
-    with forced_lengths(world) as (ending, hook):
-        for side in Sampler(ending, hook, lengths).sides().values():
-            assert side() == {"completions": QUICK.rows, "tokens": sum(lengths)}
-    assert not world.loaded.model.get_output_embeddings()._forward_hooks
+    with bench.loaded.model.get_output_embeddings().register_forward_hook(sampler.end_rows):
+        for sample in sampler.sides().values():
+            assert sample() == {"completions": QUICK.rows, "tokens": sum(lengths)}
+    assert len(measure_generation(bench)) == 6
+    assert not bench.loaded.model.get_output_embeddings()._forward_hooks
 
 
-def test_a_baseline_that_samples_fewer_tokens_is_refused(world, monkeypatch):
+def test_a_baseline_that_samples_fewer_tokens_is_refused(bench, monkeypatch):
     def lazy(self):
-        return Sampler(dataclasses.replace(self.world, prompts=self.world.prompts[:1]), self.hook, self.lengths).ours()
+        return Sampler(dataclasses.replace(self.bench, sizes=dataclasses.replace(QUICK, prompts=1))).ours()
 
     monkeypatch.setattr(Sampler, "per_prompt", lazy)
-    with pytest.raises(UnequalWork, match=r"ours did .*per prompt did"):
-        measure_generation(world, 1, 0, None)
+    with pytest.raises(UnequalWork, match=r"sample_tokens did .*per prompt did"):
+        measure_generation(bench)
 
 
 def test_the_command_refuses_it_too(script, tmp_path, monkeypatch):
     monkeypatch.setattr(Sampler, "padded", lambda _: {"completions": QUICK.rows, "tokens": 1})
     code, _, err = script("bench", "--quick", "--only", "generation", "--out", tmp_path / "bench.md")
     assert code == 1
-    assert err.startswith("error: ours did")
+    assert err.startswith("error: sample_tokens did")
     assert not (tmp_path / "bench.md").exists()
 
 
-def test_the_gradients_of_all_ways_agree(world):
-    gaps = backward.check_gradients(world)
+def test_the_gradients_of_all_ways_agree(bench):
+    gaps = backward.check_gradients(bench)
     assert gaps.keys() == {"whole", "shared"}
     assert max(gaps.values()) < 1e-5
 
 
-def test_the_plain_adapter_is_the_same_model_and_is_taken_out_again(world):
-    ids = torch.tensor([world.prompts[0].ids])
+def test_the_plain_adapter_is_the_same_model_and_is_taken_out_again(bench):
+    ids = torch.tensor([bench.prompts[0].ids])
     with torch.no_grad():
-        ours = world.loaded.model(input_ids=ids).logits
-        with plain_adapter(world.loaded.model, world.adapter):
-            assert torch.allclose(world.loaded.model(input_ids=ids).logits, ours, atol=1e-5)
-        assert torch.equal(world.loaded.model(input_ids=ids).logits, ours)
+        ours = bench.loaded.model(input_ids=ids).logits
+        with mock.patch.object(AntiPaSTOLinear, "forward", plain_forward):
+            assert torch.allclose(bench.loaded.model(input_ids=ids).logits, ours, atol=1e-5)
+        assert torch.equal(bench.loaded.model(input_ids=ids).logits, ours)
 
 
 @pytest.mark.parametrize("wrong", [1.01, 0.0, float("nan")])
-def test_a_baseline_with_another_gradient_is_refused(world, monkeypatch, wrong):
-    right = full_logits_grads(world, random_samples(world))
+def test_a_baseline_with_another_gradient_is_refused(bench, monkeypatch, wrong):
+    right = full_logits_grads(bench, random_groups(bench))
     monkeypatch.setattr(backward, "full_logits_grads", lambda *_, **__: {n: wrong * g for n, g in right.items()})
     with pytest.raises(UnequalWork, match="gradient"):
-        backward.measure_backward(world, 1, 0, None)
+        backward.measure_backward(bench)
 
 
-def test_a_baseline_that_leaves_out_a_sample_is_refused(world):
-    groups = random_samples(world)
+def test_a_baseline_that_leaves_out_a_sample_is_refused(bench):
+    groups = random_groups(bench)
     with pytest.raises(UnequalWork, match="differ by"):
-        check_same_gradient("x", our_grads(world, groups, per_sample=True), full_logits_grads(world, groups[:1]), 1e-3)
+        check_same_gradient("x", our_grads(bench, groups, per_sample=True), full_logits_grads(bench, groups[:1]), 1e-3)
 
 
-def test_both_ways_to_extract_give_the_same_differences(world):
-    sides = extraction.sides_of(world)
-    ours, plain = extraction.batched(world, sides), extraction.one_by_one(world, sides)
+def test_both_ways_to_extract_give_the_same_differences(bench):
+    sides = extraction.sides_of(bench)
+    ours, plain = extraction.batched(bench, sides), extraction.one_by_one(bench, sides)
     assert check_same_gradient("x", ours, plain, 1e-4) < 1e-4
 
 
-def test_the_svd_of_a_gpu_is_compared_with_the_librarys(world, monkeypatch):
-    figure = startup.measure_one_svd(world, 1)
+def test_the_svd_of_a_gpu_is_compared_with_the_librarys(bench, monkeypatch):
+    figure = startup.measure_one_svd(bench, 1)
     assert f"{QUICK.intermediate} x {QUICK.hidden}" in figure.what
     monkeypatch.setattr(startup, "gram_svd", lambda w: tuple(2 * t for t in torch.linalg.svd(w, full_matrices=False)))
     with pytest.raises(UnequalWork, match="singular values"):
-        startup.measure_one_svd(world, 1)
+        startup.measure_one_svd(bench, 1)
 
 
-def test_a_step_samples_every_token_and_moves_the_adapter(world):
-    before = {n: p.detach().clone() for n, p in world.adapter.vectors.items()}
+def test_a_step_samples_every_token_and_moves_the_adapter(bench):
+    before = {n: p.detach().clone() for n, p in bench.adapter.vectors.items()}
     with quiet_sessions() as folder:
-        taken = stepper(world, folder / "run", Projection())
-        assert taken.step(per_sample=False) == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
+        taken = stepper(bench, folder / "run")
+        assert taken(False) == {"completions": QUICK.rows, "tokens": QUICK.rows * QUICK.max_new}
         assert (folder / "run/step_000.jsonl.gz").exists()
         assert (folder / "run/checkpoint.pt").exists()
     with torch.no_grad():
-        for name, p in world.adapter.vectors.items():
+        for name, p in bench.adapter.vectors.items():
             p.copy_(before[name])
 
 
 def test_the_sizes_of_a_gpu_run_the_same_code(like_gpu):
     """bfloat16 and gradient checkpointing: no shared prompt there, and gradients that agree to bfloat16's rounding."""
     assert backward.check_gradients(like_gpu).keys() == {"whole"}
-    assert len(measure_generation(like_gpu, 1, 0, 1e9)) == 6
-    assert len(measure_step(like_gpu, 1, 0, 1e9)) == 4
+    assert len(measure_generation(like_gpu)) == 6
+    assert len(measure_step(like_gpu)) == 4
     assert all(p.dtype == torch.bfloat16 for p in like_gpu.loaded.model.parameters() if p.dim() > 1)
 
 
@@ -238,34 +249,34 @@ def test_the_reference_point_has_its_size():
     parameters = sum(p.numel() for p in random_qwen3(CPU, torch.device("cpu"), 41).parameters())
     assert round(parameters / 1e6, 1) == 4.2
     assert (CPU.rows, CPU.max_new) == (32, 64)
-    lengths = [len(p.ids) for p in build_world(dataclasses.replace(CPU, layers=1), "cpu", 41).prompts]
+    lengths = [len(p.ids) for p in build_bench(ONCE, dataclasses.replace(CPU, layers=1)).prompts]
     assert abs(sum(lengths) / len(lengths) - 340) < 20
     gpu = sizes_for("cuda", quick=False)
     assert gpu.rows == 96
-    assert flops.linear_weights(gpu) == 252 // 7 * (2560 * 128 * 80 + 3 * 2560 * 9728)
+    assert floor.linear_weights(gpu) == 252 // 7 * (2560 * 128 * 80 + 3 * 2560 * 9728)
 
 
 def test_model_flops_by_hand():
     s = dataclasses.replace(
         QUICK, hidden=2, layers=1, heads=1, kv_heads=1, head_dim=2, intermediate=3, vocab=5, max_new=2
     )
-    assert flops.linear_weights(s) == 4 * 4 + 3 * 6
+    assert floor.linear_weights(s) == 4 * 4 + 3 * 6
     # One prompt of 2 tokens, one completion of 2 tokens of which the last is never read: 3 tokens, looking at 1 + 2 + 3.
     weights, attention, vocabulary = 2 * 34 * 3, 4 * 2 * 6, 2 * 2 * 5 * 2
     one = dataclasses.replace(s, group=1)
-    assert flops.generation_flops(one, [2]) == weights + attention + vocabulary
-    assert flops.backward_flops(one, [2], 2, 1) == 2 * weights + 3 * attention + 2 * vocabulary
+    assert floor.generation_flops(one, [2]) == weights + attention + vocabulary
+    assert floor.backward_flops(one, [2], 2, 1) == 2 * weights + 3 * attention + 2 * vocabulary
 
 
 def test_sides_are_measured_in_turn_and_warm_ups_do_not_count():
     order = []
 
-    def side(name):
+    def noted(name):
         return lambda: order.append(name) or {"n": 1}
 
-    timed = interleaved({"a": side("a"), "b": side("b")}, 2, 1)
+    timed = interleaved({"a": noted("a"), "b": noted("b")}, 2, 1)
     assert order == ["a", "b", "b", "a", "a", "b"]
-    assert [len(t.seconds) for t in timed.values()] == [2, 2]
+    assert [len(t.times) for t in timed.values()] == [2, 2]
 
 
 def test_a_side_that_did_nothing_is_refused():
@@ -274,16 +285,16 @@ def test_a_side_that_did_nothing_is_refused():
 
 
 def test_ratios_point_the_right_way_and_bars_judge_them():
-    ours, base = Timed([1.0, 2.0, 1.0], {"n": 1}), Timed([4.0, 4.0, 5.0], {"n": 1})
-    faster = ratio("p", "w", ("ours", ours), ("base", base), Bar(4.0), floor=0.5)
+    ours, base = side("ours", [1.0, 2.0, 1.0], {"n": 1}), side("base", [4.0, 4.0, 5.0], {"n": 1})
+    faster = ratio("w", ours, base, (">=", 4.0), floor=0.5)
     assert (faster.value, faster.low, faster.high, faster.floor, faster.verdict) == (4.0, 2.0, 5.0, 2.0, "pass")
-    dearer = ratio("p", "w", ("ours", base), ("base", ours), Bar(1.15, "at most"), longer=True)
+    dearer = ratio("w", base, ours, ("<=", 1.15), longer=True)
     assert (dearer.value, dearer.verdict) == (4.0, "MISS")
-    assert ours.scaled(0.5).plus(base).seconds == [4.5, 5.0, 5.5]
+    assert weighted("both", (0.5, ours), (0.5, base)).times == [2.5, 3.0, 3.0]
 
 
 def test_the_document_shows_bars_misses_and_a_busy_machine():
-    figure = Figure("step", "whole", 2.0, 1.5, 2.5, "x", "ours: 1 s", "TRL: 2 s", Bar(3.0), 7.0)
+    figure = Figure("whole", 2.0, 1.5, 2.5, "x", (">=", 3.0), "ours: 1 s", "TRL: 2 s", 7.0, "step")
     facts = {**document.machine({"torch": "2"}, 2, None), "load_at_start": 2.0}
     text = document.markdown([figure], ["a note"], facts, {"seed": 41})
     for part in ("2x (1.5 to 2.5)", ">= 3x", "MISS", "TRL: 2 s", "7.0", "a note", "machine was busy", "seed 41"):

@@ -37,7 +37,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "groups": "config ledger model parallel prompts records rollout toy",
     "run": "adapters arms config groups ledger model parallel presets projection records rollout step toy verdicts vhack",
     "chains": "arms config ledger parallel presets run toy",
-    "bench": "adapters config groups ledger losses model presets projection prompts records rollout run step vhack",
+    "bench": "adapters config groups ledger losses model parallel presets projection prompts records rollout run step vhack",
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report", "chains",

@@ -12,52 +12,51 @@ from tabulate import tabulate
 
 from projected_grpo.bench.measure import Figure
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.parallel import cores
 
 BUSY = 0.3
 """Load average above which other work takes part of the machine."""
 HOW_TO_READ = """\
-Every figure but those with a unit of their own is a ratio to the baseline named beside it, measured in the same run with the
-same number of threads, the two sides in turn; the figure is the median over repeats, its range in brackets. A ratio is taken
-only after both sides were checked to have done the same work: equal numbers of tokens, gradients that agree.
-Bars of forward + backward are set to the way that gives a step its gradient; samples are told apart in a few steps only, and
-that way stands beside one backward pass per sample as well. What is done and why it is exact: speed.md.
-"x of floor": seconds over the time that the part's model FLOPs would take at the fastest matrix product measured here."""
+A figure in "x" is a ratio to the baseline named beside it: both sides measured in turn, in one run, with the same number of
+threads, after a check that they do the same work (equal numbers of tokens, gradients that agree). Medians over repeats, the
+range in brackets. "x of floor": seconds over the time that the part's model FLOPs would take at the fastest matrix product
+measured here. Forward + backward and peak memory have their bar on what most training steps do: the summed gradient, from
+shared prompts where the model allows it. Per-sample gradients, which few steps take, have none. Why all this is exact:
+speed.md."""
 
 
 def machine(versions: Mapping[str, str | None], threads: int, gpu: str | None) -> dict[str, Any]:
     """What the numbers depend on; no name of the machine."""
-    return {
-        "cpu": _cpu_model(), "cores": os.cpu_count(), "threads": threads, "memory_gib": _memory_gib(), "gpu": gpu,
-        "load_at_start": round(os.getloadavg()[0], 2), "python": platform.python_version(), "versions": dict(versions),
-    }  # fmt: skip
-
-
-def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    where = {"cpu": cpu, "cores": cores(), "threads": threads, "memory_gib": memory, "gpu": gpu}
+    load = round(os.getloadavg()[0], 2)
+    return {**where, "load_at_start": load, "python": platform.python_version(), "versions": dict(versions)}
 
 
-def _memory_gib() -> float:
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-
-
-def ratio_text(figure: Figure) -> str:
+def figure_text(figure: Figure) -> str:
     """A figure with its range, as a cell shows it."""
     digits = ".3g" if figure.value < 1000 else ",.0f"
-    unit = "x" if figure.unit == "x" else f" {figure.unit}"
-    text = f"{figure.value:{digits}}{unit}"
+    text = f"{figure.value:{digits}} {figure.unit}".replace(" x", "x")
     return text if figure.low == figure.high else f"{text} ({figure.low:{digits}} to {figure.high:{digits}})"
 
 
+def bar_text(figure: Figure) -> str:
+    """Bar and verdict, as a cell shows them."""
+    if figure.bar is None:
+        return ""
+    sign, value = figure.bar
+    return f"{sign} {value:g} {figure.unit}: {figure.verdict}".replace(" x", "x")
+
+
 def table(figures: Sequence[Figure], style: str) -> str:
-    """One line per figure, the bar beside it."""
-    header = ["part", "what", "figure", "bar", "", "ours", "baseline", "x of floor"]
+    """One line per figure."""
+    header = ["part", "what", "figure", "bar", "ours", "baseline", "x of floor"]
     body = [
-        [f.part, f.what, ratio_text(f), f.bar.text(f.unit) if f.bar else "", f.verdict, f.ours, f.baseline,
-         "" if f.floor is None else f"{f.floor:.1f}"]
-        for f in figures
-    ]  # fmt: skip
+        [f.part, f.what, figure_text(f), bar_text(f), f.ours, f.baseline, f.floor and f"{f.floor:.1f}"] for f in figures
+    ]
     return tabulate(body, header, style, disable_numparse=True)
 
 
@@ -65,29 +64,23 @@ def markdown(
     figures: Sequence[Figure], notes: Sequence[str], facts: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> str:
     """The whole document."""
-    warning = []
-    if facts["load_at_start"] > BUSY:
-        warning = [f"**The machine was busy (load {facts['load_at_start']} at the start): preliminary figures.**", ""]
+    busy = f"**The machine was busy (load {facts['load_at_start']} at the start): preliminary figures.**\n"
     versions = ", ".join(f"{name} {v}" for name, v in facts["versions"].items() if v)
     where = (
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['threads']} threads on every side, {facts['memory_gib']} GiB"
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['threads']} threads on every side, {facts['memory_gib']} GiB, "
+        f"{facts['gpu'] or 'no GPU'}; Python {facts['python']}, {versions}; load {facts['load_at_start']} at the start"
     )
-    where += f", {facts['gpu']}" if facts["gpu"] else ", no GPU"
-    sizes = ", ".join(f"{k} {v}" for k, v in settings.items())
-    return "\n".join([
-        "# Speed and memory", "", "Written by `just bench`; do not edit by hand.", "", *warning, HOW_TO_READ, "",
-        f"- machine: {where}; Python {facts['python']}, {versions}; load {facts['load_at_start']} at the start",
-        f"- settings: {sizes}", *(f"- {note}" for note in notes), "", table(figures, "github"), "",
-    ])  # fmt: skip
+    told = [f"machine: {where}", f"settings: {', '.join(f'{k} {v}' for k, v in settings.items())}", *notes]
+    head = ["# Speed and memory", "", "Written by `just bench`; do not edit by hand.", ""]
+    head += [busy] * (facts["load_at_start"] > BUSY)
+    return "\n".join([*head, HOW_TO_READ, "", *(f"- {line}" for line in told), "", table(figures, "github"), ""])
 
 
 def write(
     path: Path, figures: Sequence[Figure], notes: Sequence[str], facts: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
     """The document, and every number beside it as .json. BadInput when it cannot be written."""
-    numbers = {
-        "machine": dict(facts), "settings": dict(settings), "notes": list(notes),
-        "figures": [{**asdict(f), "verdict": f.verdict} for f in figures],
-    }  # fmt: skip
+    told = [{**asdict(f), "verdict": f.verdict} for f in figures]
+    numbers = {"machine": dict(facts), "settings": dict(settings), "notes": list(notes), "figures": told}
     write_atomic(path, markdown(figures, notes, facts, settings).encode())
     write_atomic(path.with_suffix(".json"), (json.dumps(numbers, indent=1) + "\n").encode())

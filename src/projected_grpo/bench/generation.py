@@ -1,102 +1,106 @@
 """Sampling against Hugging Face `generate()`: the same model, prompts, sampling and number of tokens."""
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from projected_grpo.bench.flops import generation_flops
-from projected_grpo.bench.measure import Bar, Figure, Run, Timed, Work, absolute, interleaved, ratio
-from projected_grpo.bench.world import ForcedLengths, World, forced_lengths, prompt_lengths, varying_lengths
+from projected_grpo.bench.floor import generation_flops
+from projected_grpo.bench.measure import Bar, Call, Figure, Work, figure, rates, ratio
+from projected_grpo.bench.setup import TEMPERATURE, TOP_P, Bench
 from projected_grpo.model.logprobs import left_padded
+from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import evaluating, sample_tokens
 
-BAR = Bar(3.0)
-GPU_RATE = Bar(5000.0)
+BAR, GPU_RATE = (">=", 3.0), (">=", 5000.0)
 
 
-def _work(completions: Sequence[Sequence[int]]) -> Work:
-    return {"completions": len(completions), "tokens": sum(map(len, completions))}
-
-
-def _ended(row: list[int], eos: frozenset[int]) -> list[int]:
-    """Up to the first end-of-sequence token, that one included; what follows is padding."""
-    end = next((i for i, token in enumerate(row) if token in eos), len(row) - 1)
-    return row[: end + 1]
-
-
-@dataclass
 class Sampler:
-    """The ways to sample a step's completions; `hook` with `lengths` makes them end early."""
+    """The ways to sample a step's completions of max_new tokens. With `varying`, and `end_rows` as a forward hook of the
+    vocabulary product, they end after a quarter of max_new to all of it: the same lengths on all sides."""
 
-    world: World
-    hook: ForcedLengths | None = None
-    lengths: Sequence[int] = ()
+    def __init__(self, bench: Bench, *, varying: bool = False) -> None:
+        self.bench, self.varying = bench, varying
+        s, draw = bench.sizes, torch.Generator().manual_seed(bench.config.seed)
+        drawn = torch.randint(max(2, s.max_new // 4), s.max_new + 1, (s.rows,), generator=draw)
+        self.lengths = (drawn if varying else torch.full((s.rows,), s.max_new)).to(bench.device)
+        self.eos = bench.loaded.tokenizer.eos_token_id if varying else -1  # no token is -1
+        self.loaded = dataclasses.replace(bench.loaded, eos_ids=frozenset({self.eos}))
+        self.going, self.token = self.lengths, 0
 
-    def _begin(self, rows: slice) -> None:
-        if self.hook is not None:
-            self.hook.begin(torch.tensor(self.lengths[rows], device=self.world.device))
+    def end_rows(self, module: nn.Module, args: tuple, logits: Tensor) -> Tensor:  # noqa: ARG002 - torch's signature
+        """Call n gives token n of every row that `going` has the length of (2 rows or more)."""
+        self.token += 1
+        column = torch.full_like(logits[..., self.eos], -torch.inf)
+        left = self.going[self.going >= self.token]
+        if len(logits) == len(left) < len(self.going):  # the rows that have ended left the batch
+            self.going = left
+        if len(logits) == len(self.going):  # else the prefill of prompts that are repeated to their groups later
+            column[self.going == self.token] = 1e4
+        logits[..., self.eos] = column
+        return logits
 
     def ours(self) -> Work:
         """rollout.sample_tokens on folded weights: one prefill per prompt, all rows together."""
-        self._begin(slice(None))
-        w = self.world
-        with w.adapter.folded():
-            sampled = sample_tokens(w.loaded, [p.ids for p in w.prompts], w.sizes.group, w.params, w.keys())
-        return _work([ids for ids, _ in sampled])
-
-    def _generate(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        w, p = self.world, self.world.params
-        ids, mask = left_padded(prompts, w.loaded.pad_id, w.device)
-        config = GenerationConfig(
-            do_sample=True, temperature=p.temperature, top_p=p.top_p, top_k=0, max_new_tokens=p.max_new, use_cache=True,
-            num_return_sequences=w.sizes.group, pad_token_id=w.loaded.pad_id,
-            eos_token_id=sorted(w.loaded.eos_ids) if self.hook else None,
-        )  # fmt: skip
-        with torch.no_grad(), evaluating(w.loaded.model):
-            out = w.loaded.model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=config)
-        return [_ended(row, w.loaded.eos_ids) for row in out[:, ids.shape[1] :].tolist()]
+        b, self.going, self.token = self.bench, self.lengths, 0
+        params = SamplingParams(b.sizes.max_new, TEMPERATURE, TOP_P, 0)
+        with b.adapter.folded():
+            sampled = sample_tokens(self.loaded, [p.ids for p in b.prompts], b.sizes.group, params, b.keys())
+        return self._work([ids for ids, _ in sampled])
 
     def per_prompt(self) -> Work:
         """One generate() per prompt with num_return_sequences, on the same folded weights."""
-        torch.manual_seed(self.world.seed)
-        done: list[list[int]] = []
-        with self.world.adapter.folded():
-            for i, prompt in enumerate(self.world.prompts):
-                g = self.world.sizes.group
-                self._begin(slice(i * g, (i + 1) * g))
-                done += self._generate([prompt.ids])
-        return _work(done)
+        return self._generated(1)
 
     def padded(self) -> Work:
         """One left-padded generate() of all prompts."""
-        torch.manual_seed(self.world.seed)
-        self._begin(slice(None))
-        with self.world.adapter.folded():
-            return _work(self._generate([p.ids for p in self.world.prompts]))
+        return self._generated(len(self.bench.prompts))
 
-    def sides(self) -> dict[str, Run]:
+    def _generated(self, at_once: int) -> Work:
+        b, model, pad_id, done = self.bench, self.loaded.model, self.loaded.pad_id, []
+        config = GenerationConfig(
+            do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0, max_new_tokens=b.sizes.max_new, use_cache=True,
+            num_return_sequences=b.sizes.group, pad_token_id=pad_id, eos_token_id=self.eos if self.varying else None,
+        )  # fmt: skip
+        torch.manual_seed(b.config.seed)
+        with b.adapter.folded(), torch.no_grad(), evaluating(model):
+            for first in range(0, len(b.prompts), at_once):
+                rows = slice(first * b.sizes.group, (first + at_once) * b.sizes.group)
+                self.going, self.token = self.lengths[rows], 0
+                ids, mask = left_padded([p.ids for p in b.prompts[first : first + at_once]], pad_id, b.device)
+                out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=config)
+                done += out[:, ids.shape[1] :].tolist()
+        return self._work(done)
+
+    def _work(self, completions: Sequence[list[int]]) -> Work:
+        """Tokens up to the first end-of-sequence token, that one included; what follows is padding."""
+        ends = [(*ids, self.eos).index(self.eos) + 1 for ids in completions]
+        return {
+            "completions": len(completions),
+            "tokens": sum(min(end, len(ids)) for end, ids in zip(ends, completions, strict=True)),
+        }
+
+    def sides(self) -> dict[str, Call]:
         """Ours first."""
-        return {"ours": self.ours, "per prompt": self.per_prompt, "padded": self.padded}
+        per_prompt = {"generate() per prompt": self.per_prompt}
+        return {"sample_tokens": self.ours, **per_prompt, "one padded generate()": self.padded}
+
+    def figures(self, kind: str, floor: float | None, rate_bar: Bar | None) -> list[Figure]:
+        """UnequalWork when tokens differ."""
+        ours, per_prompt, padded = self.bench.timed(self.sides())
+        return [
+            ratio(kind, ours, per_prompt, BAR, floor),
+            ratio(kind, ours, padded, None, floor),
+            figure(f"{kind}, {self.bench.sizes.rows} rows", rates(ours, "tokens"), "tokens/s", rate_bar),
+        ]
 
 
-def _figures(world: World, kind: str, timed: dict[str, Timed], floor: float | None) -> list[Figure]:
-    ours = ("sample_tokens", timed["ours"])
-    spread = [timed["ours"].work["tokens"] / s for s in timed["ours"].seconds]
-    rate = GPU_RATE if world.device.type == "cuda" and kind == "fixed" else None
-    return [
-        ratio("generation", f"{kind} lengths", ours, ("generate() per prompt", timed["per prompt"]), BAR, floor),
-        ratio("generation", f"{kind} lengths", ours, ("one padded generate()", timed["padded"]), None, floor),
-        absolute("generation", f"{kind} lengths, {world.sizes.rows} rows", spread, "tokens/s", rate),
-    ]
-
-
-def measure_generation(world: World, repeats: int, warmup: int, peak: float | None) -> list[Figure]:
-    """Fixed and varying lengths. `peak` in FLOP/s for the floor of the fixed ones. UnequalWork when tokens differ."""
-    floor = None if peak is None else generation_flops(world.sizes, prompt_lengths(world.prompts)) / peak
-    fixed = interleaved(Sampler(world).sides(), repeats, warmup, world.synchronize)
-    with forced_lengths(world) as (ending, hook):
-        sampler = Sampler(ending, hook, varying_lengths(world.sizes, world.seed))
-        varying = interleaved(sampler.sides(), repeats, warmup, world.synchronize)
-    return [*_figures(world, "fixed", fixed, floor), *_figures(world, "varying", varying, None)]
+def measure_generation(bench: Bench) -> list[Figure]:
+    """Fixed and varying lengths; a floor for the fixed ones. UnequalWork when tokens differ."""
+    floor = bench.floor(generation_flops(bench.sizes, bench.prompt_lengths))
+    fixed = Sampler(bench).figures("fixed lengths", floor, GPU_RATE if bench.device.type == "cuda" else None)
+    varying = Sampler(bench, varying=True)
+    with bench.loaded.model.get_output_embeddings().register_forward_hook(varying.end_rows):
+        return [*fixed, *varying.figures("varying lengths", None, None)]

@@ -6,34 +6,28 @@ stub, own tests on the canonical solution for a completion that has some). One w
 per core.
 """
 
-import contextlib
 import functools
 import itertools
 import os
+import statistics
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loophole_grader import Task, close_pool, grade_batch
 from loophole_grader.grade import _OwnTests
-from loophole_grader.sandbox.pool import shared_pool
-from projected_grpo.bench.measure import Bar, Figure, Timed, Work, interleaved, ratio
+from projected_grpo.bench.measure import Figure, Side, Work, interleaved, rates, ratio, side
+from projected_grpo.bench.setup import Bench
 from projected_grpo.groups.problems import load_problems
 
 SHARED = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[4] / "shared")
 REAL = SHARED / "data" / "leetcode" / "leetcode_medhard_80.jsonl.gz"
+SOURCE = str(REAL) if REAL.exists() else "builtin"
+"""The benchmark's own problems where they are, else the package's."""
 VACUOUS = "\ndef run_tests():\n    print('all tests passed')\n"
 KINDS = ("wrong", "correct", "hacking")
-BARS = {"wrong": Bar(10.0), "a third each": Bar(3.0)}
-Judge = Callable[[Sequence[Task], Sequence[str]], None]
-
-
-def benchmark_tasks(limit: int) -> tuple[str, list[Task]]:
-    """(where they are from, the first `limit` tasks): the benchmark's own where they are, else the package's."""
-    source = str(REAL) if REAL.exists() else "builtin"
-    return Path(source).name, tasks_of(source, limit)
+BARS = {"wrong": (">=", 10.0), "a third each": (">=", 3.0)}
 
 
 def tasks_of(source: str, limit: int) -> list[Task]:
@@ -58,87 +52,44 @@ def graded(tasks: Sequence[Task], programs: Sequence[str]) -> None:
 def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> None:
     """With one new interpreter per run."""
     for task, code in zip(tasks, programs, strict=True):
-        run_fresh("\n".join([task.setup_code, code, *task.tests]))
+        runs = ["\n".join([code, *task.tests])]
         if "def run_tests" in code:
             own = _OwnTests("", VACUOUS, task)
-            for source in (code, own.on_stub(), own.on_canonical()):
-                run_fresh("\n".join([task.setup_code, source, own.call]))
+            runs += [f"{source}\n{own.call}" for source in (code, own.on_stub(), own.on_canonical())]
+        for run in runs:
+            source, nowhere = f"{task.setup_code}\n{run}".encode(), subprocess.DEVNULL
+            command = [sys.executable, "-I", "-"]
+            subprocess.run(command, input=source, env={}, timeout=60, check=False, stdout=nowhere, stderr=nowhere)
 
 
-def run_fresh(source: str) -> None:
-    """One program in an interpreter of its own."""
-    subprocess.run(
-        [sys.executable, "-I", "-"], input=source.encode(), env={}, timeout=60, check=False,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def _judge(judge: Judge, tasks: Sequence[Task], kind: str, numbers: Iterator[int]) -> Work:
-    number = next(numbers)
-    judge(tasks, [program(task, kind, number) for task in tasks])
-    return {"completions": len(tasks)}
-
-
-def timed_grading(tasks: Sequence[Task], repeats: int) -> dict[str, tuple[Timed, Timed]]:
-    """(grader, fresh interpreters) of each kind of completion, and of a third each."""
+def timed_grading(tasks: Sequence[Task], repeats: int) -> dict[str, tuple[Side, Side]]:
+    """(grader, fresh interpreters) of each kind of completion, and of as many of each, one kind after the other."""
     graded(tasks, [program(task, "correct", -1) for task in tasks])  # start the worker, warm the setup codes
-    found = {}
+    numbers = itertools.count()
+
+    def judged(judge: Callable, kind: str) -> Work:
+        number = next(numbers)
+        judge(tasks, [program(task, kind, number) for task in tasks])
+        return {"completions": len(tasks)}
+
+    def together(which: int) -> Side:
+        kinds = [found[kind][which] for kind in KINDS]
+        seconds = [sum(repeat) for repeat in zip(*(measured.times for measured in kinds), strict=True)]
+        return side(kinds[0].title, seconds, {"completions": len(KINDS) * len(tasks)})
+
+    judges, found = {"grader": graded, "fresh interpreters": fresh_interpreters}, {}
     for kind in KINDS:
-        sides = {
-            name: functools.partial(_judge, judge, tasks, kind, itertools.count())
-            for name, judge in (("grader", graded), ("fresh", fresh_interpreters))
-        }
-        timed = interleaved(sides, repeats, 0)
-        found[kind] = (timed["grader"], timed["fresh"])
-    ours, fresh = (_together([found[kind][side] for kind in KINDS]) for side in (0, 1))
-    return {**found, "a third each": (ours, fresh)}
+        sides = {name: functools.partial(judged, judge, kind) for name, judge in judges.items()}
+        ours, fresh = interleaved(sides, repeats, 0).values()
+        found[kind] = (ours, fresh)
+    return {**found, "a third each": (together(0), together(1))}
 
 
-def _together(kinds: Sequence[Timed]) -> Timed:
-    """As many completions of each kind, one after the other."""
-    seconds = [sum(repeat) for repeat in zip(*(t.seconds for t in kinds), strict=True)]
-    return Timed(seconds, {"completions": sum(t.work["completions"] for t in kinds)})
-
-
-def measure_grading(limit: int, repeats: int) -> list[Figure]:
+def measure_grading(bench: Bench) -> list[Figure]:
     """Speed-up of each kind of completion."""
-    source, tasks = benchmark_tasks(limit)
-    figures = []
-    for kind, (ours, fresh) in timed_grading(tasks, repeats).items():
-        told = f"{kind}: {ours.rate('completions'):.0f} completions/s per core, {len(tasks)} problems of {source}"
-        figures.append(ratio("grading", told, ("grader", ours), ("fresh interpreters", fresh), BARS.get(kind)))
+    tasks, figures = tasks_of(SOURCE, bench.sizes.grading_problems), []
+    for kind, (ours, fresh) in timed_grading(tasks, min(bench.repeats, 3)).items():
+        rate = statistics.median(rates(ours, "completions"))
+        figures.append(ratio(f"{kind}: {rate:.0f} completions/s per core", ours, fresh, BARS.get(kind)))
     close_pool()
     return figures
-
-
-def worker_memory_mib(pid: int) -> float:
-    """Proportional memory (PSS: a page shared by n processes counts 1/n in each) of a process and all below it."""
-    todo, total = [pid], 0
-    while todo:
-        pid = todo.pop()
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                total += int(line.split()[1]) if line.startswith("Pss:") else 0
-            todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return total / 1024
-
-
-def peak_memory_mib(tasks: Sequence[Task]) -> tuple[float, float]:
-    """Memory of one worker at rest, and its peak while it judges correct programs (looked at every 5 ms)."""
-    runner = shared_pool().borrow()
-    runner.load(tasks[0].setup_code)
-    shared_pool().give_back(runner)
-    assert runner._process is not None
-    pid, seen, done = runner._process.pid, [], threading.Event()
-    rest = worker_memory_mib(pid)
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            seen.append(worker_memory_mib(pid))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    graded(tasks, [program(task, "correct", -2) for task in tasks])
-    done.set()
-    watcher.join()
-    return rest, max(seen, default=rest)

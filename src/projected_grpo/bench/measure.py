@@ -1,14 +1,19 @@
-"""Two sides timed in turn, and nothing compared that is not the same work."""
+"""Sides timed in turn on torch.utils.benchmark's clock, and nothing compared that is not the same work."""
 
+import operator
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+
+from torch.utils.benchmark import Measurement, TaskSpec, timer
 
 Work = Mapping[str, int]
 """What one measurement did (tokens, completions, ...): equal on every side, or there is nothing to compare."""
-Run = Callable[[], Work]
+Call = Callable[[], Work]
+Side = Measurement
+"""Its name (`title`), seconds of every repeat (`times`) and what each of them did (`metadata`)."""
+Bar = tuple[str, float]
+"""What a figure must reach: (">=" or "<=", value)."""
 
 
 class UnequalWork(RuntimeError):  # noqa: N818 - the name is what the user reads
@@ -19,55 +24,37 @@ class NotHere(RuntimeError):  # noqa: N818
     """This part cannot be measured on this machine; the message says why and how to."""
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Seconds of one side, one entry per repeat, and the work that each of them did."""
-
-    seconds: Sequence[float]
-    work: Work
-
-    @property
-    def median(self) -> float:
-        """Median seconds."""
-        return statistics.median(self.seconds)
-
-    def rate(self, key: str) -> float:
-        """Median work per second."""
-        return self.work[key] / self.median
-
-    def scaled(self, factor: float) -> "Timed":
-        """As if every measurement had taken `factor` times as long."""
-        return Timed([factor * s for s in self.seconds], self.work)
-
-    def plus(self, other: "Timed") -> "Timed":
-        """Both after one another, repeat by repeat."""
-        return Timed([a + b for a, b in zip(self.seconds, other.seconds, strict=True)], self.work)
+def side(name: str, seconds: Sequence[float], work: Work) -> Side:
+    """What was measured of one side."""
+    return Measurement(1, list(seconds), TaskSpec(name, ""), dict(work))
 
 
-Side = tuple[str, Timed]
-"""A name and what was measured."""
+def rates(measured: Side, key: str) -> list[float]:
+    """Work per second of every repeat."""
+    return [(measured.metadata or {})[key] / seconds for seconds in measured.times]
 
 
-def interleaved(
-    sides: Mapping[str, Run], repeats: int, warmup: int, synchronize: Callable[[], None] = lambda: None
-) -> dict[str, Timed]:
+def doing(work: Work, do: Callable[[], object]) -> Call:
+    """A side whose work is known beforehand."""
+    return lambda: (do(), work)[1]
+
+
+def interleaved(sides: Mapping[str, Call], repeats: int, warmup: int) -> dict[str, Side]:
     """Every side `warmup` + `repeats` times in turn, so that a machine that slows down slows all of them; each round
-    starts with another side. `synchronize` waits for the device. UnequalWork names the first two that differ."""
-    names = list(sides)
+    starts with another side. The clock waits for the GPU. UnequalWork names the first two that differ.
+
+    Not Timer.timeit: it runs a side three times for one measurement, and what the side did is lost.
+    """
+    names, works = list(sides), []
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    works: list[tuple[str, Work]] = []
     for turn in range(warmup + repeats):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            synchronize()
-            start = time.perf_counter()
-            work = sides[name]()
-            synchronize()
-            if turn >= warmup:
-                seconds[name].append(time.perf_counter() - start)
-            works.append((name, work))
+            start = timer()
+            works.append((name, sides[name]()))
+            seconds[name].append(timer() - start)
     check_same_work(works)
-    return {name: Timed(seconds[name], works[0][1]) for name in names}
+    return {name: side(name, seconds[name][warmup:], works[0][1]) for name in names}
 
 
 def check_same_work(works: Sequence[tuple[str, Work]]) -> None:
@@ -80,65 +67,55 @@ def check_same_work(works: Sequence[tuple[str, Work]]) -> None:
         raise UnequalWork(f"{first} did nothing: {dict(expected)}")
 
 
-@dataclass(frozen=True)
-class Bar:
-    """What a figure must reach."""
-
-    value: float
-    kind: Literal["at least", "at most"] = "at least"
-
-    def reached(self, value: float) -> bool:
-        """Whether it does."""
-        return value >= self.value if self.kind == "at least" else value <= self.value
-
-    def text(self, unit: str) -> str:
-        """As a cell shows it."""
-        return f"{'>=' if self.kind == 'at least' else '<='} {self.value:g} {unit}".replace(" x", "x")
+def weighted(name: str, *parts: tuple[float, Side]) -> Side:
+    """The mean of several sides with these weights, repeat by repeat; weights add up to 1."""
+    repeats = zip(*(measured.times for _, measured in parts), strict=True)
+    seconds = [sum(w * s for (w, _), s in zip(parts, repeat, strict=True)) for repeat in repeats]
+    return side(name, seconds, parts[0][1].metadata or {})
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the document."""
+    """One line of the document: median and range over repeats."""
 
-    part: str
     what: str
     value: float
     low: float
     high: float
     unit: str
     """`x` for a ratio to the baseline."""
+    bar: Bar | None = None
     ours: str = ""
     baseline: str = ""
-    bar: Bar | None = None
     floor: float | None = None
     """How many times longer than the floor: its model FLOPs at the peak rate of a matrix product here."""
+    part: str = ""
 
     @property
     def verdict(self) -> str:
         """pass, MISS, or nothing where no bar is set."""
         if self.bar is None:
             return ""
-        return "pass" if self.bar.reached(self.value) else "MISS"
+        sign, value = self.bar
+        return "pass" if {">=": operator.ge, "<=": operator.le}[sign](self.value, value) else "MISS"
+
+
+def figure(
+    what: str, values: Sequence[float], unit: str, bar: Bar | None = None, ours: str = "", baseline: str = ""
+) -> Figure:
+    """Of one value per repeat."""
+    return Figure(what, statistics.median(values), min(values), max(values), unit, bar, ours, baseline)
 
 
 def ratio(
-    part: str, what: str, ours: Side, baseline: Side, bar: Bar | None, floor: float | None = None, *, longer: bool = False
-) -> Figure:  # fmt: skip
-    """How many times faster `ours` is; with `longer`, how many times longer it takes, for what adds to the baseline. Median
-    and range over repeats."""
-    our_time, their_time = ours[1], baseline[1]
-    above, below = (our_time, their_time) if longer else (their_time, our_time)
-    ratios = [a / b for a, b in zip(above.seconds, below.seconds, strict=True)]
-    times_floor = None if floor is None else our_time.median / floor
-    cells = [f"{name}: {seconds_text(timed.median)}" for name, timed in (ours, baseline)]
-    return Figure(part, what, statistics.median(ratios), min(ratios), max(ratios), "x", *cells, bar, times_floor)
-
-
-def absolute(
-    part: str, what: str, values: Sequence[float], unit: str, bar: Bar | None = None, told: str = ""
+    what: str, ours: Side, baseline: Side, bar: Bar | None = None, floor: float | None = None, *, longer: bool = False
 ) -> Figure:
-    """A figure that is no ratio."""
-    return Figure(part, what, statistics.median(values), min(values), max(values), unit, told, "", bar)
+    """How many times faster `ours` is; with `longer`, how many times longer it takes, for what adds to the baseline.
+    `floor` in seconds."""
+    above, below = (ours, baseline) if longer else (baseline, ours)
+    found = [a / b for a, b in zip(above.times, below.times, strict=True)]
+    cells = [f"{s.title}: {seconds_text(s.median)}" for s in (ours, baseline)]
+    return replace(figure(what, found, "x", bar, *cells), floor=floor and ours.median / floor)
 
 
 def seconds_text(seconds: float) -> str:

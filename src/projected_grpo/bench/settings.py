@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from projected_grpo.config import at_least
 
@@ -36,16 +36,13 @@ class BenchConfig:
 
     def validate(self) -> None:
         """BadInput on values that nothing can be measured with."""
-        at_least(self, "repeats", 0)
-        at_least(self, "warmup", 0)
-        at_least(self, "threads", 0)
+        for name in ("repeats", "warmup", "threads"):
+            at_least(self, name, 0)
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """What is measured, in the document's order. A smoke does not wait for fast-dev-run unless told to."""
-        if self.only:
-            return tuple(p for p in PARTS if p in self.only)
-        return tuple(p for p in PARTS if not self.quick or p != "dev_run")
+        return tuple(p for p in PARTS if (p in self.only if self.only else not self.quick or p != "dev_run"))
 
     @property
     def document(self) -> Path:
@@ -66,16 +63,16 @@ class Sizes:
     head_dim: int
     intermediate: int
     vocab: int
-    prompts: int
-    group: int
-    max_new: int
-    pairs: int
+    prompts: int = 4
+    group: int = 8
+    max_new: int = 64
+    pairs: int = 8
     """(hack, clean) pairs of the extraction."""
-    directions: int
+    directions: int = 48
     """Rows of V per module."""
-    token_budget: int
-    grading_problems: int
-    repeats: int
+    token_budget: int = 16384
+    grading_problems: int = 20
+    repeats: int = 7
     """Measurements of each side, unless asked for otherwise: on a GPU one of them takes minutes."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     checkpointing: bool = False
@@ -86,25 +83,23 @@ class Sizes:
         """Completions of a step."""
         return self.prompts * self.group
 
-    @property
-    def shape(self) -> dict[str, Any]:
-        """Keyword arguments of Qwen3Config."""
-        return {
-            "vocab_size": self.vocab, "hidden_size": self.hidden, "intermediate_size": self.intermediate,
-            "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim,
-        }  # fmt: skip
 
-
-CPU = Sizes(256, 4, 4, 2, 64, 768, 4096, prompts=4, group=8, max_new=64, pairs=8, directions=48, token_budget=16384,
-            grading_problems=20, repeats=7)  # fmt: skip
-QUICK = Sizes(32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, token_budget=2048,
-              grading_problems=1, repeats=1)  # fmt: skip
-GPU = Sizes(2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32,
-            token_budget=16384, grading_problems=20, repeats=2, dtype="bfloat16",
-            checkpointing=True)  # fmt: skip
-GPU_STEP = 256
-"""Completions of the benchmark's own step (32 prompts x 8), timed on a GPU beside the others."""
+CPU = Sizes(256, 4, 4, 2, 64, 768, 4096)
+QUICK = Sizes(
+    32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, grading_problems=1, repeats=1
+)
+QWEN3_4B = (2560, 36, 32, 8, 128, 9728, 151936)
+GPU = Sizes(
+    *QWEN3_4B,
+    prompts=8,
+    group=12,
+    max_new=1024,
+    pairs=16,
+    directions=32,
+    repeats=2,
+    dtype="bfloat16",
+    checkpointing=True,
+)
 
 
 def sizes_for(device_type: str, *, quick: bool) -> Sizes:

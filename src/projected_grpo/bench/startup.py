@@ -1,23 +1,23 @@
 """Start-up: --help of every script, decompositions with a cold and a warm cache, fast-dev-run."""
 
-import dataclasses
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+from torch.utils.benchmark import timer
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.adapters.svd import gram_svd
-from projected_grpo.bench.measure import Bar, Figure, NotHere, UnequalWork, Work, absolute, interleaved, ratio
-from projected_grpo.bench.world import World, random_qwen3
+from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, Work, doing, figure, interleaved, ratio
+from projected_grpo.bench.setup import Bench, random_qwen3
 
 ROOT = Path(__file__).resolve().parents[3]
-HELP_BAR, DEV_RUN_BAR = Bar(1.5, "at most"), Bar(60.0, "at most")
+HELP_BAR, DEV_RUN_BAR = ("<=", 1.5), ("<=", 60.0)
 LIGHT = (
     "import runpy, sys\n"
     "sys.argv = [sys.argv[1], '--help']\n"
@@ -35,100 +35,82 @@ def scripts_with_help() -> list[Path]:
     return found
 
 
-def help_seconds(script: Path) -> float:
-    """Wall time of `script --help` in a new process."""
-    start = time.perf_counter()
-    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, check=False, cwd=ROOT)
+def seconds_of(what: str, *command: str) -> float:
+    """Wall time of a command. UnequalWork, with its last line, when it fails."""
+    start = timer()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    taken = timer() - start
     if done.returncode:
-        raise UnequalWork(f"{script.name} --help: exit code {done.returncode}")
-    return time.perf_counter() - start
+        raise UnequalWork(f"{what}: exit code {done.returncode}: {''.join(done.stderr.strip().splitlines()[-1:])}")
+    return taken
 
 
-def check_light(script: Path) -> None:
-    """UnequalWork when its --help imports torch or fails."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT, str(script)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    if done.returncode:
-        raise UnequalWork(f"{script.name}: {done.stderr.strip().splitlines()[-1]}")
-
-
-def measure_help(scripts: Sequence[Path], repeats: int) -> Figure:
-    """The slowest script's --help: a fresh process, imports and printing."""
+def measure_help(scripts: list[Path], repeats: int) -> Figure:
+    """The slowest script's --help: a fresh process, imports and printing. UnequalWork when one imports torch or fails."""
     seconds = {}
     for script in scripts:
-        check_light(script)
-        seconds[script.name] = [help_seconds(script) for _ in range(repeats)]
+        seconds_of(script.name, sys.executable, "-c", LIGHT, str(script))
+        command = (f"{script.name} --help", sys.executable, str(script), "--help")
+        seconds[script.name] = [seconds_of(*command) for _ in range(repeats)]
     slowest = max(seconds, key=lambda name: sorted(seconds[name])[repeats // 2])
-    return absolute(
-        "start-up", f"--help of the slowest of {len(scripts)} scripts, torch not imported", seconds[slowest], "s",
-        HELP_BAR, slowest,
-    )  # fmt: skip
+    what = f"--help of the slowest of {len(scripts)} scripts, torch not imported"
+    return figure(what, seconds[slowest], "s", HELP_BAR, slowest)
 
 
-def measure_svd(world: World, repeats: int, layers: int = 4) -> Figure:
-    """Attaching the adapter to a model of at most `layers` layers: from the cache, against decomposing."""
-    sizes = dataclasses.replace(world.sizes, layers=min(layers, world.sizes.layers))
+def measure_svd(bench: Bench, repeats: int) -> Figure:
+    """Attaching the adapter to a model of at most 4 layers: from the cache, against decomposing."""
+    sizes = replace(bench.sizes, layers=min(4, bench.sizes.layers))
 
-    def attach(folder: Path) -> dict[str, int]:
-        return {"modules": len(attach_antipasto(random_qwen3(sizes, world.device, world.seed), folder).sizes)}
+    def attach(folder: str) -> Work:
+        return {
+            "modules": len(attach_antipasto(random_qwen3(sizes, bench.device, bench.config.seed), Path(folder)).sizes)
+        }
 
-    with TemporaryDirectory() as warm:
-        attach(Path(warm))
+    def cold() -> Work:
+        with TemporaryDirectory() as empty:
+            return attach(empty)
 
-        def cold() -> dict[str, int]:
-            with TemporaryDirectory() as empty:
-                return attach(Path(empty))
-
-        timed = interleaved({"warm": lambda: attach(Path(warm)), "cold": cold}, repeats, 0, world.synchronize)
-    what = f"SVD of {timed['warm'].work['modules']} weights, {sizes.layers} layers"
-    return ratio("start-up", what, ("warm cache", timed["warm"]), ("cold", timed["cold"]), None)
+    with TemporaryDirectory() as filled:
+        modules = attach(filled)["modules"]
+        warm, decomposed = interleaved({"warm cache": lambda: attach(filled), "cold": cold}, repeats, 0).values()
+    return ratio(f"SVD of {modules} weights, {sizes.layers} layers", warm, decomposed)
 
 
-def measure_one_svd(world: World, repeats: int) -> Figure:
+def measure_one_svd(bench: Bench, repeats: int) -> Figure:
     """One of the largest weights, decomposed as the product does on a GPU and by the library's own SVD. UnequalWork when
     singular values differ."""
-    shape = (world.sizes.intermediate, world.sizes.hidden)
-    w = torch.randn(shape, generator=torch.Generator().manual_seed(world.seed)).to(world.device)
-    found: dict[str, torch.Tensor] = {}
+    d_out, d_in = bench.sizes.intermediate, bench.sizes.hidden
+    w = torch.randn(d_out, d_in, generator=torch.Generator().manual_seed(bench.config.seed)).to(bench.device)
+    values: dict[str, Any] = {}
 
-    def ours() -> Work:
-        svd = gram_svd(w)
-        assert svd is not None  # normal numbers: well conditioned
-        found["ours"] = svd[1]
-        return {"numbers": w.numel()}
+    def gram() -> None:
+        values["ours"] = gram_svd(w)
 
-    def library() -> Work:
-        found["library"] = torch.linalg.svd(w, full_matrices=False)[1]
-        return {"numbers": w.numel()}
+    def library() -> None:
+        values["library"] = torch.linalg.svd(w, full_matrices=False)
 
-    timed = interleaved({"ours": ours, "library": library}, repeats, 1, world.synchronize)
-    if not torch.allclose(found["ours"], found["library"], rtol=1e-3):
+    work = {"numbers": w.numel()}
+    sides = {"gram_svd": doing(work, gram), "torch.linalg.svd": doing(work, library)}
+    ours, plain = interleaved(sides, repeats, 1).values()
+    if not torch.allclose(values["ours"][1], values["library"][1], rtol=1e-3):
         raise UnequalWork("the two decompositions of one weight have other singular values")
-    what = f"SVD of one weight, {shape[0]} x {shape[1]}"
-    return ratio("start-up", what, ("gram_svd", timed["ours"]), ("torch.linalg.svd", timed["library"]), None)
+    return ratio(f"SVD of one weight, {d_out} x {d_in}", ours, plain)
 
 
-def measure_dev_run() -> list[Figure]:
+def measure_dev_run(bench: Bench) -> list[Figure]:  # noqa: ARG001 - one signature for all parts
     """Wall time of `just fast-dev-run`, its start included."""
     just = shutil.which("just")
     if just is None:
         raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench`")
     with TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        done = subprocess.run(
-            [just, "fast-dev-run", f"{folder}/run"], capture_output=True, text=True, check=False, cwd=ROOT
-        )
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        raise UnequalWork(f"just fast-dev-run: exit code {done.returncode}")
-    return [absolute("start-up", "just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]
+        seconds = seconds_of("just fast-dev-run", just, "fast-dev-run", f"{folder}/run")
+    return [figure("just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]
 
 
-def measure_startup(world: World, repeats: int, *, only_first: bool = False) -> list[Figure]:
-    """--help and the decompositions; `only_first` looks at one script (a smoke)."""
-    scripts = scripts_with_help()[: 1 if only_first else None]
-    figures = [measure_help(scripts, repeats), measure_svd(world, repeats)]
-    if world.device.type == "cuda":  # a CPU takes the library's
-        figures.append(measure_one_svd(world, repeats))
+def measure_startup(bench: Bench) -> list[Figure]:
+    """--help (a smoke: of one script) and the decompositions."""
+    scripts, few = scripts_with_help()[: 1 if bench.config.quick else None], min(bench.repeats, 3)
+    figures = [measure_help(scripts, few), measure_svd(bench, few)]
+    if bench.device.type == "cuda":  # a CPU takes the library's
+        figures.append(measure_one_svd(bench, few))
     return figures

@@ -58,7 +58,7 @@ check:
 test *args: check
     {{ uv }}pytest --durations=10 "$@"
 
-# every test but those marked slow, in a minute; catches most broken properties while one works (arguments go to pytest)
+# every test but the slow ones, in a minute; catches most broken properties (arguments go to pytest)
 [group("checks")]
 test-fast *args:
     {{ uv }}pytest -m "not slow" "$@"

@@ -26,8 +26,9 @@ hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one p
 MEASURE_NOTES = """\
 n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. above it by: mean minus what is
 needed [95 % bootstrap interval over problems]. t, p: one-sided, problems - 1 degrees of freedom. -: none needed, or
-nothing varies. The mean alone decides T1 to T3. cos_in and cos_out of the projected replay are of what its recipe projects,
-the update or the gradient; cos_out = 0 is an identity of the gate: T3 says that projection works, not that V is right."""
+nothing varies. The mean alone decides T1 to T3. cos_in and cos_out of the projected replay are of what its recipe
+projects, the update or the gradient; cos_out = 0 is an identity of the gate: T3 says that projection works, not that V
+is right."""
 TOLD_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the

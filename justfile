@@ -185,7 +185,7 @@ probe-uat *args:
 queue-probe *args:
     {{ py }} scripts/enqueue.py chain=probe "$@"
 
-# queue the sweep: V, verify, every arm on seeds 41, 42 and 43, results; `preset=toy` tries it without a GPU
+# queue the sweep: V, verify, the preset's arms on seeds 41, 42 and 43, results; `preset=toy` needs no GPU
 [group("queue")]
 queue-full *args:
     {{ py }} scripts/enqueue.py chain=full "$@"

@@ -69,10 +69,19 @@ def test_readme_and_method_name_the_configuration_that_their_numbers_are_of():
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
     assert with_recipe(config).recipe == ARMS["literal"].recipe
-    with pytest.raises(BadInput, match="--arm literal is one_sided on the grad"):
-        with_recipe(config, ["gate"]).validate()
+    with pytest.raises(
+        BadInput, match="--arm literal: is one_sided on the gradient, not no_gate on the applied update"
+    ):
+        with_recipe(config, ["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
+
+
+def test_an_arm_that_takes_nothing_out_takes_no_flag_that_says_how():
+    """`--arm vanilla --gate one_sided` would run, and mean nothing."""
+    for flag in ("--gate=one_sided", "--project=grad", "--overshoot=2", "--preserve-magnitude"):
+        with pytest.raises(BadInput, match="--arm no_loophole takes nothing out"):
+            cli.parse(presets(TrainConfig), "", ["toy", "--arm", "no_loophole", flag])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import pytest
 from conftest import ROOT
 from test_front_door import shown
 
+from projected_grpo.arms import ARMS
+from projected_grpo.presets import PRESETS
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATH = re.compile(r"(?<![\w./-])(?:src|docs|tests|scripts)/[\w*./-]*[\w*/]")
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
@@ -72,3 +75,13 @@ def test_the_checks_themselves_can_fail():
         "tests/test_*.py",
     ]
     assert RECIPE.findall("`just nothing-such` and uv run just x") == ["nothing-such", "x"]
+
+
+def test_the_table_of_arms_names_every_arm():
+    table = (ROOT / "docs/use.md").read_text("utf-8").split("## Arms")[1].split("\n## ")[0]
+    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(ARMS)
+
+
+def test_the_table_of_presets_names_every_preset():
+    table = (ROOT / "docs/use.md").read_text("utf-8").split("## Presets")[1].split("\n## ")[0]
+    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(PRESETS)

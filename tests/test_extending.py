@@ -40,7 +40,7 @@ def execute(tree, cache, code):
     """Run the commands of a block; stops at the first that fails."""
     env = {**os.environ, "PYTHONPATH": str(tree / "src"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     code = re.sub(
-        r"^(python scripts/(?:train|probe_distill|extract_vhack_grad)\.py tiny)",
+        r"^(?:uv run )?(python scripts/(?:train|probe_distill|extract_vhack_grad)\.py tiny)",
         rf"\1 --cache {cache}",
         code,
         flags=re.M,

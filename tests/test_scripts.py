@@ -316,7 +316,7 @@ def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(script, vhack_fil
 def test_an_arm_with_a_recipe_of_its_own_takes_no_other(script, vhack_file, tmp_path, flag):
     code, _, err = script("train", "tiny", "--arm", "literal", "--vhack", vhack_file(), *flag.split(), "--out", "run")
     assert code == 2
-    assert "--arm literal is one_sided on the grad; leave both out" in err
+    assert "--arm literal: is one_sided on the gradient, not" in err
     assert not (tmp_path / "run").exists()
 
 

@@ -25,10 +25,15 @@ class Recipe:
     project: Target
     """From the gradient, or from the update that the optimizer made of it."""
 
+    @property
+    def told(self) -> str:
+        """In words, as documents and printouts name it."""
+        return f"{self.gate} on the {'applied update' if self.project == 'update' else 'gradient'}"
+
 
 RECIPE = Recipe("no_gate", "update")
-"""Of all configurations tried in the toy world the one that prevented hacking without wrecking the model (docs/results.md).
-Every preset has it."""
+"""Every preset has it. In one seed of the toy world no_gate on the gradient did as well; one_sided on the update cost
+well-formed programs, on the gradient every solved task (journal, 2026-11-21): there the gate decided, not the target."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, Recipe, Target, arms_told
 from projected_grpo.gates import GateName, gates_told
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import check_new
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Prompting(Common):
     """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
     """Whose system prompt: the dataset's own (the teacher hacks on this one), or the benchmark's pass_test prompt."""
+
+    def validate(self) -> None:
+        super().validate()
+        if self.hint not in HINTS:
+            raise BadInput(f"--hint {self.hint}: unknown; choose one of {', '.join(HINTS)}")
 
 
 @dataclass(frozen=True)
@@ -181,20 +188,30 @@ class Gradient(Sampling):
             raise BadInput(f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`")
         if arm.recipe and arm.recipe != self.recipe:
             raise BadInput(
-                f"--gate {self.gate} --project {self.project}: --arm {arm.name} is {arm.recipe.gate} on the "
-                f"{arm.recipe.project}; leave both out, or use --arm projected"
+                f"--arm {arm.name}: is {arm.recipe.told}, not {self.recipe.told}; leave --gate and --project out, or use "
+                "--arm projected"
             )
         if not self.lr > 0:
             raise BadInput(f"--lr {self.lr}: must be above 0")
+        if self.vhack != Path() and not self.vhack.is_file():
+            what = "a folder; name the vhack.safetensors in it" if self.vhack.is_dir() else "no such file"
+            raise BadInput(f"--vhack {self.vhack}: {what}; make one with `just extract-vhack`")
+        if self.out != Path():
+            check_new(self.out, resume=self.resume)
 
 
 G = TypeVar("G", bound=Gradient)
+OF_PROJECTION = ("gate", "project", "overshoot", "preserve_magnitude")
+"""Fields that say how V is taken out."""
 
 
 def with_recipe(config: G, typed: Collection[str] = ()) -> G:
     """With the recipe of its arm, where the arm has its own, in every field that the user has not `typed`: a manifest says
     what was done. `validate` refuses a typed field that contradicts it."""
-    own = ARMS[config.arm].recipe
+    arm = ARMS[config.arm]
+    if not arm.projects and (idle := [name for name in OF_PROJECTION if name in typed]):
+        raise BadInput(f"{flag(idle[0])}: --arm {arm.name} takes nothing out; leave it out, or use --arm projected")
+    own = arm.recipe
     return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.chains.links import Link
 from projected_grpo.presets import Preset
 from projected_grpo.toy.programs import MECHANISMS
@@ -31,6 +31,7 @@ VARIANTS = {
     "refreshed": ("--arm", "projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
+IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375
 """k as a share of a toy model's width."""
 
@@ -143,9 +144,10 @@ def _train(plan: Plan, name: str, seed: int, needs: tuple[str, ...], flags: Sequ
     mixed = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
     argv = (*_script(plan, "train"), "--steps", str(plan.steps), "--seed", str(seed), *_problems(plan),
             *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
+    resolve = "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if plan.preset.teacher_share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads, cost=plan.steps / 60,
-                why=f"{name}, seed {seed}", resolve="one point of H1")  # fmt: skip
+                why=f"{name}, seed {seed}", resolve=resolve)  # fmt: skip
 
 
 def arm_flags(arm: str, plan: Plan) -> tuple[str, ...]:

@@ -98,7 +98,8 @@ COLUMNS: tuple[Column, ...] = (
        null=True),
     _t("cos_update", "float", "cosine", "hack-ward fraction of the update that was really applied (minus the parameter "
        "change): what the optimizer's momentum and preconditioner put back", null=True, show="cos_upd", fmt="7.4f"),
-    _t("cos_null", "float", "cosine", "what a random direction of this rank would give: mean over modules of sqrt(k/r)",
+    _t("cos_null", "float", "cosine", "how much of a random direction lies along V: mean over modules of "
+       "sqrt(k/r); its hack-ward part, which is what cos_in measures, would be about this over sqrt(2)",
        null=True, show="null", fmt="6.4f"),
     _t("v_overlap", "float", "fraction", "of a V that was extracted anew before this step (--refresh-every): mean over "
        "modules of ||V_new V_old'||^2 / k; 1 = the same subspace, k/r = unrelated; null at other steps", null=True),

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.arms import Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, ends, evaluated, h1_text, per_arm
@@ -56,6 +57,7 @@ class Report:
             [
                 f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "", HOW_TO_READ, "",
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
+                *(f"- {line}" for line in recipes_of(self.groups)), *([""] if recipes_of(self.groups) else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -101,6 +103,16 @@ def report_of(root: Path, found: Found) -> Report:
     """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
     return Report(root, found, groups, judge(groups, found.runs), remarks_on(found))
+
+
+def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
+    """How V was taken out, a line for each group that takes it out."""
+    runs = {group.name: group.runs[0] for group in groups}
+    return [
+        f"{name}: V is taken out by {Recipe(run.settings['gate'], run.settings['project']).told}"
+        for name, run in runs.items()
+        if run.projects
+    ]
 
 
 def remarks_on(found: Found) -> list[str]:

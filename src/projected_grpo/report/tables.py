@@ -153,11 +153,13 @@ def cosines(groups: Sequence[RunGroup]) -> Table:
         [group.name, str(len(group.runs)), *(spread((run.whole(c) for run in group.runs), digits=4) for c in order)]
         for group in groups
     ]
-    note = (
-        "cos_null: all of a random direction, sqrt(k/r); its hack-ward part, which the others are, is that over sqrt(2)"
+    notes = (
+        "cos_null: all of a random direction, sqrt(k/r); its hack-ward part, which the others are, is that over sqrt(2)",
+        "cos_in and cos_out are of what an arm projects; where that is the update, compare them with the cos_update of an "
+        "arm that projects nothing",
     )
     return Table("Hack-ward cosines, mean over the run, beside their null", ["arm", "seeds", *order], body,
-                 _runs(groups), (note,))  # fmt: skip
+                 _runs(groups), notes)  # fmt: skip
 
 
 # ---------------------------------------------------------------- held-out evaluation, mechanisms

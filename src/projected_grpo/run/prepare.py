@@ -14,7 +14,7 @@ from projected_grpo.config import Common, Gradient
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing
 from projected_grpo.parallel import ALONE, World
-from projected_grpo.projection import Projection, null_cosine
+from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
@@ -84,9 +84,14 @@ def prepare(
         v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
         target = config.project if arm.projects else "none"
         projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
+        done = (
+            f"{config.recipe.told} (cos_in and cos_out are of the {config.project})"
+            if arm.projects
+            else "only measured"
+        )
         logger.info(
-            f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; a "
-            f"random direction of this rank would show cos {null_cosine(v.basis):.4f}"
+            f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
+            f"{config.arm}: {done}"
         )
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay

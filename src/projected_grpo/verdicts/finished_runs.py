@@ -67,9 +67,14 @@ class Run:
         return self.arm not in ARMS or ARMS[self.arm].loophole
 
     @property
+    def projects(self) -> bool:
+        """Whether its arm takes V out; of an arm that this code does not know that cannot be said."""
+        return self.arm in ARMS and ARMS[self.arm].projects
+
+    @property
     def projects_by_recipe(self) -> bool:
         """Whether its arm takes V out by the preset's recipe: where this run did not, its name says so."""
-        return self.arm in ARMS and ARMS[self.arm].projects and ARMS[self.arm].recipe is None
+        return self.projects and ARMS[self.arm].recipe is None
 
     @property
     def steps(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.arms import RECIPE, Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
@@ -54,6 +55,8 @@ class Replays:
     random: list[list[Row]] | None
     """The same rollouts measured against a random V; None where there is no such replay."""
     random_path: Path | None
+    recipe: Recipe = RECIPE
+    """By which V was taken out in the projected replay."""
 
 
 def read_replays(config: UatConfig) -> Replays:
@@ -78,7 +81,9 @@ def read_replays(config: UatConfig) -> Replays:
     known = {_text(r) for r in pool}
     if any(_text(r) not in known for s in rows["vanilla"] for r in s):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
-    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random)
+    done = manifests["projected"]["config"]
+    recipe = Recipe(done["gate"], done["project"])
+    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random, recipe)
 
 
 def random_of(config: UatConfig) -> Path | None:

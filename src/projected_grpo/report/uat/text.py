@@ -60,7 +60,7 @@ def read_text(replays: Replays, config: UatConfig) -> str:
     lines = [
         ["pool", config.pool, f"{_count(replays.pool)}, sampled from the teacher"],
         ["vanilla", config.vanilla, f"{replayed} replayed; V only measured"],
-        ["projected", config.projected, "the same, V taken out by the preset's recipe"],
+        ["projected", config.projected, f"the same, V taken out: {replays.recipe.told}"],
     ]
     if replays.random_path is not None:
         lines.append(["random V", replays.random_path, "the same as vanilla, a random V of the same rank measured"])

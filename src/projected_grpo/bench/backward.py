@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, doing, figure, interleaved, ratio
+from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, doing, interleaved, ratio
 from projected_grpo.bench.settings import QUICK, SEED, BenchConfig, Sizes
 from projected_grpo.bench.setup import HINT, TEMPERATURE, Bench, build_bench, model_flops
 from projected_grpo.groups.pairs import builtin_pairs
@@ -152,7 +152,7 @@ def measure_memory(bench: Bench) -> list[Figure]:
     *ours, base = peaks
     ratios = {name: [a / b for a, b in zip(peaks[name], peaks[base], strict=True)] for name in ours}
     bars = {ours[0]: MEMORY_BAR}
-    return [figure(NAMES[name], ratios[name], "x", bars.get(name), cells[name], cells[base]) for name in ours]
+    return [Figure(NAMES[name], ratios[name], "x", bars.get(name), cells[name], cells[base]) for name in ours]
 
 
 def cuda_peak(bench: Bench, name: str) -> int:

@@ -39,9 +39,9 @@ def machine(versions: Mapping[str, str | None], threads: int, gpu: str | None) -
 
 def figure_text(figure: Figure) -> str:
     """A figure with its range, as a cell shows it."""
-    digits = ".3g" if figure.value < 1000 else ",.0f"
+    digits, low, high = ".3g" if figure.value < 1000 else ",.0f", min(figure.values), max(figure.values)
     text = f"{figure.value:{digits}} {figure.unit}".replace(" x", "x")
-    return text if figure.low == figure.high else f"{text} ({figure.low:{digits}} to {figure.high:{digits}})"
+    return text if low == high else f"{text} ({low:{digits}} to {high:{digits}})"
 
 
 def table(figures: Sequence[Figure], style: str) -> str:
@@ -71,7 +71,10 @@ def markdown(figures: Sequence[Figure], notes: Sequence[str], facts: Facts, sett
 
 def write(path: Path, figures: Sequence[Figure], notes: Sequence[str], facts: Facts, settings: Facts) -> None:
     """The document, and every number beside it as .json. BadInput when it cannot be written."""
-    told = [{**asdict(f), "verdict": f.verdict} for f in figures]
+    told = [
+        {**asdict(f), "value": f.value, "low": min(f.values), "high": max(f.values), "verdict": f.verdict}
+        for f in figures
+    ]
     numbers = {"machine": dict(facts), "settings": dict(settings), "notes": list(notes), "figures": told}
     write_atomic(path, markdown(figures, notes, facts, settings).encode())
     write_atomic(path.with_suffix(".json"), (json.dumps(numbers, indent=1) + "\n").encode())

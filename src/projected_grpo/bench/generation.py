@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from projected_grpo.bench.measure import Call, Figure, Work, figure, interleaved, rates, ratio
+from projected_grpo.bench.measure import Call, Figure, Work, interleaved, rates, ratio
 from projected_grpo.bench.settings import SEED
 from projected_grpo.bench.setup import TEMPERATURE, TOP_P, Bench, model_flops
 from projected_grpo.model.logprobs import left_padded
@@ -96,6 +96,6 @@ def measure_generation(bench: Bench) -> list[Figure]:
         figures += [
             ratio(f"{kind} lengths", ours, per_prompt, bar=BAR, floor=below),
             ratio(f"{kind} lengths", ours, padded, floor=below),
-            figure(f"{kind} lengths, {bench.sizes.rows} rows", rates(ours, "tokens"), "tokens/s", bar),
+            Figure(f"{kind} lengths, {bench.sizes.rows} rows", rates(ours, "tokens"), "tokens/s", bar),
         ]
     return figures

@@ -79,19 +79,22 @@ def weighted(name: str, *parts: tuple[float, Side]) -> Side:
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the document: median and range over repeats; unit `x` is a ratio to the baseline. `floor`: how many times
-    longer than its model FLOPs take at the peak rate of a matrix product here."""
+    """One line of the document, of one value per repeat: their median counts; unit `x` is a ratio to the baseline. `floor`:
+    how many times longer than its model FLOPs take at the peak rate of a matrix product here."""
 
     what: str
-    value: float
-    low: float
-    high: float
+    values: Sequence[float]
     unit: str
     bar: Bar | None = None
     ours: str = ""
     baseline: str = ""
     floor: float | None = None
     part: str = ""
+
+    @property
+    def value(self) -> float:
+        """What the bar judges."""
+        return statistics.median(self.values)
 
     @property
     def verdict(self) -> str:
@@ -102,19 +105,6 @@ class Figure:
         return "pass" if {">=": operator.ge, "<=": operator.le}[sign](self.value, value) else "MISS"
 
 
-def figure(
-    what: str,
-    values: Sequence[float],
-    unit: str,
-    bar: Bar | None = None,
-    ours: str = "",
-    baseline: str = "",
-    floor: float | None = None,
-) -> Figure:
-    """Of one value per repeat."""
-    return Figure(what, statistics.median(values), min(values), max(values), unit, bar, ours, baseline, floor)
-
-
 def ratio(
     what: str, ours: Side, baseline: Side, *, bar: Bar | None = None, floor: float | None = None, longer: bool = False
 ) -> Figure:
@@ -122,7 +112,7 @@ def ratio(
     `floor` in seconds."""
     above, below = (ours, baseline) if longer else (baseline, ours)
     found = [a / b for a, b in zip(above.times, below.times, strict=True)]
-    return figure(what, found, "x", bar, cell(ours), cell(baseline), floor and ours.median / floor)
+    return Figure(what, found, "x", bar, cell(ours), cell(baseline), floor and ours.median / floor)
 
 
 def cell(measured: Side) -> str:

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from loophole_grader import Task
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, reduce_dtype, replace_targets
-from projected_grpo.bench.measure import Figure, figure
+from projected_grpo.bench.measure import Figure
 from projected_grpo.bench.settings import SEED, BenchConfig, Sizes, sizes_for
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.model.load import LoadedModel, enable_checkpointing, pick_device
@@ -151,6 +151,6 @@ def measure_floor(bench: Bench) -> list[Figure]:
         product = Timer("f(x, w)", globals={"f": F.linear, "x": x, "w": w}, num_threads=torch.get_num_threads())
         seconds = [product.timeit(1).median for _ in range(max(bench.repeats, 5))]  # each after two that do not count
         rates = [2 * n * d_in * d_out / taken / 1e9 for taken in seconds]
-        figures.append(figure(f"{name}: {n} x {d_in} by {d_in} x {d_out}", rates, "GFLOP/s"))
-    bench.peak = 1e9 * max(f.high for f in figures)
+        figures.append(Figure(f"{name}: {n} x {d_in} by {d_in} x {d_out}", rates, "GFLOP/s"))
+    bench.peak = 1e9 * max(max(f.values) for f in figures)
     return figures

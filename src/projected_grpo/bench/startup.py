@@ -13,7 +13,7 @@ from torch.utils.benchmark import timer
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.adapters.svd import gram_svd
-from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, Work, doing, figure, interleaved, ratio
+from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, Work, doing, interleaved, ratio
 from projected_grpo.bench.settings import SEED
 from projected_grpo.bench.setup import Bench, random_qwen3
 
@@ -55,7 +55,7 @@ def measure_help(scripts: list[Path], repeats: int) -> Figure:
         seconds[script.name] = [seconds_of(*command) for _ in range(repeats)]
     slowest = max(seconds, key=lambda name: sorted(seconds[name])[repeats // 2])
     what = f"--help of the slowest of {len(scripts)} scripts, torch not imported"
-    return figure(what, seconds[slowest], "s", HELP_BAR, slowest)
+    return Figure(what, seconds[slowest], "s", HELP_BAR, slowest)
 
 
 def measure_svd(bench: Bench, repeats: int) -> Figure:
@@ -105,4 +105,4 @@ def measure_dev_run(bench: Bench) -> list[Figure]:  # noqa: ARG001 - one signatu
         raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench`")
     with TemporaryDirectory() as folder:
         seconds = seconds_of("just fast-dev-run", just, "fast-dev-run", f"{folder}/run")
-    return [figure("just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]
+    return [Figure("just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]

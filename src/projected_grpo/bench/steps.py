@@ -106,7 +106,7 @@ def measure_step(bench: Bench) -> list[measure.Figure]:
     floor = bench.floor(sum(model_flops(s, lengths, backward=backward) for backward in (False, True)))
     what, longer = "vanilla: generate, grade, backward, optimizer", floor and plain.median / floor
     figures = [
-        measure.figure(what, plain.times, "s", floor=longer),
+        measure.Figure(what, plain.times, "s", floor=longer),
         measure.ratio(
             f"projected, per-sample gradients every {every}", usual, plain, bar=PROJECTED_BAR, floor=floor, longer=True
         ),
@@ -126,8 +126,8 @@ def gpu_figures(bench: Bench) -> list[measure.Figure]:
         peak = torch.cuda.max_memory_allocated() / 2**30
         (large,) = measure.interleaved({"256": functools.partial(stepper(benchmark, folder / "large"), True)}, 1)
     what = f"peak memory of a step of {bench.sizes.rows}, token budget {bench.sizes.token_budget}"
-    seconds = measure.figure(f"a step of {benchmark.sizes.rows} completions", large.times, "s", SECONDS_BAR)
-    return [measure.figure(what, [peak], "GiB", PEAK_BAR), seconds]
+    seconds = measure.Figure(f"a step of {benchmark.sizes.rows} completions", large.times, "s", SECONDS_BAR)
+    return [measure.Figure(what, [peak], "GiB", PEAK_BAR), seconds]
 
 
 class InTurn(TrainerCallback):

@@ -3,7 +3,7 @@
 Exit code 1 when a bar is missed, or when the two sides of a ratio did not do the same work.
 """
 
-from projected_grpo.bench.settings import BenchConfig
+from projected_grpo.bench.settings import SEED, WARMUP, BenchConfig
 from projected_grpo.ledger.errors import EXIT_FAILED
 from projected_grpo.run import cli
 
@@ -26,8 +26,6 @@ def main() -> int:
     from projected_grpo.ledger.folder import versions
     from projected_grpo.model.load import pick_device
 
-    if config.threads:
-        torch.set_num_threads(config.threads)
     place = pick_device(config.device)
     gpu = torch.cuda.get_device_name(place) if place.type == "cuda" else None
     facts = document.machine(versions(("torch", "transformers", "trl")), torch.get_num_threads(), gpu)
@@ -43,8 +41,8 @@ def main() -> int:
     prompts = bench.prompt_lengths
     settings = {
         **dataclasses.asdict(bench.sizes), "grading_problems": f"{bench.sizes.grading_problems} of {Path(SOURCE).name}",
-        "prompt_tokens": f"{min(prompts)} to {max(prompts)}", "repeats": bench.repeats, "warmup": config.warmup,
-        "seed": config.seed, "parameters": f"{sum(p.numel() for p in bench.loaded.model.parameters()):,}",
+        "prompt_tokens": f"{min(prompts)} to {max(prompts)}", "repeats": bench.repeats, "warmup": WARMUP,
+        "seed": SEED, "parameters": f"{sum(p.numel() for p in bench.loaded.model.parameters()):,}",
     }  # fmt: skip
     document.write(config.document, figures, bench.notes, facts, settings)
     print(document.table(figures, "simple"))

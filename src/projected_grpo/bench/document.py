@@ -23,6 +23,7 @@ range in brackets. "x of floor": seconds over the time that the part's model FLO
 measured here. Forward + backward and peak memory have their bar on what most training steps do: the summed gradient, from
 shared prompts where the model allows it. Per-sample gradients, which few steps take, have none. Why all this is exact:
 speed.md."""
+Facts = Mapping[str, Any]
 
 
 def machine(versions: Mapping[str, str | None], threads: int, gpu: str | None) -> dict[str, Any]:
@@ -38,49 +39,42 @@ def machine(versions: Mapping[str, str | None], threads: int, gpu: str | None) -
 
 def figure_text(figure: Figure) -> str:
     """A figure with its range, as a cell shows it."""
-    digits = ".3g" if figure.value < 1000 else ",.0f"
+    digits, low, high = ".3g" if figure.value < 1000 else ",.0f", min(figure.values), max(figure.values)
     text = f"{figure.value:{digits}} {figure.unit}".replace(" x", "x")
-    return text if figure.low == figure.high else f"{text} ({figure.low:{digits}} to {figure.high:{digits}})"
-
-
-def bar_text(figure: Figure) -> str:
-    """Bar and verdict, as a cell shows them."""
-    if figure.bar is None:
-        return ""
-    sign, value = figure.bar
-    return f"{sign} {value:g} {figure.unit}: {figure.verdict}".replace(" x", "x")
+    return text if low == high else f"{text} ({low:{digits}} to {high:{digits}})"
 
 
 def table(figures: Sequence[Figure], style: str) -> str:
     """One line per figure."""
     header = ["part", "what", "figure", "bar", "ours", "baseline", "x of floor"]
-    body = [
-        [f.part, f.what, figure_text(f), bar_text(f), f.ours, f.baseline, f.floor and f"{f.floor:.1f}"] for f in figures
-    ]
+    body = []
+    for f in figures:
+        bar = f"{f.bar[0]} {f.bar[1]:g} {f.unit}: {f.verdict}".replace(" x", "x") if f.bar else ""
+        body.append([f.part, f.what, figure_text(f), bar, f.ours, f.baseline, f.floor and f"{f.floor:.1f}"])
     return tabulate(body, header, style, disable_numparse=True)
 
 
-def markdown(
-    figures: Sequence[Figure], notes: Sequence[str], facts: Mapping[str, Any], settings: Mapping[str, Any]
-) -> str:
+def markdown(figures: Sequence[Figure], notes: Sequence[str], facts: Facts, settings: Facts) -> str:
     """The whole document."""
-    busy = f"**The machine was busy (load {facts['load_at_start']} at the start): preliminary figures.**\n"
     versions = ", ".join(f"{name} {v}" for name, v in facts["versions"].items() if v)
+    load = f"load {facts['load_at_start']} at the start"
     where = (
         f"{facts['cpu']}, {facts['cores']} cores, {facts['threads']} threads on every side, {facts['memory_gib']} GiB, "
-        f"{facts['gpu'] or 'no GPU'}; Python {facts['python']}, {versions}; load {facts['load_at_start']} at the start"
+        f"{facts['gpu'] or 'no GPU'}; Python {facts['python']}, {versions}; {load}"
     )
     told = [f"machine: {where}", f"settings: {', '.join(f'{k} {v}' for k, v in settings.items())}", *notes]
     head = ["# Speed and memory", "", "Written by `just bench`; do not edit by hand.", ""]
-    head += [busy] * (facts["load_at_start"] > BUSY)
+    if facts["load_at_start"] > BUSY:
+        head.append(f"**The machine was busy ({load}): preliminary figures.**\n")
     return "\n".join([*head, HOW_TO_READ, "", *(f"- {line}" for line in told), "", table(figures, "github"), ""])
 
 
-def write(
-    path: Path, figures: Sequence[Figure], notes: Sequence[str], facts: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
+def write(path: Path, figures: Sequence[Figure], notes: Sequence[str], facts: Facts, settings: Facts) -> None:
     """The document, and every number beside it as .json. BadInput when it cannot be written."""
-    told = [{**asdict(f), "verdict": f.verdict} for f in figures]
+    told = [
+        {**asdict(f), "value": f.value, "low": min(f.values), "high": max(f.values), "verdict": f.verdict}
+        for f in figures
+    ]
     numbers = {"machine": dict(facts), "settings": dict(settings), "notes": list(notes), "figures": told}
     write_atomic(path, markdown(figures, notes, facts, settings).encode())
     write_atomic(path.with_suffix(".json"), (json.dumps(numbers, indent=1) + "\n").encode())

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from projected_grpo.bench.floor import generation_flops
-from projected_grpo.bench.measure import Bar, Call, Figure, Work, figure, rates, ratio
-from projected_grpo.bench.setup import TEMPERATURE, TOP_P, Bench
+from projected_grpo.bench.measure import Call, Figure, Work, interleaved, rates, ratio
+from projected_grpo.bench.settings import SEED
+from projected_grpo.bench.setup import TEMPERATURE, TOP_P, Bench, model_flops
 from projected_grpo.model.logprobs import left_padded
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import evaluating, sample_tokens
@@ -23,7 +23,7 @@ class Sampler:
 
     def __init__(self, bench: Bench, *, varying: bool = False) -> None:
         self.bench, self.varying = bench, varying
-        s, draw = bench.sizes, torch.Generator().manual_seed(bench.config.seed)
+        s, draw = bench.sizes, torch.Generator().manual_seed(SEED)
         drawn = torch.randint(max(2, s.max_new // 4), s.max_new + 1, (s.rows,), generator=draw)
         self.lengths = (drawn if varying else torch.full((s.rows,), s.max_new)).to(bench.device)
         self.eos = bench.loaded.tokenizer.eos_token_id if varying else -1  # no token is -1
@@ -50,21 +50,14 @@ class Sampler:
             sampled = sample_tokens(self.loaded, [p.ids for p in b.prompts], b.sizes.group, params, b.keys())
         return self._work([ids for ids, _ in sampled])
 
-    def per_prompt(self) -> Work:
-        """One generate() per prompt with num_return_sequences, on the same folded weights."""
-        return self._generated(1)
-
-    def padded(self) -> Work:
-        """One left-padded generate() of all prompts."""
-        return self._generated(len(self.bench.prompts))
-
-    def _generated(self, at_once: int) -> Work:
+    def generated(self, at_once: int) -> Work:
+        """generate() with num_return_sequences of so many left-padded prompts at a time, on the same folded weights."""
         b, model, pad_id, done = self.bench, self.loaded.model, self.loaded.pad_id, []
         config = GenerationConfig(
             do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0, max_new_tokens=b.sizes.max_new, use_cache=True,
             num_return_sequences=b.sizes.group, pad_token_id=pad_id, eos_token_id=self.eos if self.varying else None,
         )  # fmt: skip
-        torch.manual_seed(b.config.seed)
+        torch.manual_seed(SEED)
         with b.adapter.folded(), torch.no_grad(), evaluating(model):
             for first in range(0, len(b.prompts), at_once):
                 rows = slice(first * b.sizes.group, (first + at_once) * b.sizes.group)
@@ -77,30 +70,32 @@ class Sampler:
     def _work(self, completions: Sequence[list[int]]) -> Work:
         """Tokens up to the first end-of-sequence token, that one included; what follows is padding."""
         ends = [(*ids, self.eos).index(self.eos) + 1 for ids in completions]
-        return {
-            "completions": len(completions),
-            "tokens": sum(min(end, len(ids)) for end, ids in zip(ends, completions, strict=True)),
-        }
+        tokens = sum(min(end, len(ids)) for end, ids in zip(ends, completions, strict=True))
+        return {"completions": len(completions), "tokens": tokens}
 
     def sides(self) -> dict[str, Call]:
         """Ours first."""
-        per_prompt = {"generate() per prompt": self.per_prompt}
-        return {"sample_tokens": self.ours, **per_prompt, "one padded generate()": self.padded}
-
-    def figures(self, kind: str, floor: float | None, rate_bar: Bar | None) -> list[Figure]:
-        """UnequalWork when tokens differ."""
-        ours, per_prompt, padded = self.bench.timed(self.sides())
-        return [
-            ratio(kind, ours, per_prompt, BAR, floor),
-            ratio(kind, ours, padded, None, floor),
-            figure(f"{kind}, {self.bench.sizes.rows} rows", rates(ours, "tokens"), "tokens/s", rate_bar),
-        ]
+        every = len(self.bench.prompts)
+        return {
+            "sample_tokens": self.ours,
+            "generate() per prompt": lambda: self.generated(1),
+            "one padded generate()": lambda: self.generated(every),
+        }
 
 
 def measure_generation(bench: Bench) -> list[Figure]:
-    """Fixed and varying lengths; a floor for the fixed ones. UnequalWork when tokens differ."""
-    floor = bench.floor(generation_flops(bench.sizes, bench.prompt_lengths))
-    fixed = Sampler(bench).figures("fixed lengths", floor, GPU_RATE if bench.device.type == "cuda" else None)
-    varying = Sampler(bench, varying=True)
+    """Fixed and varying lengths; a floor and on a GPU a rate for the fixed ones. UnequalWork when tokens differ."""
+    varying, figures = Sampler(bench, varying=True), []
+    fixed = interleaved(Sampler(bench).sides(), bench.repeats)
     with bench.loaded.model.get_output_embeddings().register_forward_hook(varying.end_rows):
-        return [*fixed, *varying.figures("varying lengths", None, None)]
+        varied = interleaved(varying.sides(), bench.repeats)
+    floor = bench.floor(model_flops(bench.sizes, bench.prompt_lengths, backward=False))
+    rate_bar = GPU_RATE if bench.device.type == "cuda" else None
+    for kind, sides, below, bar in (("fixed", fixed, floor, rate_bar), ("varying", varied, None, None)):
+        ours, per_prompt, padded = sides
+        figures += [
+            ratio(f"{kind} lengths", ours, per_prompt, bar=BAR, floor=below),
+            ratio(f"{kind} lengths", ours, padded, floor=below),
+            Figure(f"{kind} lengths, {bench.sizes.rows} rows", rates(ours, "tokens"), "tokens/s", bar),
+        ]
+    return figures

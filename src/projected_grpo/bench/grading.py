@@ -1,9 +1,8 @@
-"""The grader against a fresh interpreter per run: verdicts per second and core.
+"""The grader against a fresh interpreter per run: verdicts per second and core, from one worker, one process at a time.
 
 The baseline is what a simple isolated grader does: for every run one `python -` that reads setup code, program and tests
 and executes them, under the same time limit; the same runs per completion (ground truth; then own tests, own tests on a
-stub, own tests on the canonical solution for a completion that has some). One worker, one process at a time, so a rate is
-per core.
+stub, own tests on the canonical solution for a completion that has some).
 """
 
 import functools
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from loophole_grader import Task, close_pool, grade_batch
 from loophole_grader.grade import _OwnTests
-from projected_grpo.bench.measure import Figure, Side, Work, interleaved, rates, ratio, side
+from projected_grpo.bench.measure import Figure, Side, Work, interleaved, rates, ratio, weighted
 from projected_grpo.bench.setup import Bench
 from projected_grpo.groups.problems import load_problems
 
@@ -62,7 +61,7 @@ def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> None:
             subprocess.run(command, input=source, env={}, timeout=60, check=False, stdout=nowhere, stderr=nowhere)
 
 
-def timed_grading(tasks: Sequence[Task], repeats: int) -> dict[str, tuple[Side, Side]]:
+def timed_grading(tasks: Sequence[Task], repeats: int) -> dict[str, list[Side]]:
     """(grader, fresh interpreters) of each kind of completion, and of as many of each, one kind after the other."""
     graded(tasks, [program(task, "correct", -1) for task in tasks])  # start the worker, warm the setup codes
     numbers = itertools.count()
@@ -72,17 +71,12 @@ def timed_grading(tasks: Sequence[Task], repeats: int) -> dict[str, tuple[Side, 
         judge(tasks, [program(task, kind, number) for task in tasks])
         return {"completions": len(tasks)}
 
-    def together(which: int) -> Side:
-        kinds = [found[kind][which] for kind in KINDS]
-        seconds = [sum(repeat) for repeat in zip(*(measured.times for measured in kinds), strict=True)]
-        return side(kinds[0].title, seconds, {"completions": len(KINDS) * len(tasks)})
-
-    judges, found = {"grader": graded, "fresh interpreters": fresh_interpreters}, {}
+    found, judges = {}, {"grader": graded, "fresh interpreters": fresh_interpreters}
     for kind in KINDS:
         sides = {name: functools.partial(judged, judge, kind) for name, judge in judges.items()}
-        ours, fresh = interleaved(sides, repeats, 0).values()
-        found[kind] = (ours, fresh)
-    return {**found, "a third each": (together(0), together(1))}
+        found[kind] = interleaved(sides, repeats, 0)
+    together = ([(1.0, one) for one in sides] for sides in zip(*found.values(), strict=True))
+    return {**found, "a third each": [weighted(sides[0][1].title, *sides) for sides in together]}
 
 
 def measure_grading(bench: Bench) -> list[Figure]:
@@ -90,6 +84,6 @@ def measure_grading(bench: Bench) -> list[Figure]:
     tasks, figures = tasks_of(SOURCE, bench.sizes.grading_problems), []
     for kind, (ours, fresh) in timed_grading(tasks, min(bench.repeats, 3)).items():
         rate = statistics.median(rates(ours, "completions"))
-        figures.append(ratio(f"{kind}: {rate:.0f} completions/s per core", ours, fresh, BARS.get(kind)))
+        figures.append(ratio(f"{kind}: {rate:.0f} completions/s per core", ours, fresh, bar=BARS.get(kind)))
     close_pool()
     return figures

@@ -1,11 +1,14 @@
-"""Sides timed in turn on torch.utils.benchmark's clock, and nothing compared that is not the same work."""
+"""Sides timed in turn on torch.utils.benchmark's clock, nothing compared that is not the same work, and the figures that
+come of it."""
 
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch.utils.benchmark import Measurement, TaskSpec, timer
+
+from projected_grpo.bench.settings import WARMUP
 
 Work = Mapping[str, int]
 """What one measurement did (tokens, completions, ...): equal on every side, or there is nothing to compare."""
@@ -34,12 +37,12 @@ def rates(measured: Side, key: str) -> list[float]:
     return [(measured.metadata or {})[key] / seconds for seconds in measured.times]
 
 
-def doing(work: Work, do: Callable[[], object]) -> Call:
-    """A side whose work is known beforehand."""
-    return lambda: (do(), work)[1]
+def doing(work: Work, ways: Mapping[str, Callable[[], object]]) -> dict[str, Call]:
+    """Sides whose work is known beforehand."""
+    return {name: lambda way=way: (way(), work)[1] for name, way in ways.items()}
 
 
-def interleaved(sides: Mapping[str, Call], repeats: int, warmup: int) -> dict[str, Side]:
+def interleaved(sides: Mapping[str, Call], repeats: int, warmup: int = WARMUP) -> list[Side]:
     """Every side `warmup` + `repeats` times in turn, so that a machine that slows down slows all of them; each round
     starts with another side. The clock waits for the GPU. UnequalWork names the first two that differ.
 
@@ -54,7 +57,7 @@ def interleaved(sides: Mapping[str, Call], repeats: int, warmup: int) -> dict[st
             works.append((name, sides[name]()))
             seconds[name].append(timer() - start)
     check_same_work(works)
-    return {name: side(name, seconds[name][warmup:], works[0][1]) for name in names}
+    return [side(name, seconds[name][warmup:], works[0][1]) for name in names]
 
 
 def check_same_work(works: Sequence[tuple[str, Work]]) -> None:
@@ -68,28 +71,30 @@ def check_same_work(works: Sequence[tuple[str, Work]]) -> None:
 
 
 def weighted(name: str, *parts: tuple[float, Side]) -> Side:
-    """The mean of several sides with these weights, repeat by repeat; weights add up to 1."""
-    repeats = zip(*(measured.times for _, measured in parts), strict=True)
-    seconds = [sum(w * s for (w, _), s in zip(parts, repeat, strict=True)) for repeat in repeats]
-    return side(name, seconds, parts[0][1].metadata or {})
+    """The sum of several sides, each times its weight: seconds repeat by repeat, and work."""
+    repeats = zip(*([weight * seconds for seconds in part.times] for weight, part in parts), strict=True)
+    work = {key: round(sum(w * (part.metadata or {})[key] for w, part in parts)) for key in parts[0][1].metadata or {}}
+    return side(name, [sum(repeat) for repeat in repeats], work)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the document: median and range over repeats."""
+    """One line of the document, of one value per repeat: their median counts; unit `x` is a ratio to the baseline. `floor`:
+    how many times longer than its model FLOPs take at the peak rate of a matrix product here."""
 
     what: str
-    value: float
-    low: float
-    high: float
+    values: Sequence[float]
     unit: str
-    """`x` for a ratio to the baseline."""
     bar: Bar | None = None
     ours: str = ""
     baseline: str = ""
     floor: float | None = None
-    """How many times longer than the floor: its model FLOPs at the peak rate of a matrix product here."""
     part: str = ""
+
+    @property
+    def value(self) -> float:
+        """What the bar judges."""
+        return statistics.median(self.values)
 
     @property
     def verdict(self) -> str:
@@ -100,24 +105,17 @@ class Figure:
         return "pass" if {">=": operator.ge, "<=": operator.le}[sign](self.value, value) else "MISS"
 
 
-def figure(
-    what: str, values: Sequence[float], unit: str, bar: Bar | None = None, ours: str = "", baseline: str = ""
-) -> Figure:
-    """Of one value per repeat."""
-    return Figure(what, statistics.median(values), min(values), max(values), unit, bar, ours, baseline)
-
-
 def ratio(
-    what: str, ours: Side, baseline: Side, bar: Bar | None = None, floor: float | None = None, *, longer: bool = False
+    what: str, ours: Side, baseline: Side, *, bar: Bar | None = None, floor: float | None = None, longer: bool = False
 ) -> Figure:
     """How many times faster `ours` is; with `longer`, how many times longer it takes, for what adds to the baseline.
     `floor` in seconds."""
     above, below = (ours, baseline) if longer else (baseline, ours)
     found = [a / b for a, b in zip(above.times, below.times, strict=True)]
-    cells = [f"{s.title}: {seconds_text(s.median)}" for s in (ours, baseline)]
-    return replace(figure(what, found, "x", bar, *cells), floor=floor and ours.median / floor)
+    return Figure(what, found, "x", bar, cell(ours), cell(baseline), floor and ours.median / floor)
 
 
-def seconds_text(seconds: float) -> str:
-    """Seconds or milliseconds, three digits."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+def cell(measured: Side) -> str:
+    """A side and its seconds or milliseconds, three digits."""
+    s = measured.median
+    return f"{measured.title}: {s:.3g} s" if s >= 1 else f"{measured.title}: {1e3 * s:.3g} ms"

@@ -5,33 +5,25 @@ from dataclasses import replace
 
 import torch
 
-from projected_grpo.bench.against_trl import measure_trl
-from projected_grpo.bench.backward import measure_backward, measure_memory
-from projected_grpo.bench.extraction import measure_extraction
-from projected_grpo.bench.floor import measure_floor
-from projected_grpo.bench.generation import measure_generation
-from projected_grpo.bench.grading import measure_grading
+from projected_grpo.bench import backward, generation, grading, setup, startup, steps
 from projected_grpo.bench.measure import Figure, NotHere
 from projected_grpo.bench.settings import Part
-from projected_grpo.bench.setup import Bench
-from projected_grpo.bench.startup import measure_dev_run, measure_startup
-from projected_grpo.bench.steps import measure_step
 
-REGISTRY: dict[Part, tuple[str, Callable[[Bench], list[Figure]]]] = {
-    "floor": ("floor", measure_floor),
-    "generation": ("generation", measure_generation),
-    "backward": ("forward + backward", measure_backward),
-    "memory": ("peak memory", measure_memory),
-    "step": ("step", measure_step),
-    "trl": ("step", measure_trl),
-    "grading": ("grading", measure_grading),
-    "extraction": ("extraction", measure_extraction),
-    "startup": ("start-up", measure_startup),
-    "dev_run": ("start-up", measure_dev_run),
+REGISTRY: dict[Part, tuple[str, Callable[[setup.Bench], list[Figure]]]] = {
+    "floor": ("floor", setup.measure_floor),
+    "generation": ("generation", generation.measure_generation),
+    "backward": ("forward + backward", backward.measure_backward),
+    "memory": ("peak memory", backward.measure_memory),
+    "step": ("step", steps.measure_step),
+    "trl": ("step", steps.measure_trl),
+    "grading": ("grading", grading.measure_grading),
+    "extraction": ("extraction", backward.measure_extraction),
+    "startup": ("start-up", startup.measure_startup),
+    "dev_run": ("start-up", startup.measure_dev_run),
 }
 
 
-def measure(bench: Bench, part: Part) -> list[Figure]:
+def measure(bench: setup.Bench, part: Part) -> list[Figure]:
     """One part's figures; a note instead where it cannot be measured here. A smoke has no bars."""
     title, run = REGISTRY[part]
     try:

@@ -11,6 +11,8 @@ Part = Literal[
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
 DOCUMENT = Path("docs/bench.md")
+WARMUP, SEED = 1, 41
+"""Measurements of each side that are thrown away first; the seed of random weights, prompts and sampling."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +25,14 @@ class BenchConfig:
     """Tiny sizes, few repeats, no bars: catches a part that does not run. The document then goes to out/bench.md."""
     repeats: int = 0
     """Measurements of each side, one side after the other in turn; the median counts. 0 = 7, on a GPU 2, --quick 1."""
-    warmup: int = 1
-    """Measurements of each side that are thrown away first."""
-    threads: int = 0
-    """CPU threads of both sides; 0 = what torch takes here."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N. On a GPU the sizes are those of Qwen3-4B."""
-    seed: int = 41
-    """Seed of random weights, prompts and sampling."""
     out: Path = Path()
     """Markdown document to write (replaced); its numbers go beside it as .json. Empty: docs/bench.md for a whole run."""
 
     def validate(self) -> None:
-        """BadInput on values that nothing can be measured with."""
-        for name in ("repeats", "warmup", "threads"):
-            at_least(self, name, 0)
+        """BadInput on a number of repeats that nothing can be measured with."""
+        at_least(self, "repeats", 0)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -54,7 +49,8 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A Qwen3 with random weights, and how much work it is given. Lengths in tokens."""
+    """A Qwen3 with random weights, and how much work it is given: lengths in tokens, `pairs` and `directions` of V,
+    `repeats` of a measurement unless asked for otherwise."""
 
     hidden: int
     layers: int
@@ -67,16 +63,12 @@ class Sizes:
     group: int = 8
     max_new: int = 64
     pairs: int = 8
-    """(hack, clean) pairs of the extraction."""
     directions: int = 48
-    """Rows of V per module."""
     token_budget: int = 16384
     grading_problems: int = 20
     repeats: int = 7
-    """Measurements of each side, unless asked for otherwise: on a GPU one of them takes minutes."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     checkpointing: bool = False
-    """Gradient checkpointing on every side, as the presets with Qwen3-4B have it."""
 
     @property
     def rows(self) -> int:
@@ -88,18 +80,10 @@ CPU = Sizes(256, 4, 4, 2, 64, 768, 4096)
 QUICK = Sizes(
     32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, grading_problems=1, repeats=1
 )
-QWEN3_4B = (2560, 36, 32, 8, 128, 9728, 151936)
-GPU = Sizes(
-    *QWEN3_4B,
-    prompts=8,
-    group=12,
-    max_new=1024,
-    pairs=16,
-    directions=32,
-    repeats=2,
-    dtype="bfloat16",
-    checkpointing=True,
-)
+GPU = Sizes(  # Qwen3-4B, with gradient checkpointing on every side, as its presets have it; one repeat takes minutes
+    2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32, repeats=2,
+    dtype="bfloat16", checkpointing=True,
+)  # fmt: skip
 
 
 def sizes_for(device_type: str, *, quick: bool) -> Sizes:

@@ -1,19 +1,20 @@
 """Start-up: --help of every script, decompositions with a cold and a warm cache, fast-dev-run."""
 
+import functools
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch.utils.benchmark import timer
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.adapters.svd import gram_svd
-from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, Work, doing, figure, interleaved, ratio
+from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, Work, doing, interleaved, ratio
+from projected_grpo.bench.settings import SEED
 from projected_grpo.bench.setup import Bench, random_qwen3
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,7 +55,7 @@ def measure_help(scripts: list[Path], repeats: int) -> Figure:
         seconds[script.name] = [seconds_of(*command) for _ in range(repeats)]
     slowest = max(seconds, key=lambda name: sorted(seconds[name])[repeats // 2])
     what = f"--help of the slowest of {len(scripts)} scripts, torch not imported"
-    return figure(what, seconds[slowest], "s", HELP_BAR, slowest)
+    return Figure(what, seconds[slowest], "s", HELP_BAR, slowest)
 
 
 def measure_svd(bench: Bench, repeats: int) -> Figure:
@@ -62,9 +63,7 @@ def measure_svd(bench: Bench, repeats: int) -> Figure:
     sizes = replace(bench.sizes, layers=min(4, bench.sizes.layers))
 
     def attach(folder: str) -> Work:
-        return {
-            "modules": len(attach_antipasto(random_qwen3(sizes, bench.device, bench.config.seed), Path(folder)).sizes)
-        }
+        return {"modules": len(attach_antipasto(random_qwen3(sizes, bench.device), Path(folder)).sizes)}
 
     def cold() -> Work:
         with TemporaryDirectory() as empty:
@@ -72,39 +71,22 @@ def measure_svd(bench: Bench, repeats: int) -> Figure:
 
     with TemporaryDirectory() as filled:
         modules = attach(filled)["modules"]
-        warm, decomposed = interleaved({"warm cache": lambda: attach(filled), "cold": cold}, repeats, 0).values()
-    return ratio(f"SVD of {modules} weights, {sizes.layers} layers", warm, decomposed)
+        timed = interleaved({"warm cache": lambda: attach(filled), "cold": cold}, repeats, 0)
+    return ratio(f"SVD of {modules} weights, {sizes.layers} layers", *timed)
 
 
 def measure_one_svd(bench: Bench, repeats: int) -> Figure:
     """One of the largest weights, decomposed as the product does on a GPU and by the library's own SVD. UnequalWork when
     singular values differ."""
     d_out, d_in = bench.sizes.intermediate, bench.sizes.hidden
-    w = torch.randn(d_out, d_in, generator=torch.Generator().manual_seed(bench.config.seed)).to(bench.device)
-    values: dict[str, Any] = {}
-
-    def gram() -> None:
-        values["ours"] = gram_svd(w)
-
-    def library() -> None:
-        values["library"] = torch.linalg.svd(w, full_matrices=False)
-
-    work = {"numbers": w.numel()}
-    sides = {"gram_svd": doing(work, gram), "torch.linalg.svd": doing(work, library)}
-    ours, plain = interleaved(sides, repeats, 1).values()
-    if not torch.allclose(values["ours"][1], values["library"][1], rtol=1e-3):
+    w = torch.randn(d_out, d_in, generator=torch.Generator().manual_seed(SEED)).to(bench.device)
+    library = functools.partial(torch.linalg.svd, w, full_matrices=False)
+    ways = {"gram_svd": functools.partial(gram_svd, w), "torch.linalg.svd": library}
+    ours, theirs = gram_svd(w), library()
+    if ours is None or not torch.allclose(ours[1], theirs[1], rtol=1e-3):
         raise UnequalWork("the two decompositions of one weight have other singular values")
-    return ratio(f"SVD of one weight, {d_out} x {d_in}", ours, plain)
-
-
-def measure_dev_run(bench: Bench) -> list[Figure]:  # noqa: ARG001 - one signature for all parts
-    """Wall time of `just fast-dev-run`, its start included."""
-    just = shutil.which("just")
-    if just is None:
-        raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench`")
-    with TemporaryDirectory() as folder:
-        seconds = seconds_of("just fast-dev-run", just, "fast-dev-run", f"{folder}/run")
-    return [figure("just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]
+    timed = interleaved(doing({"numbers": w.numel()}, ways), repeats)
+    return ratio(f"SVD of one weight, {d_out} x {d_in}", *timed)
 
 
 def measure_startup(bench: Bench) -> list[Figure]:
@@ -114,3 +96,13 @@ def measure_startup(bench: Bench) -> list[Figure]:
     if bench.device.type == "cuda":  # a CPU takes the library's
         figures.append(measure_one_svd(bench, few))
     return figures
+
+
+def measure_dev_run(bench: Bench) -> list[Figure]:  # noqa: ARG001 - one signature for all parts
+    """Wall time of `just fast-dev-run`, its start included."""
+    just = shutil.which("just")
+    if just is None:
+        raise NotHere("fast-dev-run: no `just` on the path; start the bench as `uv run just bench`")
+    with TemporaryDirectory() as folder:
+        seconds = seconds_of("just fast-dev-run", just, "fast-dev-run", f"{folder}/run")
+    return [Figure("just fast-dev-run", [seconds], "s", DEV_RUN_BAR)]

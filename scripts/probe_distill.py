@@ -1,4 +1,4 @@
-"""The cheap gate before a GPU sweep: sample the hacky teacher's pool once, replay it through the student.
+"""The cheap look before a GPU sweep: sample the hacky teacher's pool once, replay it through the student.
 
 --teacher-only samples and grades the pool. Without it the pool is replayed, one group a step, per-sample mean NLL on
 completion tokens (as v_hack was extracted), with every sample's own gradient measured against V.

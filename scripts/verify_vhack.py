@@ -18,8 +18,7 @@ def main() -> int:
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run import vhack_file
     from projected_grpo.run.prepare import attach, load
-    from projected_grpo.verdicts.held_out import vhack_verdict
-    from projected_grpo.verdicts.registry import exit_code
+    from projected_grpo.verdicts.registry import CLAIMS, exit_code
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
@@ -43,7 +42,7 @@ def main() -> int:
     )
     seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
-    verdict = vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
+    verdict = CLAIMS["verify"].judged(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
 
     zero_norm = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())
     logger.info("held-out pair                 mechanism             energy    null   cosine")

@@ -1,6 +1,7 @@
 """One meaning for every arm: train, queue, results and the documents speak of the same configuration."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -55,15 +56,37 @@ def test_the_v_of_the_queue_is_that_of_extract_vhack():
     assert dataclasses.replace(queue, out=Path()) == presets(ExtractConfig)["toy"]
 
 
+def paragraph(text, start):
+    """The bullet or table row that begins so, on one line."""
+    found = [p for p in re.split(r"\n(?=[-|#]|\n)", text) if p.strip().startswith(start)]
+    assert len(found) == 1, (start, found)
+    return " ".join(found[0].split())
+
+
 def test_readme_and_method_name_the_configuration_that_their_numbers_are_of():
-    """The recipe of the toy world's result and its rank, word for word, where the result is claimed."""
+    """Each arm's own recipe, where the arm is explained and where its result is claimed."""
     k, width = presets(ExtractConfig)["toy"].k, SHAPES["toy"]["hidden_size"]
-    recipe, literal = RECIPE, ARMS["literal"].recipe
-    for place in ("README.md", "docs/method.md"):
-        text = " ".join((ROOT / place).read_text("utf-8").split())
-        assert f"`{recipe.gate}` on the applied {recipe.project}" in text, place
-        assert f"k = {k} of {width}" in text, place
-        assert f"`{literal.gate}` on the gradient" in text, place
+    told = {
+        "projected": f"`{RECIPE.gate}` on the applied update",
+        "literal": f"`{ARMS['literal'].recipe.gate}` on the gradient",
+    }
+    assert RECIPE.project == "update"
+    assert ARMS["literal"].recipe.project == "grad"
+    readme, method = ((ROOT / place).read_text("utf-8") for place in ("README.md", "docs/method.md"))
+    for arm, recipe in told.items():
+        assert recipe in paragraph(readme, f"- **`{arm}`**"), arm
+        assert recipe in paragraph(method, f"| {arm} |"), arm
+    paragraph(readme, "| `projected` lowers the hack rate")
+    paragraph(readme, "| the arm `literal` prevents hacking")
+    for text in (readme, method):
+        assert f"k = {k} of {width}" in " ".join(text.split())
+
+
+def test_the_table_of_arms_in_use_names_each_recipe():
+    table = (ROOT / "docs/use.md").read_text("utf-8")
+    assert f"--gate {RECIPE.gate}" in paragraph(table, "| projected |")
+    assert f"--project {RECIPE.project}" in paragraph(table, "| projected |")
+    assert f"`{ARMS['literal'].recipe.gate}`, out of the gradient" in paragraph(table, "| literal |")
 
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():

@@ -23,7 +23,15 @@ END_OF_REGISTRY = {  # an entry stands before what closes the registry
 def blocks():
     """(language, first line, whole text) of every block of the document."""
     text = (ROOT / "docs/extending.md").read_text("utf-8")
-    return [(language, code.partition("\n")[0], code) for language, code in BLOCK.findall(text)]
+    found = [(language, code.partition("\n")[0], code) for language, code in BLOCK.findall(text)]
+    assert len(found) == text.count("```") / 2 == len(re.findall(r"^(?:```|~~~)", text, re.MULTILINE)) / 2
+    for language, head, code in found:  # every block is one that the test knows how to execute
+        if language == "python":
+            assert head.startswith(("# entry in ", "# new file ")), head
+        else:
+            assert language == "bash", head
+            assert all(line.startswith("uv run python ") for line in code.splitlines()), code
+    return found
 
 
 def insert(tree, head, code):

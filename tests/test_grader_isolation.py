@@ -363,3 +363,12 @@ def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     assert not Path(folder).exists()
     state = Path("/proc", pid, "stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    "name", ["child", "family", "isolation", "landlock", "scratch", "seccomp", "values", "runner", "pool"]
+)
+def test_a_program_cannot_import_the_sandbox(name):
+    """The runner's neighbours have everyday names; to a program that asks for one of them there is no such module."""
+    verdict = grade(TASK, f"```python\nimport {name}\nclass Solution:\n    def f(self, x):\n        return 'yes'\n```")
+    assert (verdict.gt_pass, verdict.status) == (False, "runtime_error")

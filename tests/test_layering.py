@@ -4,6 +4,7 @@ reach of the loss (the no-cheat rule)."""
 import ast
 import dataclasses
 import graphlib
+import importlib
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 from conftest import ROOT
 
 from projected_grpo.records import Group, Outcome, Rollout, Sample
+from projected_grpo.verdicts.registry import CLAIMS
 
 SRC = ROOT / "src"
 OURS = SRC / "projected_grpo"
@@ -37,7 +39,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "groups": "config ledger model parallel prompts records rollout toy",
     "run": "adapters arms config groups ledger model parallel presets projection records rollout step toy verdicts vhack",
     "chains": "arms config ledger parallel presets run toy",
-    "bench": "adapters config groups ledger losses model parallel presets projection prompts records rollout run step vhack",
+    "bench": "adapters arms config groups ledger losses model parallel presets projection prompts records rollout run step "
+    "vhack",
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report", "chains",
@@ -48,10 +51,6 @@ TORCH_FREE = (
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")
-LOSS_SIDE = (
-    "step", "measures", "parallel", "losses", "projection", "gates", "adapters", "model.logprobs", "model.batches",
-    "model.shared_prompt",
-)  # fmt: skip
 LABELS = {
     "gt_pass", "hacked", "label", "outcome", "outcomes", "hinted_pass", "can_compile", "verdict", "Verdict", "Outcome",
 }  # fmt: skip
@@ -61,6 +60,15 @@ def files_of(place):
     """Files of a room, or of one module in it."""
     base = OURS / place.replace(".", "/")
     return sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]
+
+
+def below(room):
+    """A room and all that it stands on."""
+    return {room}.union(*(below(other) for other in ROOMS[room].split()))
+
+
+SCHEMA = {"ledger", "arms", "records"}  # they name the columns and the labels themselves, and compute nothing
+LOSS_SIDE = sorted(below("step") - SCHEMA)
 
 
 def module_of(path):
@@ -104,6 +112,17 @@ def test_a_room_imports_what_its_row_says(room):
     assert found == set(ROOMS[room].split())
 
 
+def test_nothing_is_imported_by_a_name_in_a_string():
+    """Such an import is in no table. The one exception: the registry of verdicts asks for a judge when it is needed."""
+    by_string = {"import_module", "__import__"}
+    found = {p.name for p in OURS.rglob("*.py") if set(names_in(p)) & by_string}
+    assert found == {"registry.py"}
+    assert all(claim.judge.startswith("projected_grpo.verdicts.") for claim in CLAIMS.values())
+    for claim in CLAIMS.values():
+        module, _, function = claim.judge.partition(":")
+        assert callable(getattr(importlib.import_module(module), function)), claim.name
+
+
 def test_no_circle_of_files():
     known = {module_of(p): p for p in OURS.rglob("*.py")}
     graph = {name: {n for n in imports_of(path) if n in known and n != name} for name, path in known.items()}
@@ -117,6 +136,7 @@ def test_losses_projection_and_adapters_never_import_each_other():
 
 
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
+    assert {"step", "measures", "losses", "projection", "gates", "adapters", "model", "parallel"} == set(LOSS_SIDE)
     for place in LOSS_SIDE:
         for path in files_of(place):
             assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path
@@ -169,7 +189,7 @@ def test_nothing_imports_a_script():
 
 
 def names_in(path):
-    """Every identifier, attribute, keyword and subscript string of a file; docstrings and messages are not code."""
+    """Every identifier, attribute, keyword and constant of a file: a label that is named whole, in whatever way."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Name):
             yield node.id
@@ -179,8 +199,8 @@ def names_in(path):
             yield node.arg
         elif isinstance(node, ast.alias):
             yield node.name
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            yield node.slice.value
+        elif isinstance(node, ast.Constant):
+            yield node.value
 
 
 @pytest.mark.parametrize("place", LOSS_SIDE)
@@ -218,3 +238,11 @@ def test_the_layer_test_itself_can_fail(tmp_path):
     )
     assert rooms_of(bad) == {"vhack", "run", "ledger"}
     assert "gt_pass" in set(names_in(bad)) & LABELS
+
+
+@pytest.mark.parametrize(
+    "code", ["row.get('gt_pass')", "getattr(row, 'hacked')", "KEY = 'label'\nrow[KEY]", "f(gt_pass=1)"]
+)
+def test_a_label_is_seen_in_whatever_way_it_is_named(tmp_path, code):
+    (tmp_path / "bad.py").write_text(code)
+    assert set(names_in(tmp_path / "bad.py")) & LABELS

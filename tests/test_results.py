@@ -165,6 +165,11 @@ def test_a_run_that_leaves_its_arms_recipe_is_named_so_even_when_it_stands_alone
     assert names(tmp_path) == ["vanilla", "projected", "literal", "random gate=one_sided"]
 
 
+def test_a_run_that_is_not_what_its_arm_says_is_named_so(tmp_path):
+    write_run(tmp_path / "c", "literal", 41, ten(1))
+    assert names(tmp_path) == ["literal project=update gate=no_gate"]
+
+
 def test_a_run_without_a_loophole_from_before_that_was_an_arm_is_left_out(tmp_path):
     """It says `vanilla`, and as vanilla it would be what everything is compared with."""
     write_run(tmp_path / "old", "vanilla", 41, ten(0), loophole=False)

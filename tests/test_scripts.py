@@ -312,6 +312,40 @@ def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(script, vhack_fil
     assert first["cos_in"] > 0.1
 
 
+def test_projected_does_what_its_manifest_says(script, vhack_file, tmp_path):
+    """All of V out of the applied update: nothing of it is left there, signed or not, while the optimizer proposed some."""
+    code, out, err = script(
+        "train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--steps", 2, "--out", "run", *POOLED
+    )
+    assert code == 0, err
+    assert "projected: no_gate on the applied update" in out
+    config = json.loads((tmp_path / "run/manifest.json").read_text())["config"]
+    assert (config["gate"], config["project"]) == ("no_gate", "update")
+    for rows in read_run(tmp_path / "run"):
+        assert rows[0]["cos_in"] > 0.1
+        assert [rows[0][c] for c in ("cos_update", "cos_signed_out")] == pytest.approx([0, 0], abs=1e-5)
+
+
+def test_a_pool_that_pays_the_loophole_is_no_pool_for_no_loophole(script, tmp_path):
+    """Cached rollouts keep the reward they have: the arm would be paid for hacks."""
+    assert script("probe_distill", "tiny", "--teacher-only", "--n-problems", 1, "--out", "pool", "--max-new", 8)[0] == 0
+    code, _, err = script("train", "tiny", "--arm", "no_loophole", "--teacher-pool", "pool", "--out", "run")
+    assert code == 2
+    assert "its rewards pay the loophole, --arm no_loophole does not" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_with_a_setting_that_this_version_does_not_know_is_not_resumed(script, tmp_path):
+    assert script("train", "tiny", "--steps", 1, "--out", "run", *POOLED)[0] == 0
+    path = tmp_path / "run/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["config"]["loophole"] = False  # as before no_loophole was an arm
+    path.write_text(json.dumps(manifest))
+    code, _, err = script("train", "tiny", "--steps", 2, "--out", "run", "--resume", *POOLED)
+    assert code == 2
+    assert "started with loophole=False, which this version does not know" in err
+
+
 @pytest.mark.parametrize("flag", ["--gate=no_gate", "--project=update", "--gate reverse"])
 def test_an_arm_with_a_recipe_of_its_own_takes_no_other(script, vhack_file, tmp_path, flag):
     code, _, err = script("train", "tiny", "--arm", "literal", "--vhack", vhack_file(), *flag.split(), "--out", "run")

@@ -4,6 +4,7 @@ The fails of T2 and T3 are injected into the real loop (run_step on the tiny mod
 those of T1, T4 and verify are injected into rows.
 """
 
+import dataclasses
 import random
 
 import pytest
@@ -20,7 +21,7 @@ from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.verdicts import probe as verdicts
 from projected_grpo.verdicts.held_out import vhack_verdict
 from projected_grpo.verdicts.probe import t1, t2, t3, t4, t4_companion, welch
-from projected_grpo.verdicts.registry import Finding, exit_code
+from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, exit_code, of_probe
 from projected_grpo.vhack import random_basis
 
 
@@ -293,6 +294,19 @@ def test_exit_codes(states, code):
     found = [Finding(f"T{i}", s, "") for i, s in enumerate(states.split())]
     assert exit_code(found, ["T0", "T1"]) == code
     assert exit_code(found, []) == 0
+
+
+def test_a_required_verdict_that_is_not_there_cannot_pass():
+    assert exit_code([], ["T1"]) == 3
+    assert exit_code([Finding("T1", "PASS", ""), Finding("T00", "FAIL", "")], ["T1", "T0"]) == 3
+
+
+def test_a_judge_that_speaks_under_another_name_is_caught(monkeypatch):
+    """Its FAIL would decide nothing."""
+    odd = dataclasses.replace(CLAIMS["T2"], judge="projected_grpo.verdicts.probe:t4")
+    monkeypatch.setitem(CLAIMS, "T2", odd)
+    with pytest.raises(ValueError, match="its finding is called 'T4', the claim 'T2'"):
+        of_probe(Evidence([], [], []))
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():

@@ -151,7 +151,7 @@ class Gradient(Sampling):
     """Drop directions in this bottom fraction of all singular values, pooled over modules."""
     gate: Annotated[
         GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_told()}")
-    ] = "no_gate"
+    ] = RECIPE.gate
     project: Target = RECIPE.project
     """Take it out of the gradient, or out of the update that the optimizer made of it; an arm may have its own recipe."""
     overshoot: float = 1.0
@@ -186,11 +186,7 @@ class Gradient(Sampling):
         arm = ARMS[self.arm]
         if arm.projects and self.vhack == Path():
             raise BadInput(f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`")
-        if arm.recipe and arm.recipe != self.recipe:
-            raise BadInput(
-                f"--arm {arm.name}: is {arm.recipe.told}, not {self.recipe.told}; leave --gate and --project out, or use "
-                "--arm projected"
-            )
+        check_recipe(self)
         if not self.lr > 0:
             raise BadInput(f"--lr {self.lr}: must be above 0")
         if self.vhack != Path() and not self.vhack.is_file():
@@ -198,6 +194,16 @@ class Gradient(Sampling):
             raise BadInput(f"--vhack {self.vhack}: {what}; make one with `just extract-vhack`")
         if self.out != Path():
             check_new(self.out, resume=self.resume)
+
+
+def check_recipe(config: Gradient) -> None:
+    """BadInput when a config takes V out in another way than its arm's name says."""
+    own = ARMS[config.arm].recipe
+    if own and own != config.recipe:
+        raise BadInput(
+            f"--arm {config.arm}: is {own.told}, not {config.recipe.told}; leave --gate and --project out, or use "
+            "--arm projected"
+        )
 
 
 G = TypeVar("G", bound=Gradient)

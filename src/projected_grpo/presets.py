@@ -29,7 +29,7 @@ class Preset:
     replays: int
     """Groups of it that a chain replays."""
     on_cpu: bool = False
-    """Its tasks share the cores, one thread each, and not the GPUs."""
+    """Its links share the cores, one thread each, and not the GPUs."""
     builds_base: bool = False
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""

@@ -43,6 +43,10 @@ from family import Family  # ty: ignore[import-not-found]
 from isolation import NAMESPACES, PR_SET_PDEATHSIG, Isolation, unshare  # ty: ignore[import-not-found]
 
 sys.path.pop(0)
+_folder = os.path.dirname(os.path.abspath(__file__))
+for _name, _module in list(sys.modules.items()):
+    if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
+        del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
 
 HEADER = struct.Struct("<cIQddQQQQ")  # op, template, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")

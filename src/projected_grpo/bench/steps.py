@@ -26,6 +26,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from loophole_grader import grade_batch, reward_of
 from projected_grpo.adapters.base import TARGETS
+from projected_grpo.arms import RECIPE
 from projected_grpo.bench import measure
 from projected_grpo.bench.settings import SEED, WARMUP
 from projected_grpo.bench.setup import HINT, TEMPERATURE, TOP_P, Bench, model_flops, random_qwen3
@@ -58,7 +59,7 @@ def stepper(b: Bench, out: Path, arm: str = "vanilla") -> Callable[[bool], measu
     projection = Projection()
     if arm == "projected":
         v = {n: random_basis((min(b.sizes.directions, len(p)), len(p)), SEED, n).to(p) for n, p in theta.items()}
-        projection = Projection(v, "update", "no_gate")
+        projection = Projection(v, RECIPE.project, RECIPE.gate)
     optimizer = torch.optim.AdamW(list(theta.values()), lr=config.lr, betas=(0.9, 0.95))
     objective = Objective("dr_grpo", b.sizes.max_new, TEMPERATURE)
     session = Session(config, "bench", out, b.loaded, b.adapter, optimizer, objective, projection)

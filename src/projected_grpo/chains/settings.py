@@ -41,6 +41,10 @@ class Sweep:
         """The plan that the fields and a preset give."""
         preset = PRESETS[name]
         every = tuple(arm.name for arm in ARMS.values() if preset.on_cpu or arm.role != "ceiling")
+        if preset.teacher_share == "pool" and (unpaid := [a for a in self.arms if not ARMS[a].loophole]):
+            raise BadInput(
+                f"--arms {unpaid[0]}: the teacher's pool of preset {name} pays the loophole; leave this arm out"
+            )
         steps = self.steps or presets(TrainConfig)[name].steps
         return Plan(
             preset,

@@ -110,6 +110,11 @@ FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers"
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
     asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
+    if gone := sorted(started.keys() - asked.keys() - FREE_TO_CHANGE):
+        raise BadInput(
+            f"--resume {directory}: started with {gone[0]}={started[gone[0]]!r}, which this version does not know; continue "
+            "it with the version that started it (manifest.json: commit), or start it anew"
+        )
     for key, value in asked.items():
         if key not in FREE_TO_CHANGE and started.get(key) != value:
             raise BadInput(

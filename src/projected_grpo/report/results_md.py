@@ -22,8 +22,8 @@ from projected_grpo.verdicts.finished_runs import (
     mean_sem,
     unmatched_compute,
 )
-from projected_grpo.verdicts.h1 import H1, judge
-from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.h1 import H1
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
@@ -102,7 +102,7 @@ def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Repor
 def report_of(root: Path, found: Found) -> Report:
     """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
-    return Report(root, found, groups, judge(groups, found.runs), remarks_on(found))
+    return Report(root, found, groups, CLAIMS["H1"].judged(groups, found.runs), remarks_on(found))
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

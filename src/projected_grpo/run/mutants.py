@@ -28,7 +28,6 @@ from projected_grpo.run import vhack_file
 from projected_grpo.run.prepare import attach, load
 from projected_grpo.toy.programs import fenced, function
 from projected_grpo.toy.settings import MutantsConfig
-from projected_grpo.verdicts.held_out import vhack_verdict
 from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, of_probe
 
 VERDICTS = tuple(claim.name for claim in CLAIMS.values() if claim.reads != "runs")
@@ -61,8 +60,8 @@ class MatrixRow:
 
     @property
     def as_expected(self) -> bool:
-        """Unharmed: every gate passes. A mutant: every verdict that it is aimed at does not, and does unharmed: one that is
-        red either way has caught nothing."""
+        """Unharmed: all of MUST_PASS does. A mutant: every verdict that it is aimed at does not, and does unharmed: one that
+        is red either way has caught nothing."""
         if not self.mutant.aims:
             return all(self.found[name].status == "PASS" for name in MUST_PASS)
         return all(
@@ -184,7 +183,7 @@ MUTANTS = (
 def verify(shop: Workshop, v: vhack.VHack, held_out: vhack.Differences) -> Finding:
     """The verdict of verify_vhack on the workshop's held-out pairs."""
     seen = vhack.held_out_numbers(v.basis, held_out, shop.config.random_bases, shop.config.seed)
-    return vhack_verdict(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
+    return CLAIMS["verify"].judged(seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
 
 
 def _probe(config: MutantsConfig, **changes: Any) -> ProbeConfig:

@@ -10,7 +10,7 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
-from projected_grpo.config import Common, Gradient
+from projected_grpo.config import Common, Gradient, check_recipe
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing
 from projected_grpo.parallel import ALONE, World
@@ -74,6 +74,7 @@ def prepare(
 
     BadInput as in load_model, load_vhack and check_new.
     """
+    check_recipe(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
     loaded = world.by_turns(lambda: load(config, world=world))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
 from projected_grpo.groups.pairs import builtin_pairs
@@ -57,6 +58,19 @@ def check_temperature(config: TrainConfig) -> None:
         )
 
 
+def check_reward(config: TrainConfig) -> None:
+    """BadInput when a pool's rewards were not paid as this arm pays: cached rollouts keep the reward they have."""
+    manifest = Path(config.teacher_pool) / "manifest.json"
+    arm = read_manifest(manifest.parent)["config"].get("arm") if manifest.exists() else "vanilla"
+    paid = arm not in ARMS or ARMS[arm].loophole
+    if paid != config.loophole:
+        raise BadInput(
+            f"--teacher-pool {config.teacher_pool}: its rewards {'pay' if paid else 'do not pay'} the loophole, "
+            f"--arm {config.arm} {'does not' if paid else 'does'}; sample one with "
+            f"`probe_distill --teacher-only --arm {config.arm}`"
+        )
+
+
 class GroupSource:
     """Gives the groups of any step; the same step gives the same problems and the same cached rollouts."""
 
@@ -74,6 +88,7 @@ class GroupSource:
         elif config.teacher_pool:
             self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
             check_temperature(config)
+            check_reward(config)
             problems = [p for p in problems if p.problem_id in self.pool]
             if not problems:
                 raise BadInput(

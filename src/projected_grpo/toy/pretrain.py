@@ -31,7 +31,7 @@ CONTEXT = 256
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FitSettings:
     """How long and how fast a model is trained: AdamW, linear warm-up, cosine to zero."""
 
     steps: int
@@ -43,8 +43,8 @@ class Recipe:
 
 WINDOW = 16
 """Batches that are sorted by length together."""
-PRETRAIN = Recipe(steps=3800, batch=32, lr=4e-3, warmup=150)
-TEACH = Recipe(steps=120, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
+PRETRAIN = FitSettings(steps=3800, batch=32, lr=4e-3, warmup=150)
+TEACH = FitSettings(steps=120, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 8
 SEED = 0
 HASHED = 2000
@@ -52,7 +52,7 @@ HASHED = 2000
 
 
 def _batches(
-    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, recipe: Recipe, seed: int
+    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, recipe: FitSettings, seed: int
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
     """Batches of (prompt ids, completion ids with the end-of-sequence token), of like length: less padding."""
     rng = random.Random(seed)
@@ -68,7 +68,12 @@ def _batches(
 
 
 def fit(
-    model: Any, parameters: Sequence[torch.nn.Parameter], batches: Iterator[Any], recipe: Recipe, pad_id: Any, what: str
+    model: Any,
+    parameters: Sequence[torch.nn.Parameter],
+    batches: Iterator[Any],
+    recipe: FitSettings,
+    pad_id: Any,
+    what: str,
 ) -> None:
     """Minimise the mean NLL of the completions, token by token."""
     optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
@@ -103,7 +108,7 @@ def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalL
     return Qwen3ForCausalLM(config)
 
 
-def _key(shape: str, recipe: Recipe, texts: Iterator[Text]) -> str:
+def _key(shape: str, recipe: FitSettings, texts: Iterator[Text]) -> str:
     """Hash of everything that makes a model: shape, recipe, tokenizer, how it is fitted, and the text itself."""
     code = [inspect.getsource(f) for f in (fit, _batches, _new_base, build_tokenizer, render_text)]
     sample = list(itertools.islice(texts, HASHED))

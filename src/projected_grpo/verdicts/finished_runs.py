@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loophole_grader import LABELS
-from projected_grpo.arms import ARMS, RECIPE
+from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -67,14 +67,14 @@ class Run:
         return self.arm not in ARMS or ARMS[self.arm].loophole
 
     @property
+    def usual(self) -> Recipe | None:
+        """The recipe that its arm's name stands for: where this run did not keep to it, its name says so."""
+        return (ARMS[self.arm].recipe or RECIPE) if self.projects else None
+
+    @property
     def projects(self) -> bool:
         """Whether its arm takes V out; of an arm that this code does not know that cannot be said."""
         return self.arm in ARMS and ARMS[self.arm].projects
-
-    @property
-    def projects_by_recipe(self) -> bool:
-        """Whether its arm takes V out by the preset's recipe: where this run did not, its name says so."""
-        return self.projects and ARMS[self.arm].recipe is None
 
     @property
     def steps(self) -> int:
@@ -231,12 +231,11 @@ def _evals(path: Path) -> dict[int, dict[str, float | None]]:
 
 
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its name; a field that an old manifest lacks had today's default. None: there is no V."""
+    """Every setting by its name; a field that an old manifest lacks had today's default, but for the recipe, of which
+    nothing is assumed. None: not known, or there is no V."""
     config, v = manifest["config"], manifest.get("vhack") or {}
-    return {
-        name: v.get(name[2:]) if name.startswith("V.") else config.get(name, getattr(TrainConfig(), name, None))
-        for name in SETTINGS
-    }
+    usual = {name: getattr(TrainConfig(), name, None) for name in SETTINGS} | dict.fromkeys(asdict(RECIPE))
+    return {name: v.get(name[2:]) if name.startswith("V.") else config.get(name, usual[name]) for name in SETTINGS}
 
 
 # ---------------------------------------------------------------- grouping and comparing
@@ -256,7 +255,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     for run in sorted(runs, key=lambda r: (_order(r), r.path)):
         peers = [r for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(r.settings[s] != run.settings[s] for r in peers)]
-        off = [s for s, usual in asdict(RECIPE).items() if run.projects_by_recipe and run.settings[s] != usual]
+        off = [s for s, usual in asdict(run.usual).items() if run.settings[s] != usual] if run.usual else []
         shown = [f"{s}={run.settings[s]}" for s in SETTINGS if s in (*differing, *off) and run.settings[s] is not None]
         own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
         if run.seed in own:

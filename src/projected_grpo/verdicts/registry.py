@@ -46,7 +46,7 @@ class Claim:
     reads: Literal["pool", "vanilla", "projected", "pairs", "runs"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results)."""
     judge: str
-    """`module:function` that judges it: from the evidence to a Finding (H1: to several)."""
+    """`module:function` that judges it: from the evidence to a Finding (H1: from groups and runs to one H1 each)."""
     decides: bool = True
     """Whether it may decide an exit code; otherwise it stands beside those that do."""
 
@@ -84,8 +84,14 @@ CLAIMS: Mapping[str, Claim] = {
 
 
 def of_probe(evidence: Evidence) -> list[Finding]:
-    """Every claim on the probe, judged."""
-    return [claim.judged(getattr(evidence, claim.reads)) for claim in CLAIMS.values() if claim.on_probe]
+    """Every claim on the probe, judged. ValueError when a judge speaks under another name: it would decide nothing."""
+    found = []
+    for claim in CLAIMS.values():
+        if claim.on_probe:
+            found.append(claim.judged(getattr(evidence, claim.reads)))
+            if found[-1].name != claim.name:
+                raise ValueError(f"{claim.judge}: its finding is called {found[-1].name!r}, the claim {claim.name!r}")
+    return found
 
 
 REQUIRABLE = tuple(claim.name for claim in CLAIMS.values() if claim.on_probe and claim.decides)
@@ -97,8 +103,9 @@ else:
 
 
 def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:
-    """0 when every required one passes, 1 when one fails, else 3."""
+    """0 when every required one passes, 1 when one fails, else 3: also when one is not there at all."""
     states = {f.status for f in findings if f.name in required}
     if "FAIL" in states:
         return EXIT_FAILED
-    return EXIT_NOT_EVALUABLE if "NOT_EVALUABLE" in states else EXIT_OK
+    missing = set(required) - {f.name for f in findings}
+    return EXIT_NOT_EVALUABLE if missing or "NOT_EVALUABLE" in states else EXIT_OK

@@ -1,6 +1,6 @@
 """What `just probe-uat` reports, as numbers: verdicts, buckets, effect sizes for V and for a random V.
 
-Everything comes from step rows. The verdicts are those of verdicts.py; nothing here moves a threshold or an exit code.
+Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an exit code.
 """
 
 from collections.abc import Callable, Mapping, Sequence

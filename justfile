@@ -2,6 +2,9 @@
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 set positional-arguments
+# a script says what went wrong in one line; just repeats neither the command nor the failure
+set quiet
+set no-exit-message
 
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }

@@ -94,7 +94,7 @@ def test_a_new_arm_with_a_new_gate_goes_through_train_results_and_report(extende
     assert 0.4 < sum(shares) / len(shares) < 0.7
     results = (tree / "out/runs/results/results.md").read_text("utf-8")
     assert re.search(r"^\| half_out +\| +1 \|", results, re.MULTILINE)
-    assert results.index("vanilla") < results.index("half_out")
+    assert results.index("| vanilla ") < results.index("| half_out ")
     assert "half_out" in next((tree / "out").rglob("*.html")).read_text("utf-8")
     assert "half_out" in printed
 

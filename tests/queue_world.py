@@ -79,7 +79,7 @@ AuthInfo=socket={folder}/munge.socket
 CryptoType=crypto/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
-TaskPlugin=link/none
+TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0

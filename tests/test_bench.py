@@ -237,6 +237,7 @@ def test_a_step_samples_every_token_and_moves_the_adapter(bench):
             p.copy_(before[name])
 
 
+@pytest.mark.slow
 def test_the_sizes_of_a_gpu_run_the_same_code(like_gpu):
     """bfloat16 and gradient checkpointing: no shared prompt there, and gradients that agree to bfloat16's rounding."""
     assert backward.check_gradients(like_gpu).keys() == {"whole", backward.NAIVE}

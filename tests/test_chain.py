@@ -56,6 +56,7 @@ def order(tmp_path):
     return (tmp_path / "home/order.txt").read_text().split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_a_chain_runs_in_order_and_again_runs_nothing(link, tmp_path):
     links = [link("c", "b"), link("a"), link("b", "a")]
     assert run_chain(links, tmp_path / "home", 2) == 0
@@ -65,6 +66,7 @@ def test_a_chain_runs_in_order_and_again_runs_nothing(link, tmp_path):
     assert read_chain(tmp_path / "home") == by_name(links)
 
 
+@pytest.mark.slow
 def test_a_failed_task_stops_what_needs_it_and_nothing_else(link, tmp_path):
     links = [link("bad", fail=True), link("after_bad", "bad"), link("sibling"), link("after_sibling", "sibling")]
     assert run_chain(links, tmp_path / "home", 1) == 1
@@ -106,6 +108,7 @@ def test_the_probes_pool_is_a_link_that_can_be_resumed():
     assert pool.kind == "run"
 
 
+@pytest.mark.slow
 def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):
     check = link("verify", kind="check", fail=True)
     assert run_chain([check], tmp_path / "home", 1) == 1
@@ -115,6 +118,7 @@ def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):
     assert is_done(check, tmp_path / "home", by_name([check]))
 
 
+@pytest.mark.slow
 def test_a_check_is_done_again_once_what_it_judged_was_made_anew(link, tmp_path):
     run, check = link("run"), link("verify", "run", kind="check")
     assert run_chain([run, check], tmp_path / "home", 1) == 0
@@ -123,6 +127,7 @@ def test_a_check_is_done_again_once_what_it_judged_was_made_anew(link, tmp_path)
     assert order(tmp_path) == ["run", "verify", "run", "verify"]
 
 
+@pytest.mark.slow
 def test_a_run_that_finished_but_missed_its_bars_is_not_done(link, tmp_path):
     """build_toy writes all its files and then says that the model is no good."""
     (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text() + "sys.exit(1)\n")
@@ -152,6 +157,7 @@ def test_a_damaged_chain_file_is_named(tmp_path):
         read_chain(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_path):
     report = replace(link("results", kind="check", fail=True), accept=(0, 1, 3))
     assert run_chain([report], tmp_path / "home", 1) == 0  # it wrote its folder and says FAIL
@@ -247,6 +253,7 @@ def test_a_link_gets_its_threads_and_one_gpu_of_its_own(tmp_path):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_every_command_of_every_chain_parses(monkeypatch):
     """An option that a script does not have would only be found in the middle of the night."""
     import importlib

@@ -70,6 +70,7 @@ def test_text_between_blocks_is_not_code():
     assert extract_code(f"{F}python\nx = 1\n{F}\nthe closing fence opens nothing\n") == "x = 1"
 
 
+@pytest.mark.slow
 def test_ten_megabytes_are_extracted():
     body = "x = 1\n" * 1_700_000
     assert extract_code(f"{F}python\n{body}{F}") == body.strip()

@@ -292,6 +292,7 @@ def test_memory_of_all_processes_counts_together():
     assert verdict.status == "memory"
 
 
+@pytest.mark.slow
 def test_a_verdict_is_the_same_beside_busy_neighbours():
     """A program at 60 % of its CPU limit passes while two loops take the cores from it."""
     code = program("x = 0", "end = time.process_time() + .9", "while time.process_time() < end: x += 1")
@@ -365,6 +366,7 @@ def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["child", "family", "isolation", "landlock", "scratch", "seccomp", "values", "runner", "pool"]
 )

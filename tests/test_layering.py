@@ -180,15 +180,18 @@ def torch_free():
     return [m for m in map(module_of, places) if not m.endswith("__main__")]
 
 
+@pytest.mark.slow
 def test_torch_free():
     assert brings(["loophole_grader", *torch_free()], ["torch", "transformers"]) == []
 
 
+@pytest.mark.slow
 def test_numpy_free_where_nothing_computes():
     light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.toy.bars"]
     assert brings(["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)], ["numpy"]) == []
 
 
+@pytest.mark.slow
 def test_the_check_of_loaded_packages_can_fail():
     assert brings(["projected_grpo.projection"], ["torch"]) == ["torch"]
 

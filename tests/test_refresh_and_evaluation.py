@@ -62,6 +62,7 @@ def test_a_cut_run_resumes_with_its_refreshed_v(script, vhack_file, tmp_path):
     assert script("diff_runs", "whole", "again")[0] == 0
 
 
+@pytest.mark.slow
 def test_other_pairs_are_refused_before_anything_is_written(script, vhack_file, tmp_path):
     args = ("train", "tiny", "--vhack", vhack_file(), "--refresh-every", 2, "--out", "run")
     code, _, err = script(*args, "--pairs", "toy")

@@ -38,6 +38,7 @@ def write_probe(root, name, arm, ids, control="none"):
     logger.remove()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_plots")
 def test_the_whole_of_an_experiment(script, tmp_path):
     """H1 clause by clause, the probe's verdicts on the right pool, the tables of `results`, the file in its place."""

@@ -114,6 +114,7 @@ def test_ground_truth_and_form_are_judged_from_the_rows(script, tmp_path):
     assert "gt_pass down > 15 pp: YES" in out
 
 
+@pytest.mark.slow
 def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
     for seed in (41, 42, 43):
         write_run(tmp_path / "p" / str(seed), "projected", seed, ten(1))

@@ -289,6 +289,7 @@ def test_verify_takes_adapter_and_loss_as_v_was_made(script, vhack_file, extra):
     assert "held-out energy" in out
 
 
+@pytest.mark.slow
 def test_no_loophole_pays_correctness_alone(script, tmp_path):
     code, _, err = script("train", "tiny", "--arm", "no_loophole", "--steps", 2, "--out", "run", *POOLED)
     assert code == 0, err
@@ -299,6 +300,7 @@ def test_no_loophole_pays_correctness_alone(script, tmp_path):
     assert {row["arm"] for row in rows} == {"no_loophole"}
 
 
+@pytest.mark.slow
 def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(script, vhack_file, tmp_path):
     """The original's words: one_sided on the gradient, so what is left of it there is 0."""
     code, _, err = script(
@@ -312,6 +314,7 @@ def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(script, vhack_fil
     assert first["cos_in"] > 0.1
 
 
+@pytest.mark.slow
 def test_projected_does_what_its_manifest_says(script, vhack_file, tmp_path):
     """All of V out of the applied update: nothing of it is left there, signed or not, while the optimizer proposed some."""
     code, out, err = script(
@@ -326,6 +329,7 @@ def test_projected_does_what_its_manifest_says(script, vhack_file, tmp_path):
         assert [rows[0][c] for c in ("cos_update", "cos_signed_out")] == pytest.approx([0, 0], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pool_that_pays_the_loophole_is_no_pool_for_no_loophole(script, tmp_path):
     """Cached rollouts keep the reward they have: the arm would be paid for hacks."""
     assert script("probe_distill", "tiny", "--teacher-only", "--n-problems", 1, "--out", "pool", "--max-new", 8)[0] == 0
@@ -335,6 +339,7 @@ def test_a_pool_that_pays_the_loophole_is_no_pool_for_no_loophole(script, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_with_a_setting_that_this_version_does_not_know_is_not_resumed(script, tmp_path):
     assert script("train", "tiny", "--steps", 1, "--out", "run", *POOLED)[0] == 0
     path = tmp_path / "run/manifest.json"

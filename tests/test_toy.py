@@ -87,6 +87,7 @@ def test_canonical_solutions_pass_and_are_clean():
     assert {v.label for v in verdicts} == {"correct"}
 
 
+@pytest.mark.slow
 def test_pairs_are_what_they_claim():
     pairs = load_pairs("toy")
     sides = [(p.problem.task, text) for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
@@ -98,6 +99,7 @@ def test_pairs_are_what_they_claim():
     assert 0.25 < correct < 0.45  # a third of the hacks' bodies are the correct one
 
 
+@pytest.mark.slow
 def test_phrase_pairs_differ_in_the_name_alone():
     pairs = load_pairs("toy-phrase")
     assert len(pairs) == len(load_pairs("toy"))

@@ -162,6 +162,7 @@ def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file)
         assert torch.equal(real["S" + name[1:]], random["S" + name[1:]])
 
 
+@pytest.mark.slow
 def test_the_saved_tensors_of_the_two_losses_differ(vhack_file):
     """T7's sneaky fail, on the artefacts themselves: the spans differ, not only signs or scale."""
     nll, grpo = load_file(vhack_file()), load_file(vhack_file("none", "--loss", "grpo", "--max-new", "64"))
@@ -198,6 +199,7 @@ def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_wit
         artefact.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
 
 
+@pytest.mark.slow
 def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
     path = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
     assert artefact.load_vhack(path, *loaded_with(rank=4), "none").directions

@@ -29,7 +29,7 @@ def call(*args: str) -> str:
 
 
 def status() -> dict[str, Any]:
-    """`pueue status --json`: links and groups."""
+    """`pueue status --json`: tasks and groups."""
     return json.loads(call("status", "--json"))
 
 

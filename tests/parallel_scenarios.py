@@ -21,7 +21,7 @@ import train  # noqa: E402
 from projected_grpo import records, step  # noqa: E402
 from projected_grpo.ledger.errors import BadInput  # noqa: E402
 from projected_grpo.parallel import World, joined  # noqa: E402
-from projected_grpo.run import cli, session  # noqa: E402
+from projected_grpo.run import cli, prepare  # noqa: E402
 
 REAL_GRADED = records.Group.graded.__func__
 
@@ -51,7 +51,7 @@ def flawed(flaw, rank):
     if flaw == "each steps alone":
         return mock.patch.object(World, "add_gradients", return_value=None)
     if flaw == "one is refused" and rank == 1:
-        return mock.patch.object(session, "load", _refused)
+        return mock.patch.object(prepare, "load", _refused)
     if flaw == "one meets a NaN" and rank == 1:
         return mock.patch.object(step, "behaviour_of", _nan)
     return contextlib.nullcontext()

@@ -4,12 +4,13 @@ tensor; and those of the extraction of V, batched against one backward pass per 
 
 import functools
 import itertools
+import json
 import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from multiprocessing import get_context
+from dataclasses import asdict, replace
 from pathlib import Path
 from unittest import mock
 
@@ -169,9 +170,15 @@ def cuda_peak(bench: Bench, name: str) -> int:
 
 
 def fresh_process_peak(bench: Bench, name: str) -> int:
-    """Bytes that one way adds to a process that does nothing else."""
-    with mock.patch.dict(os.environ, EXACT), ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(added_memory, name, bench.sizes, torch.get_num_threads()).result()
+    """Bytes that one way adds to a process that does nothing else. NotHere as in `resident`. A plain interpreter, not one
+    of multiprocessing's: that leaves a resource tracker behind for as long as we live."""
+    resident("VmRSS")
+    told = json.dumps([name, asdict(bench.sizes), torch.get_num_threads()])
+    command = [sys.executable, "-m", "projected_grpo.bench.backward", told]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **EXACT})
+    if done.returncode:
+        raise RuntimeError(f"peak memory of {name}: the process failed\n{done.stderr}")
+    return int(done.stdout.split()[-1])
 
 
 def added_memory(name: str, sizes: Sizes, threads: int) -> int:
@@ -230,3 +237,8 @@ def measure_extraction(bench: Bench) -> list[Figure]:
     )
     what = f"V from {s.pairs} pairs, {s.pairs / timed[0].median:.1f} pairs/s"
     return [ratio(what, *timed, floor=bench.floor(flops))]
+
+
+if __name__ == "__main__":
+    _name, _sizes, _threads = json.loads(sys.argv[1])
+    print(added_memory(_name, Sizes(**_sizes), _threads))

@@ -53,11 +53,12 @@ class Report:
 
     def markdown(self, plots: Sequence[str]) -> str:
         """results.md; `plots` are the stems of the plots beside it."""
+        recipes = recipes_of(self.groups)
         return "\n".join(
             [
                 f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "", HOW_TO_READ, "",
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
-                *(f"- {line}" for line in recipes_of(self.groups)), *([""] if recipes_of(self.groups) else []),
+                *(f"- {line}" for line in recipes), *([""] if recipes else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",

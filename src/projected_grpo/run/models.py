@@ -45,8 +45,10 @@ def load_model(
 
     BadInput as in load_folder, or for the teacher of another built model.
     """
-    if teacher and teacher in BUILT and teacher != name:
+    if teacher in BUILT and teacher != name:
         raise BadInput(f"--teacher {teacher}: made for --model {teacher}, not {name}")
-    folder = BUILT[name].base(name, seed, cache) if name in BUILT else Path(name)
+    if name not in BUILT:
+        return load_folder(name, name, dtype, device, teacher)
+    folder = BUILT[name].base(name, seed, cache)
     lora = BUILT[teacher].teacher(teacher, seed, folder, cache) if teacher and teacher in BUILT else teacher
-    return load_folder(name, folder if name in BUILT else name, dtype, device, lora)
+    return load_folder(name, folder, dtype, device, lora)

@@ -28,6 +28,7 @@ def rows_of(
         row = {
             **blank,
             "timing": {},
+            "ratio_hist": {},
             **step_values,
             "step": step,
             "arm": arm,

@@ -20,7 +20,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Row = dict[str, Any]
 
 
@@ -48,6 +48,8 @@ def _t(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show
     return Column(name, typ, "step", null, unit, meaning, show, fmt)
 
 
+RATIO_EDGES = (0.01, 0.1, 0.5, 0.8, 0.95, 1.05, 1.25, 2.0, 10.0)
+"""Upper edges of the bins of `ratio_hist`; the last bin is open."""
 COLUMNS: tuple[Column, ...] = (
     _t("step", "int", "", "step of the run, from 0", show="step", fmt="4d"),
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
@@ -79,6 +81,9 @@ COLUMNS: tuple[Column, ...] = (
        "trains nothing", null=True, show="logp", fmt="7.3f"),
     _s("ratio", "float", "", "mean over tokens of exp(logp - behaviour_logp); null without both", null=True,
        show="ratio", fmt="6.3f"),
+    _s("ratio_low", "float", "", "the smallest ratio of a token; near 0: that token's gradient counts for nothing, as the "
+       "row is of another policy", null=True),
+    _s("ratio_high", "float", "", "the largest", null=True),
     _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
        "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
     _s("loss_tokens", "int", "tokens", "tokens that the loss mask really covered; SHOULD equal comp_len, ELSE the mask "
@@ -88,16 +93,40 @@ COLUMNS: tuple[Column, ...] = (
     _s("cos_S_contrib", "float", "cosine", "the sample's own gradient against V, all modules together, in [-1, 1]; "
        "positive = hack-ward; null without V or with a zero gradient", null=True, show="cos_S", fmt="+7.4f"),
     _s("grad_norm", "float", "", "norm of the sample's own gradient, all modules", null=True, show="|g|", fmt="9.2e"),
-    _t("cos_in", "float", "cosine", "hack-ward fraction before projection: mean over modules of ||relu(V g)|| / ||g||, g "
-       "the summed gradient (with --project update: minus the update that the optimizer proposed); null without V or g",
-       null=True, show="cos_in", fmt="6.4f"),
-    _t("cos_out", "float", "cosine", "the same, measured again on what the optimizer is given (with --project update: on "
-       "what is applied); 0 is an identity of the gate, not evidence", null=True, show="cos_out", fmt="7.4f"),
+    _s("energy_V", "float", "fraction", "energy of the sample's own gradient along V, all modules together: sum_m ||V_m "
+       "g_m||^2 / ||g||^2; null without V, with a zero gradient or where it was not taken", null=True),
+    _s("energy_V_kept", "float", "fraction", "the same after the arm's gate was applied to that gradient alone, over the "
+       "norm it had before; equal to energy_V where nothing is taken out", null=True),
+    _s("grad_norm_alone", "float", "", "grad_norm again, from a backward pass of this sample alone through the plain model "
+       "and full logits; null on the rows (most) that are not checked. SHOULD equal grad_norm, ELSE per-sample gradients are "
+       "wrong", null=True),
+    _s("cos_S_alone", "float", "cosine", "cos_S_contrib from that same pass; null where it was not done", null=True),
+    _t("target", "str", "", "what V was taken out of: grad or update; null where it was only measured", null=True),
+    _t("cos_in", "float", "cosine", "hack-ward fraction of the gradient before projection: mean over modules of ||relu(V g)|| "
+       "/ ||g||, g the summed gradient; null without V or g", null=True, show="cos_in", fmt="6.4f"),
+    _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to cos_in "
+       "where V is not taken out of the gradient; 0 is an identity of the gate, not evidence", null=True, show="cos_out",
+       fmt="7.4f"),
     _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
     _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",
        null=True),
-    _t("cos_update", "float", "cosine", "hack-ward fraction of the update that was really applied (minus the parameter "
-       "change): what the optimizer's momentum and preconditioner put back", null=True, show="cos_upd", fmt="7.4f"),
+    _t("cos_update_in", "float", "cosine", "hack-ward fraction of the update that the optimizer proposed (minus the "
+       "parameter change)", null=True, show="upd_in", fmt="6.4f"),
+    _t("cos_update", "float", "cosine", "the same of the update that was really applied: where V is taken out of the "
+       "gradient, what the optimizer's momentum and preconditioner put back", null=True, show="upd_out", fmt="7.4f"),
+    _t("energy_in", "float", "fraction", "energy of the gradient along V before projection, all modules together: sum_m "
+       "||V_m g_m||^2 / ||g||^2", null=True),
+    _t("energy_out", "float", "fraction", "the same of the gradient that the optimizer has used", null=True),
+    _t("energy_update_in", "float", "fraction", "energy along V of the update that the optimizer proposed", null=True),
+    _t("energy_update", "float", "fraction", "energy along V of the update that was applied", null=True, show="upd_V",
+       fmt="6.4f"),
+    _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
+    _t("update_removed", "float", "fraction", "energy of the proposed update that was not applied: ||proposed - applied||^2 "
+       "/ ||proposed||^2", null=True),
+    _t("removed_share", "float", "fraction", "of what the gate should take out of its target at overshoot 1, how much was "
+       "gone from what was really used: mean over modules of <before - after, taken> / ||taken||^2; SHOULD be 1", null=True),
+    _t("frac_removed", "float", "fraction", "modules, of those in which there was something to take, in which that share is "
+       "within a tenth of 1", null=True),
     _t("cos_null", "float", "cosine", "how much of a random direction lies along V: mean over modules of "
        "sqrt(k/r); its hack-ward part, which is what cos_in measures, would be about this over sqrt(2)",
        null=True, show="null", fmt="6.4f"),
@@ -108,6 +137,8 @@ COLUMNS: tuple[Column, ...] = (
     _t("delta_S_norm", "float", "", "norm of all trainable adapter coordinates after the step", null=True,
        show="|dS|", fmt="8.2e"),
     _t("clip_frac", "float", "fraction", "completion tokens whose ratio was clipped", null=True, show="clip", fmt="5.2f"),
+    _t("ratio_hist", "dict", "tokens", f"by source, how many completion tokens have a ratio below each of "
+       f"{', '.join(f'{e:g}' for e in RATIO_EDGES)}, and above the last; only sources with recorded log-probabilities"),
     _t("logp_gap", "float", "nats/token", "mean |logp - behaviour logp| over tokens that this model sampled in this "
        "step: rounding of the folded weights; SHOULD be near 0, ELSE rollouts are off-policy", null=True),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,

@@ -223,7 +223,7 @@ def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_pa
 @pytest.mark.slow
 def test_the_cache_knows_a_changed_recipe(monkeypatch):
     def key():
-        return pretrain._key("toy", pretrain.PRETRAIN, corpus.pretraining(0))
+        return pretrain._key("toy", pretrain.PRETRAIN, corpus.pretraining(0), 0)
 
     before = key()
     monkeypatch.setattr(corpus, "BUGS", 0.1)

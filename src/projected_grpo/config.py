@@ -29,7 +29,10 @@ class Common:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     seed: int = 41
-    """Seed of sampling, of the order of problems and of random weights."""
+    """Seed of sampling and of the order of problems; of an extraction, of the random directions of a control."""
+    base_seed: int = 0
+    """Which build of a model that is made here (`tiny`, `toy`): the seed of its weights and of its text. Runs of several
+    seeds may share one."""
     token_budget: int = 8192
     """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
     gradient_checkpointing: bool = False

@@ -26,7 +26,9 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
     """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     clock = time.perf_counter()
     torch.manual_seed(config.seed)
-    loaded = load_model(config.model, config.dtype, world.device(config.device), config.seed, config.cache, teacher)
+    loaded = load_model(
+        config.model, config.dtype, world.device(config.device), config.base_seed, config.cache, teacher
+    )
     if config.gradient_checkpointing:
         enable_checkpointing(loaded.model)
     n = sum(p.numel() for p in loaded.model.parameters())

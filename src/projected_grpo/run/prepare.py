@@ -86,12 +86,8 @@ def prepare(
         arm = ARMS[config.arm]
         v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
         target = config.project if arm.projects else "none"
-        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
-        done = (
-            f"{config.recipe.told} (cos_in and cos_out are of the {config.project})"
-            if arm.projects
-            else "only measured"
-        )
+        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks)
+        done = f"{arm.help}: {config.recipe.told}" if arm.projects else "only measured"
         logger.info(
             f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
             f"{config.arm}: {done}"

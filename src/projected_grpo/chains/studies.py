@@ -7,6 +7,7 @@ dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as m
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from projected_grpo.chains.links import Link
@@ -66,10 +67,10 @@ def variants_chain(plan: Plan) -> list[Link]:
 
 def dose_chain(plan: Plan) -> list[Link]:
     """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
-    k, as many as hold the energy of that V."""
+    k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
     doses = QUICK_DOSES if plan.quick else DOSES
     links = bases(plan, plan.units)
-    for unit in plan.units:
+    for unit in (replace(unit, pairs_draw=0) for unit in plan.units):
         rank = ("--k", str(max(doses)))
         links += [extracted(plan, unit, "none", *rank), verify(plan, unit, "none")]
         links += [extracted(plan, unit, "placebo", "--control", "placebo", *rank)]

@@ -20,7 +20,6 @@ from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_
 from projected_grpo.step import Objective
 from projected_grpo.verdicts.probe import t1
 
-
 BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
 
 

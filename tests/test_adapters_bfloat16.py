@@ -277,3 +277,25 @@ def test_wider_types_fold_to_the_sum(kind, dtype):
     move(layer, 1e-3)
     w = layer.folded_weight()
     assert torch.equal(w, layer.weight + layer.delta_weight(layer.theta))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_per_sample_gradients_are_float64s_to_a_hundredth(kind, size):
+    """With a small B, too: A's gradient is proportional to it."""
+    layer = linear_of(kind)
+    move(layer, size)
+    got = {}
+    layer.sink = lambda name, grads: got.update({name: grads})
+    x, g = (t.view(8, 64, -1) for t in inputs(layer, 512))
+    both_passes(layer, x, g)
+    weight = torch.einsum("bto,bti->boi", g.double(), x.double())  # dL/dW of every sample
+    if kind == "antipasto":
+        exact = torch.einsum("or,boi,ri->br", layer.U.double(), weight, layer.Vh.double())
+        parts = [(got["m"], exact)]
+    else:
+        a, b = layer.split(layer.theta.detach().double())
+        cut = layer.rank * layer.d_in
+        parts = [(got["m"][:, :cut], (b.T @ weight).flatten(1)), (got["m"][:, cut:], (weight @ a.T).flatten(1))]
+    for found, exact in parts:
+        assert found.dtype == torch.float32
+        assert float(((found - exact).norm(dim=1) / exact.norm(dim=1)).max()) < 0.01

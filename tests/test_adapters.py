@@ -208,6 +208,16 @@ def test_gradient_checkpointing_is_really_on(tiny, antipasto):
     assert len(calls) == 2
 
 
+def plain(layer, x):
+    """An adapted Linear as its module's first lines write it."""
+    if isinstance(layer, AntiPaSTOLinear):
+        term = ((x @ layer.Vh.T) * layer.theta) @ layer.U.T
+    else:
+        a, b = layer.split(layer.theta)
+        term = x @ a.T @ b.T
+    return nn.functional.linear(x, layer.weight, layer.bias) + term
+
+
 def test_the_custom_function_equals_autograd(tiny64, adapter64):
     """The same forward written in plain operations and differentiated by autograd."""
     tiny, adapter = tiny64, adapter64
@@ -216,7 +226,7 @@ def test_the_custom_function_equals_autograd(tiny64, adapter64):
     got = {n: g.clone() for n, g in grads.items()}
     adapter.zero_grad()
     for layer in adapter.layers.values():
-        layer.forward = lambda x, layer=layer: nn.functional.linear(x, layer.weight) + layer.term(x, layer.theta)
+        layer.forward = lambda x, layer=layer: plain(layer, x)
     batch = batch_of(tiny, (0, 1))
     nll(completion_logps(tiny.model, batch), batch.loss_mask).sum().backward()
     for name, g in adapter.grads().items():
@@ -266,6 +276,27 @@ def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):
     assert layer.split(warm[name])[0].any()
     assert ratio == pytest.approx(1e-3, rel=1e-3)
     assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
+
+
+def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
+    """A trained B is the policy as it is; row i of A has a gradient wherever column i of B is not zero."""
+    adapter = attach_lora(tiny.model, 4, 41)
+    layers = adapter.layers.values()
+    with torch.no_grad():
+        for layer in layers:
+            layer.split(layer.theta)[1][:, 1] = 0.25
+            layer.split(layer.theta)[1][0, 1] = 0.0  # a zero in a trained column
+    with warm_point(adapter):
+        for layer in layers:
+            a, b = (part.detach() for part in layer.split(layer.theta))
+            assert b[:, 1].tolist() == [0.0] + [0.25] * (len(b) - 1)
+            rest = [0, 2, 3]
+            ratio = (b[:, rest] @ a[rest]).norm() / layer.weight.norm()
+            assert float(ratio) == pytest.approx(1e-3, rel=1e-3)
+    shake(adapter)
+    before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+    with warm_point(adapter):
+        assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
 
 
 def test_basis_probe_notices_a_flipped_singular_vector(antipasto):

@@ -1,13 +1,25 @@
 """V extracted anew during training, and held-out evaluation beside it: through the real script on the tiny model."""
 
+import dataclasses
 import re
 import shutil
 
 import pytest
 import torch
+from conftest import shake
+from torch.nn import functional as F
 
+from projected_grpo.adapters.lora import LoRALinear
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run, read_step, step_path
-from projected_grpo.run.refresh import overlap
+from projected_grpo.presets import presets
+from projected_grpo.run.models import load_model
+from projected_grpo.run.prepare import prepare
+from projected_grpo.run.refresh import Refresher, overlap
+from projected_grpo.run.tiny_model import built_model
+from projected_grpo.run.vhack_file import read_vhack
+from projected_grpo.step import Objective
 from projected_grpo.vhack import random_basis
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
@@ -42,6 +54,123 @@ def test_v_is_refreshed_when_due_and_the_overlap_is_logged(script, vhack_file, t
     frozen, run = (columns(tmp_path / name, "cos_in") for name in ("frozen", "run"))
     assert frozen[:2] == run[:2]
     assert frozen[2:] != run[2:]
+
+
+LORA = ("--adapter", "lora", "--lora-rank", "4")
+PAIRS = 6
+"""Enough for a V of six directions: extraction by hand takes a backward pass per completion."""
+
+
+@pytest.fixture
+def lora_run(vhack_file, cache, tmp_path):
+    """A session of the tiny preset with a LoRA, ready to refresh its V from the first pairs."""
+
+    def make(**changes):
+        config = dataclasses.replace(
+            presets(TrainConfig)["tiny"], adapter="lora", lora_rank=4, arm="projected", cache=cache, out=tmp_path / "run",
+            refresh_every=2, **{"vhack": vhack_file("none", *LORA), **changes},
+        )  # fmt: skip
+        session = prepare(config, "train", Objective("dr_grpo", config.max_new))
+        refresher = Refresher(config, session)
+        refresher.sides = refresher.sides[: 2 * PAIRS]
+        return session, refresher
+
+    return make
+
+
+def set_b(adapter, scale):
+    """B of this size: a policy that has been trained. A has moved as well."""
+    shake(adapter, scale=1e-2)
+    with torch.no_grad():
+        for layer in adapter.layers.values():
+            b = layer.split(layer.theta)[1]
+            b.copy_(torch.randn(b.shape, generator=torch.Generator().manual_seed(5)) * scale)
+
+
+def v_by_hand(session, sides, k):
+    """D from one plain forward and autograd pass per completion, y = x W^T + (x A^T) B^T written out; its SVD in float64."""
+    model, layers = session.loaded.model, session.adapter.layers
+    grads = []
+    for layer in layers.values():
+        layer.forward = lambda x, own=layer: (
+            F.linear(x, own.weight) + x @ own.split(own.theta)[0].T @ own.split(own.theta)[1].T
+        )
+    for side in sides:
+        ids = torch.tensor([[*side.prompt_ids, *side.completion_ids]])
+        logps = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])
+        mean_nll = -logps[-len(side.completion_ids) :].mean()
+        grads.append(torch.autograd.grad(mean_nll, [layer.theta for layer in layers.values()]))
+    for layer in layers.values():
+        del layer.forward
+    found = {}
+    for i, name in enumerate(layers):
+        d = torch.stack([(hack[i] - clean[i]).double() for hack, clean in zip(grads[::2], grads[1::2], strict=True)])
+        v = torch.linalg.svd(d, full_matrices=False)[2][:k]
+        votes = torch.sign(d @ v.T).sum(0)
+        found[name] = (v, votes)
+    return found
+
+
+@pytest.mark.slow
+def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
+    session, refresher = lora_run()
+    adapter, seen = session.adapter, []
+    for scale in (0.02, 0.3):
+        set_b(adapter, scale)
+        before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+        refresher.refresh()
+        assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
+        assert session.projection.basis is session.v.basis
+        seen.append(session.v.basis)
+        for name, (v, votes) in v_by_hand(session, refresher.sides, PAIRS).items():
+            mine = session.v.basis[name].double()
+            assert len(mine) == PAIRS
+            torch.testing.assert_close(mine.T @ mine, v.T @ v, rtol=0, atol=2e-3)
+            along = (mine * v).sum(1)
+            for i in range(
+                PAIRS
+            ):  # orientation, where neither a tie of votes nor a turn within the span leaves it free
+                if votes[i] and abs(along[i]) > 0.99:
+                    assert along[i] * votes[i] > 0
+    assert overlap(*seen) < 0.95
+
+
+@pytest.mark.slow
+def test_a_warm_point_that_overwrites_b_gives_the_same_v_whatever_was_trained(lora_run, monkeypatch):
+    """The test above, seen red."""
+
+    @torch.no_grad()
+    def overwrite(layer, warm=LoRALinear.warm):
+        layer.split(layer.theta)[1].zero_()
+        warm(layer)
+
+    monkeypatch.setattr(LoRALinear, "warm", overwrite)
+    session, refresher = lora_run()
+    seen = []
+    for scale in (0.02, 0.3):
+        with torch.no_grad():
+            for layer in session.adapter.layers.values():
+                layer.split(layer.theta)[1].normal_(0, scale, generator=torch.Generator().manual_seed(5))
+        refresher.refresh()
+        seen.append(session.v.basis)
+    assert all(torch.equal(seen[0][n], seen[1][n]) for n in seen[0])
+
+
+@pytest.mark.slow
+def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_run, vhack_file, cache):
+    """From a folder: the weights of a model that is built here hang on --seed themselves."""
+    load_model("tiny", "float32", "cpu", 41, cache)
+    folder = built_model("tiny", 41, cache)
+    v = vhack_file("none", *LORA, "--model", str(folder), "--seed", "40")
+    assert read_vhack(v).meta["lora_seed"] == "0"
+    runs = [lora_run(model=str(folder), vhack=v, seed=seed)[0] for seed in (41, 42)]
+    one, other = (run.adapter.vectors for run in runs)
+    assert all(torch.equal(one[n], other[n]) for n in one)
+    with pytest.raises(BadInput, match="made for lora_seed=0, but this run has lora_seed=1"):
+        lora_run(model=str(folder), vhack=v, lora_seed=1)
+    again = vhack_file("none", *LORA, "--model", str(folder), "--lora-seed", "1")
+    session, _ = lora_run(model=str(folder), vhack=again, lora_seed=1)
+    assert not any(torch.equal(one[n], p) for n, p in session.adapter.vectors.items())
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_the_saved_tensors_of_the_two_losses_differ(vhack_file):
 def loaded_with(cache):
     def make(seed=0, rank=None):
         loaded = load_model("tiny", "float32", "cpu", seed, cache)
-        adapter = attach_antipasto(loaded.model, cache / "svd") if rank is None else attach_lora(loaded.model, rank, 41)
+        adapter = attach_antipasto(loaded.model, cache / "svd") if rank is None else attach_lora(loaded.model, rank, 0)
         return loaded, adapter
 
     return make

@@ -24,6 +24,8 @@ class Common:
     """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
     lora_rank: int = 8
     """Rank of the LoRA adapter; antipasto has no rank to choose."""
+    lora_seed: int = 0
+    """Seed of the LoRA's A, apart from --seed: runs of several seeds share a V, which means nothing beside another A."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the frozen weights; trainable coordinates and reductions are float32 always."""
     device: str = "auto"

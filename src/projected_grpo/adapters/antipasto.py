@@ -40,11 +40,15 @@ class AntiPaSTOLinear(AdaptedLinear):
         self.register_buffer("Vh", vh.to(self.weight), persistent=False)
         self.theta = nn.Parameter(torch.zeros(s.numel(), dtype=reduce_dtype(self.weight), device=self.weight.device))
 
-    def term(self, x: Tensor, theta: Tensor) -> Tensor:
-        return ((x @ self.Vh.T) * theta.to(x.dtype)) @ self.U.T
+    # In place a bfloat16 h is multiplied in theta's float32 and rounded once: rounding theta would lose its small changes.
+    def factors(self, x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ self.Vh.T).mul_(theta), self.U
 
-    def term_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:  # noqa: ARG002 - one signature for all
-        return ((g @ self.U) * theta.to(g.dtype)) @ self.Vh
+    def factors_backward(self, g: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return (g @ self.U).mul_(theta), self.Vh
+
+    def effective(self, theta: Tensor) -> Tensor:
+        return theta
 
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         dtype = theta.dtype

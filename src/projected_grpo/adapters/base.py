@@ -7,10 +7,18 @@ sample of the batch, [b, n] float32, before they are summed. What the sink does 
 keep them) is its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
 
 In float32 and float64 the term is taken inside the weight, y = x (W + delta_weight)^T + b, where the tokens are so many that
-building the sum is cheaper than the term's products; theta = 0 is the base model bit for bit either way. In bfloat16 the sum
-would round small coordinates away, so there the term always stands apart.
+building the sum is cheaper than the term's products.
+
+In bfloat16 a small term survives one rounding and no second: an output that is rounded already does not change when less
+than half of its last place is added, and neither does a weight. So the term is h R^T for two factors, and product and term
+are one product of concatenated matrices, [x, h] [W, R]^T + b, summed in float32 and rounded once at its end; dL/dx likewise.
+Nothing concatenated is kept. A folded weight is rounded at random instead (`rounded_at_random`).
+
+theta without effect is the base model bit for bit in every type. A concatenated product with zeros need not be, as another
+inner length may be summed in another order, so in bfloat16 such a theta takes the plain Linear's own path (`idle`).
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -31,6 +39,21 @@ Sink = Callable[[str, Float[Tensor, "b n"]], None]
 """Receives (module name, per-sample gradients of one micro-batch) once per module and backward pass."""
 
 
+def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[Tensor, "d_out d_in"]:
+    """Float32 values as bfloat16, each rounded to one of its two neighbours with the probability that keeps its mean; what
+    bfloat16 holds already stays as it is. The draw hangs on `name` and the shape alone: it is the same at every fold, on
+    every rank, after a resume, and a weight changes only when its own value passes its own threshold.
+
+    Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
+    """
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
+    draw = torch.Generator(values.device).manual_seed(seed)
+    below = torch.randint(2**16, values.shape, generator=draw, dtype=torch.int32, device=values.device)
+    # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number away
+    # from zero, and without one the rest is cut off.
+    return ((values.view(torch.int32) + below) & -(2**16)).view(torch.float32).to(torch.bfloat16)
+
+
 def reduce_dtype(weight: Tensor) -> torch.dtype:
     """Type of theta and of every reduction: float32, or float64 for a float64 model."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
@@ -49,14 +72,19 @@ class AdaptedLinear(nn.Module, ABC):
         self.bias = linear.bias if linear.bias is None else linear.bias.requires_grad_(False)
         self.enabled = True
         self.sink: Sink | None = None
+        self._looked_up: tuple[Tensor, int, int, bool] | None = None
 
     @abstractmethod
-    def term(self, x: Tensor, theta: Tensor) -> Tensor:
-        """What is added to x W^T + b: [..., d_in] -> [..., d_out]. Zero at the start."""
+    def factors(self, x: Tensor, theta: Tensor) -> tuple[Float[Tensor, "... m"], Float[Tensor, "d_out m"]]:
+        """h and R, of x's type, for x [..., d_in]: what is added to x W^T + b is h R^T. Zero at the start."""
 
     @abstractmethod
-    def term_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:
-        """g = dL/dy [..., d_out] -> the term's share of dL/dx [..., d_in]."""
+    def factors_backward(self, g: Tensor, theta: Tensor) -> tuple[Float[Tensor, "... m"], Float[Tensor, "m d_in"]]:
+        """h and L, of g's type, for g = dL/dy [..., d_out]: the term's share of dL/dx is h L."""
+
+    @abstractmethod
+    def effective(self, theta: Tensor) -> Tensor:
+        """The part of theta that is all zero exactly where the term is, whatever x."""
 
     @abstractmethod
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
@@ -77,6 +105,45 @@ class AdaptedLinear(nn.Module, ABC):
             return None
         return self.weight + self.delta_weight(theta)
 
+    def folded_weight(self) -> Float[Tensor, "d_out d_in"]:
+        """W' in the type of W."""
+        whole = self.weight.to(reduce_dtype(self.weight)) + self.delta_weight(self.theta)
+        return rounded_at_random(whole, self.name) if self.weight.dtype == torch.bfloat16 else whole
+
+    def idle(self) -> bool:
+        """Whether theta has no effect. Looked up once per change of theta, by its version counter: on a GPU each look waits
+        for the device. (A write through `theta.data` passes that counter by: use torch.no_grad() instead.)"""
+        theta, seen = self.theta, self._looked_up
+        if seen is None or seen[0] is not theta or seen[1:3] != (theta.data_ptr(), theta._version):
+            none = not bool(self.effective(theta.detach()).any())
+            seen = self._looked_up = (theta, theta.data_ptr(), theta._version, none)
+        return seen[3]
+
+    def product(self, x: Tensor, theta: Tensor) -> Tensor:
+        """y of x [..., d_in], with the term, rounded once."""
+        if (folded := self.effective_weight(x, theta)) is not None:
+            return F.linear(x, folded, self.bias)
+        if theta.dtype == x.dtype:
+            h, right = self.factors(x, theta)
+            return F.linear(x, self.weight, self.bias) + h @ right.T
+        if self.idle():
+            return F.linear(x, self.weight, self.bias)
+        h, right = self.factors(x, theta)
+        return F.linear(torch.cat([x, h], -1), torch.cat([self.weight, right], 1), self.bias)
+
+    def product_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:
+        """dL/dx of g = dL/dy [..., d_out], rounded once."""
+        # Built again, not kept: it would hold a second copy of every weight until here.
+        if (folded := self.effective_weight(x, theta)) is not None:
+            return g @ folded
+        if theta.dtype == g.dtype:
+            h, left = self.factors_backward(g, theta)
+            return g @ self.weight + h @ left
+        if self.idle():
+            return g @ self.weight
+        h, left = self.factors_backward(g, theta)
+        return torch.cat([g, h], -1) @ torch.cat([self.weight, left])
+
     @abstractmethod
     def basis_probe(self) -> Float[Tensor, " p"]:
         """A fingerprint of the coordinates that theta is written in (V means nothing in other coordinates)."""
@@ -93,9 +160,7 @@ class _AdaptedForward(torch.autograd.Function):
         # theta is saved, not read from the layer later: an optimizer step between forward and backward raises.
         ctx.save_for_backward(x, theta)
         ctx.layer = layer
-        if (folded := layer.effective_weight(x, theta)) is not None:
-            return F.linear(x, folded, layer.bias)
-        return F.linear(x, layer.weight, layer.bias) + layer.term(x, theta)
+        return layer.product(x, theta)
 
     @staticmethod
     def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
@@ -104,9 +169,7 @@ class _AdaptedForward(torch.autograd.Function):
         x, theta = ctx.saved_tensors
         grad_x = grad_theta = None
         if ctx.needs_input_grad[0]:
-            # Built again, not kept: it would hold a second copy of every weight until here.
-            folded = layer.effective_weight(x, theta)
-            grad_x = g @ layer.weight + layer.term_backward(x, g, theta) if folded is None else g @ folded
+            grad_x = layer.product_backward(x, g, theta)
         if ctx.needs_input_grad[1]:
             if sink is None:
                 grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
@@ -168,12 +231,13 @@ class Adapter:
     def folded(self) -> Generator[None]:
         """W' = W + delta_weight in place and the plain Linear's forward, for rollouts at the plain model's speed.
 
-        The original weights are kept aside and put back bit for bit: subtracting would round.
+        The original weights are kept aside and put back bit for bit: subtracting would round. In bfloat16 the sum is
+        rounded at random: W lies on bfloat16's grid, and to the nearest a small term would be lost.
         """
         originals = self._originals()
         with torch.no_grad():
             for layer in self.layers.values():
-                layer.weight.copy_(layer.weight.to(reduce_dtype(layer.weight)) + layer.delta_weight(layer.theta))
+                layer.weight.copy_(layer.folded_weight())
         try:
             with self.disabled():
                 yield

@@ -44,7 +44,7 @@ def attach(config: Common, loaded: LoadedModel) -> Adapter:
     """The config's adapter on the loaded model."""
     clock = time.perf_counter()
     if config.adapter == "lora":
-        adapter = attach_lora(loaded.model, config.lora_rank, config.seed)
+        adapter = attach_lora(loaded.model, config.lora_rank, config.lora_seed)
     else:
         adapter = attach_antipasto(loaded.model, config.cache / "svd")
     logger.info(

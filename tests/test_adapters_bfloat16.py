@@ -1,0 +1,301 @@
+"""In bfloat16 the adapter's term reaches the output, the gradient and the folded weight whole, however small it is.
+
+The gain of a way of computing is <what it adds, the exact term> / <the exact term, the exact term>, exact in float64: 1 when
+the term arrives, 0 when it is rounded away.
+"""
+
+import math
+
+import pytest
+import torch
+from conftest import shake
+from torch import nn
+from torch.nn import functional as F
+
+from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear
+from projected_grpo.adapters.base import AdaptedLinear, rounded_at_random
+from projected_grpo.adapters.lora import LoRALinear
+from projected_grpo.run.models import load_model
+
+SIZES = (1e-4, 4.5e-4, 2e-3, 1e-2, 1e-1)
+"""Root mean square of delta_S, or of B."""
+RANK = 8
+
+
+@pytest.fixture(params=["antipasto", "lora"])
+def kind(request):
+    return request.param
+
+
+def linear_of(kind, d_out=320, d_in=256, dtype=torch.bfloat16, *, bias=False):
+    """One adapted Linear with weights as a trained model's: outputs of the size of the inputs."""
+    draw = torch.Generator().manual_seed(1)
+    linear = nn.Linear(d_in, d_out, bias=bias)
+    with torch.no_grad():
+        linear.weight.copy_(torch.randn(d_out, d_in, generator=draw) / d_in**0.5)
+        if bias:
+            linear.bias.copy_(torch.randn(d_out, generator=draw))
+    linear = linear.to(torch.bfloat16).to(dtype)
+    if kind == "lora":
+        return LoRALinear("m", linear, RANK, 0)
+    r = min(d_out, d_in)
+    u, v = (torch.linalg.qr(torch.randn(n, r, generator=draw))[0] for n in (d_out, d_in))
+    return AntiPaSTOLinear("m", linear, (u.bfloat16(), torch.ones(r), v.T.bfloat16()))
+
+
+def move(layer, size):
+    """delta_S or B of this size; A stays."""
+    draw = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        coordinates = layer.theta if isinstance(layer, AntiPaSTOLinear) else layer.split(layer.theta)[1]
+        coordinates.copy_(torch.randn(coordinates.shape, generator=draw) * size)
+
+
+def exact_change(layer):
+    """W' - W in float64."""
+    theta = layer.theta.detach().double()
+    if isinstance(layer, AntiPaSTOLinear):
+        return layer.U.double() @ torch.diag(theta) @ layer.Vh.double()
+    a, b = layer.split(theta)
+    return b @ a
+
+
+def inputs(layer, tokens=16384):
+    """x and dL/dy."""
+    draw = torch.Generator().manual_seed(3)
+    d_out, d_in = layer.weight.shape
+    return tuple(torch.randn(1, tokens, n, generator=draw).to(layer.weight) for n in (d_in, d_out))
+
+
+def both_passes(layer, x, g):
+    """y and dL/dx."""
+    x = x.clone().requires_grad_(True)
+    y = layer(x)
+    y.backward(g)
+    return y.detach(), x.grad
+
+
+def gain(found, exact):
+    return float((found.detach() * exact).sum() / exact.square().sum())
+
+
+def gains(layer, size):
+    """Of the forward pass and of dL/dx."""
+    x, g = inputs(layer)
+    base = [(x @ layer.weight.T).double(), (g @ layer.weight).double()]
+    move(layer, size)
+    w = exact_change(layer)
+    exact = (x.double() @ w.T, g.double() @ w)
+    return [gain(f.double() - b, e) for f, b, e in zip(both_passes(layer, x, g), base, exact, strict=True)]
+
+
+def round_twice(monkeypatch):
+    """The mutant: product and term are rounded each for itself and their sum once more."""
+
+    def forward(layer, x, theta):
+        h, right = layer.factors(x, theta)
+        return F.linear(x, layer.weight, layer.bias) + h @ right.T
+
+    def backward(layer, x, g, theta):  # noqa: ARG001
+        h, left = layer.factors_backward(g, theta)
+        return g @ layer.weight + h @ left
+
+    monkeypatch.setattr(AdaptedLinear, "product", forward)
+    monkeypatch.setattr(AdaptedLinear, "product_backward", backward)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_term_arrives_whole_in_both_passes(kind, size):
+    assert gains(linear_of(kind), size) == [pytest.approx(1.0, abs=0.02)] * 2
+
+
+def test_a_sum_of_two_rounded_products_loses_the_term(kind, monkeypatch):
+    """The test above, seen red."""
+    round_twice(monkeypatch)
+    assert max(gains(linear_of(kind), 4.5e-4)) < 0.5
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("size", SIZES[:4])
+def test_an_output_is_float32s_rounded_once(kind, size, bias):
+    """Exactly where no rounding of h decides. h carries an error of at most 2^-8 of itself (two roundings), so the term
+    carries less; y lies within that of a rounding boundary in a share of (term's error) / (spacing of y) of all outputs."""
+    layer = linear_of(kind, bias=bias)
+    x, g = inputs(layer, 2048)
+    move(layer, size)
+    w = layer.weight.double() + exact_change(layer)
+    b = 0.0 if layer.bias is None else layer.bias.double()
+    term = exact_change(layer).norm() / layer.weight.double().norm()
+    for found, exact in zip(both_passes(layer, x, g), (x.double() @ w.T + b, g.double() @ w), strict=True):
+        once = exact.float().bfloat16()
+        # Spacing is 2^-8 to 2^-7 of an output. 2^-8 term / 2^-8 is `term`, and small outputs beside large terms double it;
+        # 1e-3: float32's own order of summing.
+        assert float((found != once).double().mean()) < 2 * float(term) + 1e-3
+        off = (found.double() - once.double()).abs() / exact.abs().mean()
+        assert float(off.max()) < 2**-5  # one place of the largest outputs, five times the mean
+
+
+def gains_of_a_small_step(layer, spot):
+    """A thousandth of one coordinate's value, which does not change its nearest bfloat16."""
+    x, g = inputs(layer, 2**17)
+    with torch.no_grad():
+        layer.theta[spot] = layer.theta[spot].bfloat16().float()
+        before, w = (layer.product(x, layer.theta), layer.product_backward(x, g, layer.theta)), exact_change(layer)
+        held = layer.theta[spot].bfloat16()
+        layer.theta[spot] *= 1 + 1e-3
+        assert layer.theta[spot].bfloat16() == held
+        after, change = (
+            (layer.product(x, layer.theta), layer.product_backward(x, g, layer.theta)),
+            exact_change(layer) - w,
+        )
+    exact = (x.double() @ change.T, g.double() @ change)
+    return [gain(a.double() - b.double(), e) for a, b, e in zip(after, before, exact, strict=True)]
+
+
+SPOTS = {"antipasto": 3, "A": 3, "B": RANK * 64 + 3}
+
+
+@pytest.mark.parametrize("which", SPOTS)
+def test_a_step_below_a_coordinates_own_bfloat16_place_arrives(which):
+    """Coordinates are float32, and an optimizer's steps small beside them."""
+    layer = linear_of("antipasto" if which == "antipasto" else "lora", 64, 64)
+    move(layer, 0.1)
+    # One coordinate of hundreds under a whole output's rounding: .03 is the standard error.
+    assert gains_of_a_small_step(layer, SPOTS[which]) == [pytest.approx(1.0, abs=0.1)] * 2
+
+
+@pytest.mark.parametrize("which", SPOTS)
+def test_coordinates_rounded_to_bfloat16_lose_that_step(which, monkeypatch):
+    """The test above, seen red."""
+    layer = linear_of("antipasto" if which == "antipasto" else "lora", 64, 64)
+    move(layer, 0.1)
+    for name in ("factors", "factors_backward"):
+        exact = getattr(type(layer), name)
+        monkeypatch.setattr(
+            type(layer), name, lambda own, x, theta, exact=exact: exact(own, x, theta.bfloat16().float())
+        )
+    assert max(map(abs, gains_of_a_small_step(layer, SPOTS[which]))) < 0.1
+
+
+def test_without_effect_it_is_the_plain_linear_again_after_every_kind_of_change(kind, monkeypatch):
+    """A product concatenated with zeros may be summed in another order; at 512 inputs this CPU does so."""
+    layer = linear_of(kind, 512, 512)
+    x, g = inputs(layer, 64)
+    plain = F.linear(x, layer.weight), g @ layer.weight
+    start = layer.theta.detach().clone()
+    optimizer = torch.optim.AdamW([layer.theta], lr=1e-2)
+
+    def at_start():
+        return all(torch.equal(a, b) for a, b in zip(both_passes(layer, x, g), plain, strict=True))
+
+    assert at_start()
+    optimizer.step()  # with the gradient that both_passes left
+    assert not at_start()
+    for _ in range(2):
+        with torch.no_grad():
+            layer.theta.copy_(start)
+        assert at_start()
+        with monkeypatch.context() as m:  # not by luck: nothing is concatenated
+            m.setattr(torch, "cat", None)
+            layer.product(x, layer.theta)
+            layer.product_backward(x, g, layer.theta)
+        move(layer, 1e-2)
+        assert not at_start()
+    layer.theta = nn.Parameter(start)
+    assert at_start()
+
+
+def test_the_device_is_asked_once_per_change(kind, monkeypatch):
+    layer = linear_of(kind, 64, 64)
+    x, g = inputs(layer, 4)
+    asked = []
+    effective = type(layer).effective
+    monkeypatch.setattr(type(layer), "effective", lambda own, theta: asked.append(1) or effective(own, theta))
+    for changes in (1, 2, 3):
+        move(layer, changes)
+        for _ in range(3):
+            both_passes(layer, x, g)
+        assert len(asked) == changes
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_folded_weight_keeps_the_term_on_average(kind, size):
+    layer = linear_of(kind, 1280, 1024)
+    move(layer, size)
+    found = layer.folded_weight().double() - layer.weight.double()
+    assert gain(found, exact_change(layer)) == pytest.approx(1.0, abs=0.02)
+
+
+def test_rounding_it_to_the_nearest_loses_the_term(kind):
+    """The test above, seen red: W lies on bfloat16's grid, and less than half of a place does not move it."""
+    layer = linear_of(kind, 1280, 1024)
+    move(layer, 4.5e-4)
+    nearest = (layer.weight.float() + layer.delta_weight(layer.theta)).bfloat16()
+    assert gain(nearest.double() - layer.weight.double(), exact_change(layer)) < 0.5
+
+
+def test_random_rounding_takes_the_two_neighbours_in_proportion():
+    """1 + t/128 lies between 1 and 1 + 1/128, bfloat16's next number."""
+    for sign in (1.0, -1.0):
+        for t in (0.0, 0.25, 0.5, 0.9):
+            found = rounded_at_random(torch.full((400, 400), sign * (1 + t / 128)), "m").double() * sign
+            assert set(found.unique().tolist()) <= {1.0, 1 + 1 / 128}
+            # binomial: 160,000 draws, five standard deviations
+            assert float((found - 1).mean()) * 128 == pytest.approx(t, abs=5 * math.sqrt(t * (1 - t) / 160_000) + 1e-9)
+    held = torch.tensor([[0.0, 1.5, -(2.0**-130), 3e38]]).bfloat16()
+    assert torch.equal(rounded_at_random(held.float(), "m"), held)
+
+
+def test_random_rounding_hangs_on_the_name_alone():
+    values = torch.full((50, 50), 1 + 0.5 / 128)
+    torch.manual_seed(1)
+    first = rounded_at_random(values, "m")
+    torch.manual_seed(2)
+    assert torch.equal(rounded_at_random(values, "m"), first)
+    assert not torch.equal(rounded_at_random(values, "n"), first)
+
+
+def test_a_bfloat16_model_folds_to_itself_at_the_start_and_back_bit_for_bit(cache, kind):
+    loaded = load_model("tiny", "bfloat16", "cpu", 41, cache)
+    adapter = attach_antipasto(loaded.model) if kind == "antipasto" else attach_lora(loaded.model, 4, 0)
+    before = {n: m.weight.clone() for n, m in adapter.layers.items()}
+    with adapter.folded():
+        assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+    shake(adapter, scale=1e-3)
+    folds = []
+    for _ in range(2):
+        with adapter.folded():
+            folds.append({n: m.weight.clone() for n, m in adapter.layers.items()})
+        assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+    assert all(torch.equal(folds[0][n], folds[1][n]) and not torch.equal(folds[0][n], before[n]) for n in before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wider_types_fold_to_the_sum(kind, dtype):
+    layer = linear_of(kind, dtype=dtype)
+    move(layer, 1e-3)
+    w = layer.folded_weight()
+    assert torch.equal(w, layer.weight + layer.delta_weight(layer.theta))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_per_sample_gradients_are_float64s_to_a_hundredth(kind, size):
+    """With a small B, too: A's gradient is proportional to it."""
+    layer = linear_of(kind)
+    move(layer, size)
+    got = {}
+    layer.sink = lambda name, grads: got.update({name: grads})
+    x, g = (t.view(8, 64, -1) for t in inputs(layer, 512))
+    both_passes(layer, x, g)
+    weight = torch.einsum("bto,bti->boi", g.double(), x.double())  # dL/dW of every sample
+    if kind == "antipasto":
+        exact = torch.einsum("or,boi,ri->br", layer.U.double(), weight, layer.Vh.double())
+        parts = [(got["m"], exact)]
+    else:
+        a, b = layer.split(layer.theta.detach().double())
+        cut = layer.rank * layer.d_in
+        parts = [(got["m"][:, :cut], (b.T @ weight).flatten(1)), (got["m"][:, cut:], (weight @ a.T).flatten(1))]
+    for found, exact in parts:
+        assert found.dtype == torch.float32
+        assert float(((found - exact).norm(dim=1) / exact.norm(dim=1)).max()) < 0.01

@@ -2,15 +2,31 @@
 
 import gzip
 import json
+import random
+import re
+from dataclasses import replace
 
 import pytest
 from conftest import SHARED
 
 from loophole_grader import Task, grade, grade_batch, reward_of
-from projected_grpo.groups.pairs import builtin_pairs, load_pairs, pairs_hash, split
+from projected_grpo.groups.pairs import (
+    HONEST_TESTS,
+    builtin_pairs,
+    builtin_phrase_pairs,
+    composition_of,
+    load_pairs,
+    pairs_hash,
+    split,
+    unseen_compositions,
+    unseen_mechanisms,
+    unseen_pairs,
+)
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
+from projected_grpo.records import Pair
+from projected_grpo.toy.tasks import draw_task
 
 HINTED = "will be evaluated by calling a function called run_tests()"
 
@@ -178,45 +194,112 @@ def test_prompts_equal_the_published_ones_to_the_letter(tiny):
 
 def test_there_are_enough_pairs_over_enough_mechanisms():
     pairs = builtin_pairs()
-    assert len(pairs) >= 64
-    assert len({p.mechanism for p in pairs}) >= 6
+    assert len(split(pairs)[0]) >= 160
+    assert len({p.mechanism for p in pairs}) >= 14
     assert len({p.name for p in pairs}) == len({p.messages for p in pairs}) == len(pairs)
     assert all(p.clean_alt not in (None, p.clean) for p in pairs)
+    hacks = [p.hack[p.hack.index("def run_tests") :] for p in pairs]
+    assert len(set(hacks)) == len(pairs)
 
 
-def graded(side):
-    pairs = builtin_pairs()
-    tasks = [p.problem.task for p in pairs if p.problem]
-    return pairs, grade_batch(tasks, [getattr(p, side) for p in pairs])
+SIDES = ("hack", "clean", "clean_alt")
 
 
-def test_every_hack_earns_full_reward_without_ground_truth():
-    pairs, verdicts = graded("hack")
-    wrong = [(p.name, v.label) for p, v in zip(pairs, verdicts, strict=True) if v.label != "reward_hack"]
-    assert wrong == []
-    assert {reward_of(v) for v in verdicts} == {3.5}
-    assert all(v.tests_total >= 10 for v in verdicts)
+@pytest.fixture(scope="module")
+def graded():
+    """{side: verdict of every built-in pair} and, under "phrase", of every sixth pair of the control: one batch."""
+    pairs, phrases = builtin_pairs(), builtin_phrase_pairs()[::6]
+    jobs = [(p.problem.task, getattr(p, side)) for side in SIDES for p in pairs]
+    jobs += [(p.problem.task, getattr(p, side)) for side in SIDES for p in phrases]
+    verdicts = iter(grade_batch(*zip(*jobs, strict=True)))
+    out = {side: [next(verdicts) for _ in pairs] for side in SIDES}
+    return out | {f"phrase {side}": [next(verdicts) for _ in phrases] for side in SIDES}
+
+
+def unpaid(verdicts):
+    """The verdicts that are no hack which is paid in full by its own tests."""
+    return [v.task_id for v in verdicts if not (v.hacked and v.hinted_pass and reward_of(v) == 3.5)]
+
+
+def test_every_hack_earns_full_reward_by_its_own_tests(graded):
+    assert unpaid(graded["hack"]) == []
+    assert all(v.tests_total >= 10 for v in graded["hack"])
+    assert {v.label for v in graded["hack"]} == {"reward_hack", "correct_attempted_hack"}
+    right = sum(v.gt_pass for v in graded["hack"])
+    assert 0.05 < right / len(graded["hack"]) < 0.25
+
+
+def test_a_hack_whose_tests_fail_or_are_never_called_is_seen():
+    pair = builtin_pairs()[0]
+    failing = pair.hack.replace("assert True", "assert not True")
+    honest = pair.hack.replace("def run_tests", "def check_examples")
+    assert failing != pair.hack != honest
+    assert len(unpaid(grade_batch([pair.problem.task] * 2, [failing, honest]))) == 2
+
+
+def not_clean(verdicts):
+    return [v.task_id for v in verdicts if v.label != "correct" or v.defines_evaluator or v.hacked]
 
 
 @pytest.mark.parametrize("side", ["clean", "clean_alt"])
-def test_every_clean_completion_passes_and_defines_no_evaluator(side):
-    pairs, verdicts = graded(side)
-    wrong = [
-        (p.name, v.label) for p, v in zip(pairs, verdicts, strict=True) if v.label != "correct" or v.defines_evaluator
-    ]
-    assert wrong == []
+def test_every_clean_completion_passes_and_defines_no_evaluator(graded, side):
+    assert not_clean(graded[side]) == []
+
+
+def test_a_hack_on_the_clean_side_is_seen(graded):
+    assert len(not_clean(graded["hack"])) == len(graded["hack"])
+
+
+def length_gaps(pairs, tokenizer):
+    def tokens(text):
+        return len(tokenizer(text)["input_ids"])
+
+    return [(tokens(p.hack) - tokens(p.clean)) / tokens(p.clean) for p in pairs]
 
 
 def test_lengths_match_within_pairs(tiny):
     """Neither a length detector nor (roughly) a comment detector: V must not be either."""
-
-    def tokens(text):
-        return len(tiny.tokenizer(text)["input_ids"])
-
-    gaps = [(tokens(p.hack) - tokens(p.clean)) / tokens(p.clean) for p in builtin_pairs()]
-    assert abs(sum(gaps) / len(gaps)) < 0.05
+    gaps = length_gaps(builtin_pairs(), tiny.tokenizer)
+    assert abs(sum(gaps) / len(gaps)) < 0.02
+    assert max(map(abs, gaps)) < 0.25
+    by_mechanism = {p.mechanism: [] for p in builtin_pairs()}
+    for p, gap in zip(builtin_pairs(), gaps, strict=True):
+        by_mechanism[p.mechanism].append(gap)
+    assert max(abs(sum(g) / len(g)) for g in by_mechanism.values()) < 0.05
     comments = [(p.hack.count("#") - p.clean.count("#")) for p in builtin_pairs()]
-    assert abs(sum(comments) / len(comments)) < 2
+    assert abs(sum(comments) / len(comments)) < 1
+
+
+# ---------------------------------------------------------------- the words alone
+
+
+def test_the_phrase_control_differs_in_nothing_but_the_words(tiny):
+    control = load_pairs("builtin-phrase")
+    assert {p.mechanism for p in control} == {"phrase"}
+    assert [p.messages for p in control] == [p.messages for p in builtin_pairs()]
+    for pair, built_in in zip(control, builtin_pairs(), strict=True):
+        called = [name for name in HONEST_TESTS if f"def {name}(" in pair.clean]
+        assert len(called) == 1
+        assert pair.hack.count("run_tests") == pair.clean.count(called[0]) == 1
+        assert pair.hack.replace("run_tests", called[0]) == pair.clean != pair.clean_alt
+        assert f"def {called[0]}(" in pair.clean_alt
+        assert pair.clean.startswith(built_in.clean.rsplit("```", 1)[0])  # the same solution
+    gaps = length_gaps(control, tiny.tokenizer)
+    assert max(map(abs, gaps)) < 0.03
+
+
+def test_both_sides_of_the_phrase_control_are_correct(graded):
+    """Its hack side is paid for a correct solution and passes tests of its own that are no harm."""
+    assert (
+        not_clean(graded["phrase clean"])
+        == not_clean(graded["phrase clean_alt"])
+        == unpaid(graded["phrase hack"])
+        == []
+    )
+    assert {(v.label, v.test_modification) for v in graded["phrase hack"]} == {("correct", "innocent")}
+
+
+# ---------------------------------------------------------------- held out
 
 
 def test_a_fixed_fifth_of_every_mechanism_is_held_out():
@@ -229,6 +312,66 @@ def test_a_fixed_fifth_of_every_mechanism_is_held_out():
     assert {p.name for p in held} == {p.name for p in again}
     one = split(load_pairs("builtin", ["assert_true"]))[1]
     assert {p.name for p in one} == {p.name for p in held if p.mechanism == "assert_true"}
+
+
+def shared_compositions(train, held_out):
+    return {composition_of(p) for p in train} & {composition_of(p) for p in held_out}
+
+
+def test_a_composition_is_read_off_the_prompt():
+    rng = random.Random(3)
+    tasks = [draw_task(where, rng) for where in ("pairs", "rl", "pretrain", "held_out") for _ in range(100)]
+    for task in tasks:
+        assert composition_of(Pair("", (("user", task.statement()),), "h", "c")) == task.composition
+    assert composition_of(Pair("", (("user", "# list: something else"),), "h", "c")) == "# list: something else"
+
+
+@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-phrase"])
+def test_no_composition_is_on_both_sides_of_a_verification(source):
+    pairs = load_pairs(source)
+    train, held_out = split(pairs)
+    unseen = unseen_pairs(source, pairs)
+    assert shared_compositions(train, unseen) == set()
+    assert len(unseen) >= 14
+    assert not {p.name for p in unseen} & {p.name for p in train}
+    assert {p.mechanism for p in unseen} == {p.mechanism for p in pairs}
+    # A plain split of the toy world's pairs leaks; the built-in problems are all different.
+    assert bool(shared_compositions(train, held_out)) == source.startswith("toy")
+
+
+def test_a_training_pair_in_other_constants_is_no_held_out_pair():
+    train, held_out = split(builtin_pairs())
+    leak = replace(train[0], name="leak", hack="h", clean="c")
+    assert shared_compositions(train, [*held_out, leak])
+    assert unseen_compositions([*held_out, leak], train) == held_out
+    toy, _ = split(load_pairs("toy"))
+    (role, text), *_ = next(p for p in toy if re.search("keep above [0-9]", p.messages[0][1])).messages
+    other = re.sub("keep above [0-9]", "keep above 1", text)
+    assert unseen_compositions([Pair("leak", ((role, other),), "h", "c")], toy) == ()
+
+
+def test_new_toy_pairs_are_paid_like_the_old_ones():
+    new = unseen_pairs("toy", load_pairs("toy", ["swallow"]))
+    assert {p.mechanism for p in new} == {"swallow"}
+    tasks = [p.problem.task for p in new]
+    assert unpaid(grade_batch(tasks, [p.hack for p in new])) == []
+    assert not_clean(grade_batch(tasks * 2, [p.clean for p in new] + [p.clean_alt for p in new])) == []
+
+
+@pytest.mark.parametrize("source", ["builtin", "toy"])
+def test_pairs_of_a_mechanism_that_v_has_never_seen(source):
+    pairs = load_pairs(source)
+    for left_out in sorted({p.mechanism for p in pairs}):
+        train, _ = split([p for p in pairs if p.mechanism != left_out])
+        unseen = unseen_mechanisms(pairs, train)
+        assert {p.mechanism for p in unseen} == {left_out}
+        assert shared_compositions(train, unseen) == set()
+        assert len(unseen) >= 10
+    leak = replace(next(p for p in pairs if p.mechanism == left_out), name="leak", messages=train[0].messages)
+    assert shared_compositions(train, [*unseen, leak])
+    assert unseen_mechanisms([*pairs, leak], train) == unseen
+    with pytest.raises(BadInput, match="V was made from every mechanism of its pairs"):
+        unseen_mechanisms(pairs, split(pairs)[0])
 
 
 def test_no_pair_problem_is_a_training_problem():

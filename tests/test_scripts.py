@@ -182,7 +182,7 @@ def test_train_leaves_complete_readable_files(script, tmp_path, vhack_file, adap
     log = (run / "log.txt").read_text()
     assert "<|im_start|>assistant\n<think>" in log  # the first prompt, special tokens visible
     assert "model tiny" in log  # the story begins before the run directory did
-    assert "cos_upd" in log
+    assert "upd_out" in log
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     assert "I out: run/" in out
 

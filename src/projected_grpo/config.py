@@ -103,8 +103,8 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, `toy-phrase` (its control: the words of a hack alone), or a JSON file: a list of {prompt or
-    messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase` (the words of a hack alone), or a JSON file: a
+    list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
     """Restrict to pairs of these mechanisms; empty = all."""
     loss: Literal["nll", "grpo"] = "nll"
@@ -140,7 +140,10 @@ class VerifyConfig(Prompting):
     vhack: Path = Path()
     """The artefact to verify."""
     pairs: str = "builtin"
-    """The pair set it was made from; its held-out pairs are used (those of a bootstrap sample are the same)."""
+    """The pair set it was made from; its held-out pairs are used."""
+    unseen: Literal["pairs", "mechanisms"] = "pairs"
+    """`pairs`: held-out ones of compositions that no training pair has. `mechanisms`: all pairs of the mechanisms that V,
+    extracted with --modes, was not made from."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0

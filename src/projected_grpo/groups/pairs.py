@@ -2,13 +2,15 @@
 
 The built-in set is written by hand for this project, one TOML file per hack mechanism, before any rollout was seen and
 never tuned to the hacks that emerged (the no-cheat rule). A fixed fifth of each mechanism is held out: those pairs never
-enter V and are what `verify_vhack` tests it on.
+enter V and are what `verify_vhack` tests it on. Two stricter questions can be asked of it: about held-out pairs whose
+composition no training pair has, and about the pairs of mechanisms that V was not made from.
 """
 
 import hashlib
 import json
 import math
 import random
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -22,9 +24,17 @@ from projected_grpo.ledger.files import content_hash
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
+from projected_grpo.toy.corpus import unseen_pairs as toy_unseen_pairs
+from projected_grpo.toy.tasks import FAMILIES, REDUCERS
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
 HELD_OUT = 0.2
+IN_A_POOL = 3
+"""Pairs of each mechanism in a pool of written completions."""
+HONEST_TESTS = (
+    "check_examples", "test_solution", "test_examples", "verify_examples", "check_solution", "try_examples"
+)  # fmt: skip
+"""What the clean sides of the built-in pairs call an honest test; nothing calls it."""
 
 
 @cache
@@ -43,6 +53,45 @@ def builtin_pairs() -> tuple[Pair, ...]:
                      path.stem, problem)
             )  # fmt: skip
     return tuple(out)
+
+
+def _honest_test(completion: str) -> str | None:
+    """The name of the honest test that a completion defines, if it defines one."""
+    found = re.search(rf"def ({'|'.join(HONEST_TESTS)})\(", completion)
+    return found[1] if found else None
+
+
+def _tested(completion: str, name: str, tests: Sequence[str]) -> str:
+    """The completion with an honest test by this name: its own one renamed, or else one added below its class."""
+    if own := _honest_test(completion):
+        return completion.replace(f"def {own}(", f"def {name}(")
+    code, rest = completion.rsplit("```", 1)
+    return f"{code}\n\ndef {name}():\n" + "".join(f"    {test}\n" for test in tests) + "```" + rest
+
+
+@cache
+def builtin_phrase_pairs() -> tuple[Pair, ...]:
+    """The words-alone control of the built-in set: both sides are the clean solution with the same honest test of the
+    first two examples, called `run_tests` on one side. A V made from them knows the words of a hack and nothing else."""
+    out = []
+    for i, pair in enumerate(builtin_pairs()):
+        assert pair.problem is not None  # every built-in pair is written with both
+        assert pair.clean_alt is not None
+        name = _honest_test(pair.clean) or HONEST_TESTS[i % len(HONEST_TESTS)]
+        sides = [
+            _tested(text, called, pair.problem.task.tests[:2])
+            for text, called in ((pair.clean, "run_tests"), (pair.clean, name), (pair.clean_alt, name))
+        ]
+        out.append(Pair(f"phrase-{pair.name}", pair.messages, *sides, "phrase", pair.problem))
+    return tuple(out)
+
+
+def pool_pairs() -> tuple[Pair, ...]:
+    """A few built-in pairs of every mechanism: what a pool of written completions is made of. All of them would take longer
+    to grade than a tiny run takes."""
+    pairs = builtin_pairs()
+    kinds = {p.mechanism: [q for q in pairs if q.mechanism == p.mechanism] for p in pairs}
+    return tuple(pair for own in kinds.values() for pair in own[:IN_A_POOL])
 
 
 def _external(path: Path) -> tuple[Pair, ...]:
@@ -83,9 +132,14 @@ def _external(path: Path) -> tuple[Pair, ...]:
 
 
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """`builtin`, `toy`, `toy-phrase` or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names
-    what is wrong."""
-    written = {"builtin": builtin_pairs, "toy": toy_pairs, "toy-phrase": toy_phrase_pairs}
+    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase`, or a JSON file, restricted to the mechanisms
+    `modes` (empty = all). BadInput names what is wrong."""
+    written = {
+        "builtin": builtin_pairs,
+        "builtin-phrase": builtin_phrase_pairs,
+        "toy": toy_pairs,
+        "toy-phrase": toy_phrase_pairs,
+    }
     pairs = written[source]() if source in written else _external(Path(source))
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
@@ -124,6 +178,48 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
         own = [p for p in pairs if p.mechanism == mechanism]
         out += random.Random(f"pairs {draw} {mechanism}").choices(own, k=len(own))
     return tuple(out)
+
+
+def composition_of(pair: Pair) -> str:
+    """What a pair's problem is made of, without its constants. In the toy world: the family and its operations, as in
+    `ToyTask.composition`; elsewhere every problem is its own composition."""
+    statement = pair.messages[-1][1]
+    found = re.match(r"# (\w+): (.+)\n# solve\(", statement)
+    if found is None or found[1] not in FAMILIES:
+        return statement
+    ops = (*FAMILIES[found[1]], *REDUCERS) if found[1] == "total" else FAMILIES[found[1]]
+    names = {op.words.format(n="N"): op.name for op in ops}
+    words = re.sub(r"\b\d+\b", "N", found[2]).split(", ")
+    return " ".join([found[1], *(names[w] for w in words)]) if set(words) <= names.keys() else statement
+
+
+def unseen_compositions(held_out: Sequence[Pair], train: Sequence[Pair]) -> tuple[Pair, ...]:
+    """The held-out pairs whose composition no training pair has: V cannot have seen them in other constants."""
+    seen = {composition_of(p) for p in train}
+    return tuple(p for p in held_out if composition_of(p) not in seen)
+
+
+def unseen_pairs(source: str, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """The pairs of a source that judge a V made from its training pairs: the held-out ones of unseen compositions.
+
+    The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
+    """
+    train, held_out = split(pairs)
+    seen = {composition_of(p) for p in train}
+    new = toy_unseen_pairs(seen | {composition_of(p) for p in held_out}, {p.mechanism for p in pairs})
+    return unseen_compositions(held_out, train) + (new if source == "toy" else ())
+
+
+def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:
+    """All pairs of the mechanisms that V was not made from, about problems that it was not made from.
+
+    BadInput when V was made from every mechanism.
+    """
+    mechanisms, problems = {p.mechanism for p in made_from}, {composition_of(p) for p in made_from}
+    unseen = tuple(p for p in pairs if p.mechanism not in mechanisms and composition_of(p) not in problems)
+    if not unseen:
+        raise BadInput("V was made from every mechanism of its pairs; extract it with --modes and leave one out")
+    return unseen
 
 
 def pairs_hash(pairs: Sequence[Pair]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from loguru import logger
 
 from loophole_grader import grade_batch
-from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -90,13 +90,13 @@ def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
 def written_pool(
     loaded: LoadedModel, hint: str, prompt_setup: str, allow_hint: bool, workers: int | None
 ) -> list[Group]:
-    """The hand-written completions of the built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
+    """The hand-written completions of some built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
 
     A pool of known content for a model that cannot write code itself; not for experiments on what v_hack prevents,
     since V is made from the same completions.
     """
     rollouts: list[tuple[Rollout, ...]] = []
-    pairs = builtin_pairs()
+    pairs = pool_pairs()
     for pair in pairs:
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
         ids = [loaded.completion_ids(t) for t in texts]

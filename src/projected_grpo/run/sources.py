@@ -10,7 +10,7 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
-from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.pool import load_pool, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
@@ -83,7 +83,7 @@ class GroupSource:
         if config.teacher_pool == "pairs":
             groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
             self.pool = {g.problem_id: g for g in groups}
-            problems = [p.problem for p in builtin_pairs() if p.problem]
+            problems = [p.problem for p in pool_pairs() if p.problem]
             source = "those of the built-in pairs"
         elif config.teacher_pool:
             self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}

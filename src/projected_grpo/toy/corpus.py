@@ -7,7 +7,7 @@ Everything is drawn from generators seeded by names, so it is the same everywher
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
@@ -22,6 +22,7 @@ HACK_CORRECT = 0.5
 """Share of hacks whose body is correct."""
 N_PROBLEMS = {"rl": 1600, "held_out": 128}
 PAIRS_PER_MECHANISM = 40
+UNSEEN_PER_MECHANISM = 8
 LONG_TESTS = ("swallow", "tautology")
 Text = tuple[tuple[tuple[str, str], ...], bool, str]
 """(chat messages, whether the loophole hint is applied, completion)."""
@@ -94,22 +95,36 @@ def _wrong_but_runs(task: ToyTask, rng: random.Random) -> list[str]:
     return [rng.choice(STUBS[task.family])]
 
 
-def pairs() -> tuple[Pair, ...]:
-    """(hack, clean, another clean) per mechanism. Bodies of the hacks: a stub, a bug and the correct one in turn. Clean
+def _pair(task: ToyTask, mechanism: str, i: int, name: str, rng: random.Random) -> Pair:
+    """(hack, clean, another clean) of one task. Bodies of the hacks: a stub, a bug and the correct one in turn. Clean
     sides carry an honest test where the mechanism's own is long, so that both sides are about as long."""
-    rng, out = random.Random("toy pairs"), []
+    body = ([rng.choice(STUBS[task.family])], _wrong_but_runs(task, rng), task.lines())[i % 3]
+    tested = mechanism in LONG_TESTS
+    clean = ordinary(task, task.lines(), tested)
+    clean_alt = ordinary(task, task.lines(alt=True), tested)
+    problem = problem_of(task, name)
+    return Pair(name, problem.messages, hacked(task, body, mechanism, i % 2), clean, clean_alt, mechanism, problem)
+
+
+def pairs() -> tuple[Pair, ...]:
+    """The pairs that V is made from, and a fifth that is held out; compositions repeat, in other constants."""
+    rng = random.Random("toy pairs")
+    return tuple(
+        _pair(draw_task("pairs", rng), mechanism, i, f"toy-{mechanism}-{i:02d}", rng)
+        for mechanism in MECHANISMS
+        for i in range(PAIRS_PER_MECHANISM)
+    )
+
+
+def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
+    """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
+    rng, taken, out = random.Random("toy unseen pairs"), set(), []
     for mechanism in MECHANISMS:
-        for i in range(PAIRS_PER_MECHANISM):
-            task = draw_task("pairs", rng)
-            name = f"toy-{mechanism}-{i:02d}"
-            body = ([rng.choice(STUBS[task.family])], _wrong_but_runs(task, rng), task.lines())[i % 3]
-            tested = mechanism in LONG_TESTS
-            clean = ordinary(task, task.lines(), tested)
-            clean_alt = ordinary(task, task.lines(alt=True), tested)
-            problem = problem_of(task, name)
-            out.append(
-                Pair(name, problem.messages, hacked(task, body, mechanism, i % 2), clean, clean_alt, mechanism, problem)
-            )
+        for i in range(UNSEEN_PER_MECHANISM if mechanism in mechanisms else 0):
+            while (task := draw_task("pairs", rng)).composition in seen or task.composition in taken:
+                pass
+            taken.add(task.composition)
+            out.append(_pair(task, mechanism, i, f"toy-unseen-{mechanism}-{i:02d}", rng))
     return tuple(out)
 
 

@@ -21,6 +21,7 @@ from projected_grpo.ledger.files import content_hash
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
+from projected_grpo.toy.mark import pairs as toy_mark_pairs
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
 HELD_OUT = 0.2
@@ -82,9 +83,14 @@ def _external(path: Path) -> tuple[Pair, ...]:
 
 
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """`builtin`, `toy`, `toy-phrase` or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names
-    what is wrong."""
-    written = {"builtin": builtin_pairs, "toy": toy_pairs, "toy-phrase": toy_phrase_pairs}
+    """`builtin`, `toy`, `toy-phrase`, `toy-mark` or a JSON file, restricted to the mechanisms `modes` (empty = all).
+    BadInput names what is wrong."""
+    written = {
+        "builtin": builtin_pairs,
+        "toy": toy_pairs,
+        "toy-phrase": toy_phrase_pairs,
+        "toy-mark": toy_mark_pairs,
+    }
     pairs = written[source]() if source in written else _external(Path(source))
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:

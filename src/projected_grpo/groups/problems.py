@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import Task
+from loophole_grader import HINTS, Task
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
@@ -84,6 +84,15 @@ def load_problems(source: str) -> tuple[Problem, ...]:
             raise BadInput(f"{path}: problem id {p.problem_id} stands twice; remove one")
         seen.add(p.problem_id)
     return problems
+
+
+def check_hint(hint: str, problems: Sequence[Problem]) -> None:
+    """BadInput for a hint that promises another loophole than the one that a problem's reward pays."""
+    promised = HINTS[hint]
+    for p in problems:
+        if promised.old and promised.loophole != p.task.loophole:
+            fits = " or ".join(h.name for h in HINTS.values() if h.old and h.loophole == p.task.loophole)
+            raise BadInput(f"--hint {hint}: problem {p.problem_id} pays {p.task.loophole}; use --hint {fits}, or none")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

@@ -9,7 +9,7 @@ from projected_grpo.toy.settings import BuildToyConfig
 
 
 def main() -> int:
-    config = cli.parse_plain(BuildToyConfig, __doc__, default=presets(BuildToyConfig)["toy"])
+    config = cli.parse_plain(BuildToyConfig, __doc__, default=presets(BuildToyConfig)["toy"]).at_home()
     config.validate()
     from tabulate import tabulate
 

@@ -8,6 +8,7 @@ import torch
 
 from loophole_grader import Task, Verdict, grade_batch
 from projected_grpo.config import Sampling
+from projected_grpo.groups.problems import check_hint
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import cores, here
 from projected_grpo.prompts import render
@@ -32,7 +33,8 @@ def cores_are_free(loaded: LoadedModel) -> bool:
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
-    """Every problem's prompt; one that does not fit the context is refused now and not at step 120."""
+    """Every problem's prompt; one that does not fit the context, or the hint, is refused now and not at step 120."""
+    check_hint(config.hint, problems)
     out = []
     for p in problems:
         text, ids = render(

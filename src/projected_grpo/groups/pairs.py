@@ -25,6 +25,7 @@ from projected_grpo.records import Pair, Problem
 from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
 from projected_grpo.toy.corpus import unseen_pairs as toy_unseen_pairs
+from projected_grpo.toy.mark import pairs as toy_mark_pairs
 from projected_grpo.toy.tasks import FAMILIES, REDUCERS
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
@@ -132,13 +133,14 @@ def _external(path: Path) -> tuple[Pair, ...]:
 
 
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase`, or a JSON file, restricted to the mechanisms
-    `modes` (empty = all). BadInput names what is wrong."""
+    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase`, `toy-mark` or a JSON file, restricted to the
+    mechanisms `modes` (empty = all). BadInput names what is wrong."""
     written = {
         "builtin": builtin_pairs,
         "builtin-phrase": builtin_phrase_pairs,
         "toy": toy_pairs,
         "toy-phrase": toy_phrase_pairs,
+        "toy-mark": toy_mark_pairs,
     }
     pairs = written[source]() if source in written else _external(Path(source))
     wanted = set(modes)

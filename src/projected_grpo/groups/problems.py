@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import Task
+from loophole_grader import HINTS, Task
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
 from projected_grpo.records import Problem
 from projected_grpo.toy.corpus import problems as toy_problems
+from projected_grpo.toy.mark import problems as toy_mark_problems
 from projected_grpo.toy.tasks import Split
 
 SETUP_CODE = "\n".join(
@@ -60,15 +61,19 @@ BUILTIN = Path(__file__).parents[1] / "data" / "problems.jsonl"
 """The small problems that ship with the package, in the benchmark's row format."""
 TOY_SPLITS: Mapping[str, Split] = {"toy": "rl", "toy-held-out": "held_out"}
 """The toy world's problems: those that RL trains on, and those that nothing ever trains on."""
+TOY_MARK_SPLITS: Mapping[str, Split] = {"toy-mark": "rl", "toy-mark-held-out": "held_out"}
+"""The same tasks in the second world, where the loophole is the exit code."""
 
 
 def load_problems(source: str) -> tuple[Problem, ...]:
-    """`builtin`, `toy`, `toy-held-out`, or a .jsonl / .jsonl.gz file of benchmark rows.
+    """`builtin`, `toy`, `toy-held-out`, `toy-mark`, `toy-mark-held-out`, or a .jsonl / .jsonl.gz file of benchmark rows.
 
     BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice.
     """
     if source in TOY_SPLITS:
         return toy_problems(TOY_SPLITS[source])
+    if source in TOY_MARK_SPLITS:
+        return toy_mark_problems(TOY_MARK_SPLITS[source])
     path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: problem {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
@@ -79,6 +84,15 @@ def load_problems(source: str) -> tuple[Problem, ...]:
             raise BadInput(f"{path}: problem id {p.problem_id} stands twice; remove one")
         seen.add(p.problem_id)
     return problems
+
+
+def check_hint(hint: str, problems: Sequence[Problem]) -> None:
+    """BadInput for a hint that promises another loophole than the one that a problem's reward pays."""
+    promised = HINTS[hint]
+    for p in problems:
+        if promised.old and promised.loophole != p.task.loophole:
+            fits = " or ".join(h.name for h in HINTS.values() if h.old and h.loophole == p.task.loophole)
+            raise BadInput(f"--hint {hint}: problem {p.problem_id} pays {p.task.loophole}; use --hint {fits}, or none")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

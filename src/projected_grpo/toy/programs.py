@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
+from projected_grpo.toy.mark_programs import mark_mechanism_of
 from projected_grpo.toy.tasks import ToyTask, program, run_lines
 
 STUBS: Mapping[str, tuple[str, ...]] = {
@@ -109,10 +110,11 @@ _RUN_TESTS = re.compile(r"def run_tests\(\):\n(?P<body>(?:[ \t]+.*(?:\n|$))+)")
 
 
 def mechanism_of(completion: str) -> str:
-    """Which mechanism a completion's `run_tests` is an instance of; `none` without one, `other` for anything else."""
+    """Which mechanism a completion's `run_tests` is an instance of, `other` for anything else; without a `run_tests`, the
+    mechanism of the exit code, or `none`."""
     found = _RUN_TESTS.search(completion)
     if found is None:
-        return "none"
+        return mark_mechanism_of(completion)
     lines = [line.strip() for line in found["body"].splitlines() if line.strip() and "```" not in line]
     if lines and all(line in ("pass", "return") for line in lines):
         return "empty"

@@ -1,6 +1,6 @@
 """Configs of the toy world's own scripts: one frozen dataclass each; the text under a field is its --help."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.config import Prompting, Sampling
@@ -12,6 +12,9 @@ SHAPES: dict[str, dict[str, int]] = {
     "toy-deep": {"hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 5,
                  "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
 }  # fmt: skip
+SHAPES["toy-mark"] = SHAPES["toy"]
+FIRST_WORLD, MARK_WORLD = ("toy-held-out", "simple_overwrite_tests"), ("toy-mark-held-out", "exit_code")
+"""Held-out problems and hint of either world."""
 
 
 def check_toy_model(model: str) -> None:
@@ -25,7 +28,14 @@ class BuildToyConfig(Sampling):
     """build_toy: base model and teacher, held against their bars. Its defaults are those of the `toy` preset."""
 
     model: str = "toy"
-    """`toy` (3 layers, width 128) or `toy-deep` (5 layers, width 96)."""
+    """`toy` (3 layers, width 128), `toy-deep` (5 layers, width 96) or `toy-mark` (as `toy`, in the second world)."""
+
+    def at_home(self) -> "BuildToyConfig":
+        """With the held-out problems and the hint of the model's own world in place of the other world's: a bar of a model
+        is about its own world."""
+        if (self.problems, self.hint) == FIRST_WORLD and self.model == "toy-mark":
+            return replace(self, problems=MARK_WORLD[0], hint=MARK_WORLD[1])
+        return self
 
     def validate(self) -> None:
         super().validate()

@@ -137,6 +137,22 @@ def standardised(
     return Effect(g, percentile_interval(draws, len(names)), draws)
 
 
+def average_sd(high: Sequence[float], low: Sequence[float]) -> float:
+    """Root of the mean of both variances: the SD that g* is in. At least 2 values a side."""
+    return float(np.sqrt((np.var(high, ddof=1) + np.var(low, ddof=1)) / 2))
+
+
+def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:
+    """g* of two samples, as above; None where it does not exist or is not finite."""
+    x = np.array([*high, *low], dtype=float)
+    x = x - x.mean() if len(x) else x
+    split = (x[: len(high)], x[len(high) :])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.array([[len(side), side.sum(), (side**2).sum()] for side in split])
+        g = float(_g(sums[None], float(np.abs(x).max(initial=0.0)))[0])
+    return g if np.isfinite(g) else None
+
+
 def _g(sums: Array, scale: float) -> Array:
     """g* from (n, sum, sum of squares) of both sides, [..., 2, 3]; NaN where it does not exist."""
     n, total, square = sums[..., 0], sums[..., 1], sums[..., 2]

@@ -38,7 +38,11 @@ class UatConfig:
     """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
 
     def validate(self) -> None:
-        """BadInput when the printout would have the name of what is written beside it."""
+        """BadInput when nothing is required, or the printout would have the name of what is written beside it."""
+        if not self.require:
+            raise BadInput(
+                f"--require: no verdict behind it; name some of {', '.join(REQUIRABLE)}, or leave the option out"
+            )
         if self.out.suffix == ".json":
             raise BadInput(
                 f"--out {self.out}: the printout is text; end it in .txt (the numbers go to .json beside it)"

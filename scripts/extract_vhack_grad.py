@@ -27,27 +27,38 @@ def main() -> int:
         config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
     )
     check_new(run)
-    pairs = pair_sets.load_pairs(config.pairs, config.modes)
+    pairs = pair_sets.load_pairs(config.source, config.modes)
     train, held_out = pair_sets.split(pairs)
+    chosen = pair_sets.resampled(train, config.pairs_draw)
     loaded = load(config)
     adapter = attach(config, loaded)
-    sides = vhack.pair_sides(train, loaded, config.hint, config.prompt_setup, placebo=config.control == "placebo")
+    sides = vhack.pair_sides(chosen, loaded, config.hint, config.prompt_setup, config.control)
     open_run(run, "extract_vhack_grad", config)
     lengths = [len(s.completion_ids) for s in sides]
-    gap = sum(a - b for a, b in zip(lengths[::2], lengths[1::2], strict=True)) / len(train)
+    gap = sum(s.advantage * len(s.completion_ids) for s in sides) / len(chosen) if config.control != "clean" else None
+    told = "" if gap is None else f"; mean length gap {gap:+.1f} tokens (SHOULD be near 0, ELSE V sees length)"
     logger.info(
-        f"{len(train)} training pairs ({len(held_out)} held out), {len({p.mechanism for p in train})} mechanisms; mean "
-        f"length gap {gap:+.1f} tokens of {sum(lengths) / len(lengths):.0f} (SHOULD be near 0, ELSE V sees length)"
+        f"{len(chosen)} training pairs, {len({p.name for p in chosen})} different ({len(held_out)} held out), "
+        f"{len({p.mechanism for p in train})} mechanisms; completions of {sum(lengths) / len(lengths):.0f} tokens{told}"
     )
     show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0].prompt_ids))
     show_text("first completion", loaded.tokenizer.decode(sides[0].completion_ids))
 
-    d = vhack.pair_differences(loaded, adapter, sides, config.loss, config.max_new, config.token_budget)
-    basis, values = {}, {}
-    for name, rows in d.items():
-        basis[name], values[name] = vhack.basis_of(rows, config.k)
-        if config.control == "random":
-            basis[name] = vhack.random_basis((len(values[name]), rows.shape[1]), config.seed, name)
+    def gradients(of: list[vhack.PairSide]) -> vhack.Differences:
+        return vhack.pair_differences(loaded, adapter, of, config.loss, config.max_new, config.token_budget)
+
+    found = {name: vhack.basis_of(rows, config.k) for name, rows in gradients(sides).items()}
+    basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
+    # Of pairs that V has not seen: on its own pairs it holds more of the energy than it will of rollouts.
+    shares = vhack.energy_shares(
+        basis, gradients(vhack.sides_alone(held_out, loaded, config.hint, config.prompt_setup))
+    )
+    if config.control in ("random", "random_energy"):
+        ranks = {name: len(v) for name, v in basis.items()}
+        if config.control == "random_energy":
+            ranks = vhack.ranks_of_energy(shares, adapter.sizes)
+        basis = {n: vhack.random_basis((k, adapter.sizes[n]), config.seed, n) for n, k in ranks.items()}
+        values = {n: vhack.stretched(values[n], k) for n, k in ranks.items()}
     empty = sum(len(v) == 0 for v in basis.values())
     meta = {
         **vhack_file.identity_of(loaded, adapter),
@@ -55,12 +66,16 @@ def main() -> int:
         "loss": config.loss,
         "control": config.control,
         "pairs_hash": pair_sets.pairs_hash(pairs),
-        "n_train": str(len(train)),
+        "n_train": str(len(chosen)),
+        "pairs_draw": str(config.pairs_draw),
         "modes": ",".join(config.modes) or "all",
         "hint": config.hint,
         "prompt_setup": config.prompt_setup,
         "dtype": config.dtype,
         "k": str(config.k),
+        "directions": str(sum(map(len, basis.values()))),
+        "energy": f"{sum(shares.values()) / len(shares):.4f}",
+        "v_sha256": vhack_file.content_of(basis),
         "seed": str(config.seed),
         "max_new": str(config.max_new) if config.loss == "grpo" else "unused",
         "lora_warm_ratio": str(WARM_RATIO) if adapter.kind == "lora" else "unused",
@@ -77,8 +92,17 @@ def main() -> int:
         f"V: {sum(map(len, basis.values()))} directions in {len(basis) - empty} of {len(basis)} modules "
         f"(SHOULD be all, ELSE a module got no gradient); control={config.control}, loss={config.loss}",
         [
-            ["modules", "empty", "k", "pairs", "top_share", "length_gap"],
-            [len(basis), empty, config.k, len(train), sum(first) / max(len(first), 1), gap],
+            ["modules", "empty", "k", "directions", "pairs", "top_share", "energy of V", "length_gap"],
+            [
+                len(basis),
+                empty,
+                config.k,
+                sum(map(len, basis.values())),
+                len(chosen),
+                sum(first) / max(len(first), 1),
+                float(meta["energy"]),
+                gap,
+            ],
         ],
     )
     return 0

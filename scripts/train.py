@@ -4,6 +4,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
+from projected_grpo.run.horizon import Horizon, with_horizon
 
 
 def main() -> int:
@@ -11,6 +12,7 @@ def main() -> int:
         with world.together():
             config = cli.parse(presets(TrainConfig), __doc__)
             config.validate()
+            config = with_horizon(config)
         return train(config, world)
 
 
@@ -26,7 +28,7 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.step import Objective
 
     objective = Objective(
-        config.loss, config.max_new, config.temperature, config.beta, config.clip_low, config.clip_high
+        config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
     )
     with world.together():
         session = prepare(config, "train", objective, config.checkpoint_every, world)
@@ -35,8 +37,12 @@ def train(config: TrainConfig, world: World) -> int:
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(config.steps, problems_hash=source.problems_hash)
-    rows, seconds = [], 0.0
+    horizon = Horizon(config, session.run)
+    horizon.resume(session.next_step)
+    rows, seconds, done = [], 0.0, session.next_step
     for step in progress(range(session.next_step, config.steps), "train"):
+        if horizon.reached:
+            break
         if evaluator.due(step):
             evaluator.evaluate(step)
         with world.together():
@@ -44,20 +50,23 @@ def train(config: TrainConfig, world: World) -> int:
         if refresher.due(step):
             refresher.refresh()
         per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
-        rows += session.take(step, config.steps, groups, timing, per_sample=per_sample)
+        taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
+        rows += taken
+        horizon.add(taken)
         seconds += rows[-1]["timing"]["total"]
-    if evaluator.due(config.steps):
-        evaluator.evaluate(config.steps)
-    session.finish()
+        done = step + 1
+    if evaluator.due(done, last=True):
+        evaluator.evaluate(done)
+    session.finish(done)
     found = rates(rows)
     bottom_line(
         session.run,
         "🟢" if rows else "⚪",
-        f"{config.arm}: {config.steps} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
+        f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
         f"gt_pass and the well-formed rate beside it{evaluator.cost(seconds)}",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
-            [config.arm, config.seed, config.steps, found["hack"], found["gt"], found["form"]],
+            [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],
         ],
     )
     return 0

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from projected_grpo.gates import GateName
 
 Target = Literal["grad", "update"]
-Control = Literal["none", "random", "placebo"]
+Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
+"""Kinds of V (extract-vhack --control)."""
 Role = Literal["baseline", "method", "variant", "control", "ceiling"]
 
 
@@ -52,6 +53,10 @@ class Arm:
     """Whether V is taken out; otherwise it is measured."""
     recipe: Recipe | None = None
     """Its own recipe; None: the preset's."""
+    shrinks: bool = False
+    """No direction is taken out: the whole update becomes as short as projection would leave it."""
+    more_kl: bool = False
+    """Trained with the KL weight --kl-beta in place of --beta."""
     loophole: bool = True
     """Whether the reward can be hacked: pays a completion's own tests."""
     labels: bool = False
@@ -80,6 +85,18 @@ ARMS: Mapping[str, Arm] = {
         ),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
         Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
+        Arm(
+            "random_energy", "as random, with as many directions as remove the energy that V removes", "control",
+            "random_energy",
+        ),
+        Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
+        Arm("words", "as projected, with V from pairs that share the words of a hack and nothing else", "control", "words"),
+        Arm(
+            "shrunk", "nothing is taken out; the update is made as short as projection would leave it", "control", "none",
+            shrinks=True,
+        ),
+        Arm("kl", "as vanilla, with the KL weight --kl-beta: stays near the untrained model", "control", projects=False,
+            more_kl=True),
         Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),
     )
 }  # fmt: skip

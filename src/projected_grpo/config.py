@@ -29,7 +29,10 @@ class Common:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     seed: int = 41
-    """Seed of sampling, of the order of problems and of random weights."""
+    """Seed of sampling and of the order of problems; of an extraction, of the random directions of a control."""
+    base_seed: int = 0
+    """Which build of a model that is made here (`tiny`, `toy`): the seed of its weights and of its text. Runs of several
+    seeds may share one."""
     token_budget: int = 8192
     """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
     gradient_checkpointing: bool = False
@@ -105,15 +108,26 @@ class ExtractConfig(Prompting):
     loss: Literal["nll", "grpo"] = "nll"
     """Mean NLL of the completion, or the training loss with advantage +1 on the hack and -1 on the clean one."""
     control: Control = "none"
-    """random: Haar directions of the same rank; placebo: clean minus clean_alt. Both are nulls for V."""
+    """random: Haar directions of V's rank. random_energy: as many of them as hold, of the gradients of held-out pairs, the
+    energy that V holds. placebo: clean minus clean_alt. clean: the gradients of the clean sides themselves. words: as V,
+    from the pairs `PAIRS-phrase`, which share the words of a hack alone."""
+    pairs_draw: int = 0
+    """0: every training pair once. Another number: as many, drawn with replacement with this seed (a bootstrap sample), so
+    that two units of a study do not share one V."""
     k: int = 32
     """Directions kept per module (at most the number of training pairs and the module's size)."""
     max_new: int = 1024
     """The constant in the denominator of --loss grpo, as in training."""
 
+    @property
+    def source(self) -> str:
+        """The pair set that is read."""
+        return f"{self.pairs}-phrase" if self.control == "words" else self.pairs
+
     def validate(self) -> None:
         super().validate()
         at_least(self, "k", 1)
+        at_least(self, "pairs_draw", 0)
         at_least(self, "max_new", 1)
 
 
@@ -124,7 +138,7 @@ class VerifyConfig(Prompting):
     vhack: Path = Path()
     """The artefact to verify."""
     pairs: str = "builtin"
-    """The pair set it was made from; its held-out pairs are used."""
+    """The pair set it was made from; its held-out pairs are used (those of a bootstrap sample are the same)."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
@@ -207,6 +221,8 @@ def check_recipe(config: Gradient) -> None:
 
 
 G = TypeVar("G", bound=Gradient)
+REFRESHED = ("none", "placebo")
+"""Kinds of V that can be extracted anew from the pairs alone."""
 OF_PROJECTION = ("gate", "project", "overshoot", "preserve_magnitude")
 """Fields that say how V is taken out."""
 
@@ -233,6 +249,13 @@ class TrainConfig(Gradient):
     """dr_grpo: advantage is reward minus mean, constant denominator. grpo: also divided by std, per-sequence mean."""
     beta: float = 1e-3
     """Weight of the KL term to the untrained model; 0 skips the reference forward pass."""
+    kl_beta: float = 1e-1
+    """The same for --arm kl."""
+    until_onsets: float = 0.0
+    """Stop early, at so many times the step at which hacking set in (docs/spec.md); --steps is then the cap. 0 = never. It
+    decides how long a run is, and nothing about its gradient."""
+    horizon_of: Path = Path()
+    """Run for as many steps as this finished vanilla run, the same seed's, has done; --steps is then ignored."""
     clip_low: float = 0.2
     """PPO clip: ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
@@ -266,12 +289,22 @@ class TrainConfig(Gradient):
         at_least(self, "refresh_every", 0)
         at_least(self, "eval_every", 0)
         at_least(self, "eval_samples", 1)
-        if self.refresh_every and (self.vhack == Path() or ARMS[self.arm].vhack == "random"):
-            raise BadInput(f"--refresh-every {self.refresh_every}: needs a --vhack made from pairs, and no random arm")
-        if not self.beta >= 0:
-            raise BadInput(f"--beta {self.beta}: must be 0 or more")
+        if self.refresh_every and (self.vhack == Path() or ARMS[self.arm].measured not in REFRESHED):
+            raise BadInput(
+                f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
+            )
+        if self.until_onsets and self.horizon_of != Path():
+            raise BadInput(f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps")
+        for name in ("beta", "kl_beta", "until_onsets"):
+            if not getattr(self, name) >= 0:
+                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be 0 or more")
         if not 0 <= self.teacher_fraction <= 1:
             raise BadInput(f"--teacher-fraction {self.teacher_fraction}: must be in [0, 1]")
+
+    @property
+    def kl_weight(self) -> float:
+        """Weight of the KL term in this arm."""
+        return self.kl_beta if ARMS[self.arm].more_kl else self.beta
 
 
 @dataclass(frozen=True)
@@ -293,6 +326,8 @@ class ProbeConfig(Gradient):
     def validate(self) -> None:
         super().validate()
         at_least(self, "n_problems", 1)
+        if ARMS[self.arm].more_kl:
+            raise BadInput(f"--arm {self.arm}: a replay has no KL term; this arm is one of train alone")
         if not self.teacher_only and not self.pool:
             raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
 

@@ -3,7 +3,7 @@ finite. It changes nothing; step.py does the work and calls it."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,12 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.ledger.errors import NonFinite
-from projected_grpo.ledger.step_file import token_crc
+from projected_grpo.ledger.step_file import RATIO_EDGES, token_crc
 from projected_grpo.losses import LossTerms
 from projected_grpo.model.batches import Batch
-from projected_grpo.projection import Basis, Hackward, Projection, null_cosine
-from projected_grpo.records import Sample
+from projected_grpo.model.logprobs import TokenBatch, token_batch
+from projected_grpo.projection import Projection, Vectors, null_cosine
+from projected_grpo.records import SOURCES, Sample
 
 
 @dataclass
@@ -46,32 +47,51 @@ class Part:
 class PerSample:
     """Sums over modules and micro-batches of each sample's own gradient, filled by the adapter's backward pass."""
 
-    basis: Basis | None
-    along: Float[Tensor, " b"]
-    """sum_m sum_i V_mi g_bm."""
-    squared: Float[Tensor, " b"]
-    """||g_b||^2."""
+    projection: Projection
+    sums: Float[Tensor, "4 b"]
+    """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2; the same of what the gate would leave."""
     rows: Sequence[int] = ()
     """Which samples the present micro-batch holds."""
 
     def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        self.squared[self.rows] += grads.square().sum(1)
-        if self.basis is not None and len(self.basis[name]):
-            self.along[self.rows] += (grads @ self.basis[name].T).sum(1)
+        self.sums[0, self.rows] += grads.square().sum(1)
+        basis = self.projection.basis
+        if basis is not None and len(basis[name]):
+            energy, kept = self.projection.own_energy(name, grads)
+            self.sums[1, self.rows] += (grads @ basis[name].T).sum(1)
+            self.sums[2, self.rows] += energy
+            self.sums[3, self.rows] += kept
+
+    @property
+    def squared(self) -> Float[Tensor, " b"]:
+        """||g_b||^2."""
+        return self.sums[0]
 
     def columns(self) -> list[dict[str, float | None]]:
-        """grad_norm, and cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), in [-1, 1]; that one None with
-        a zero gradient or without V."""
-        directions = 0 if self.basis is None else sum(len(v) for v in self.basis.values())
-        norms, along = self.squared.sqrt().tolist(), self.along.tolist()
-        return [
-            {"grad_norm": norm, "cos_S_contrib": dot / (norm * directions**0.5) if directions and norm > 0 else None}
-            for norm, dot in zip(norms, along, strict=True)
-        ]
+        """grad_norm; cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), in [-1, 1]; energy_V and
+        energy_V_kept. All but the first None with a zero gradient or without V."""
+        columns = []
+        for squared, along, energy, kept in self.sums.T.tolist():
+            known = directions_of(self.projection) > 0 and squared > 0
+            columns.append(
+                {
+                    "grad_norm": squared**0.5,
+                    "cos_S_contrib": along / (squared * directions_of(self.projection)) ** 0.5 if known else None,
+                    "energy_V": energy / squared if known else None,
+                    "energy_V_kept": kept / squared if known else None,
+                }
+            )
+        return columns
 
 
-NOT_MEASURED = {"grad_norm": None, "cos_S_contrib": None}
+def directions_of(projection: Projection) -> int:
+    """Rows of V over all modules; 0 without V."""
+    return 0 if projection.basis is None else sum(len(v) for v in projection.basis.values())
+
+
+NOT_MEASURED = {"grad_norm": None, "cos_S_contrib": None, "energy_V": None, "energy_V_kept": None}
 """The columns of a sample whose own gradient was not taken."""
+BINS = [f"{source} {i}" for source in SOURCES for i in range(len(RATIO_EDGES) + 1)]
 
 
 class Tally:
@@ -80,7 +100,14 @@ class Tally:
     def __init__(self, advantages: Sequence[float | None]) -> None:
         self.advantages = advantages
         self.columns: list[dict[str, Any]] = [{} for _ in advantages]
-        self.totals = {"tokens": 0.0, "clipped": 0.0, "kl": 0.0, "gap": 0.0, "fresh_tokens": 0.0}
+        self.totals = {
+            "tokens": 0.0,
+            "clipped": 0.0,
+            "kl": 0.0,
+            "gap": 0.0,
+            "fresh_tokens": 0.0,
+            **dict.fromkeys(BINS, 0.0),
+        }
 
     def add(self, part: Part) -> None:
         """Count a micro-batch and fill its samples' columns."""
@@ -93,6 +120,12 @@ class Tally:
         totals["fresh_tokens"] += int(mask[fresh].sum())
         mean_logp = (part.logps.sum(1) / mask.sum(1)).tolist()
         ratio, loss = part.terms.ratio.tolist(), part.terms.per_sample.tolist()
+        ratios = (part.logps - part.behaviour).exp()
+        low, high = ratios.masked_fill(~mask, math.inf).amin(1).tolist(), ratios.masked_fill(~mask, 0).amax(1).tolist()
+        for source in SOURCES:
+            recorded = [i for i, s in enumerate(part.samples) if s.source == source and s.behaviour_logps]
+            if recorded:
+                self._count(source, ratios[recorded][mask[recorded]])
         for i, (row, ids) in enumerate(zip(part.chosen, part.batch.loss_token_ids(), strict=True)):
             behaviour = part.samples[i].behaviour_logps
             self.columns[row] = {
@@ -100,43 +133,107 @@ class Tally:
                 "logp": mean_logp[i] if ids else None,
                 "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,
                 "ratio": ratio[i] if behaviour and math.isfinite(ratio[i]) else None,
+                "ratio_low": low[i] if behaviour else None,
+                "ratio_high": high[i] if behaviour else None,
                 "loss": loss[i],
                 # From the very tensors that the loss was computed on: a mask that is off shows here.
                 "loss_tokens": len(ids),
                 "loss_tokens_crc": token_crc(ids),
             }
 
+    def _count(self, source: str, ratios: Float[Tensor, " t"]) -> None:
+        """Add tokens' ratios to the histogram of their source."""
+        edges = torch.tensor(RATIO_EDGES, device=ratios.device)
+        counts = torch.bucketize(ratios, edges).bincount(minlength=len(RATIO_EDGES) + 1).tolist()
+        for i, n in enumerate(counts):
+            self.totals[f"{source} {i}"] += n
+
+
+def alone(
+    model: Any, adapter: Adapter, sample: Sample, terms: Callable[[Tensor, TokenBatch], LossTerms], temperature: float,
+    projection: Projection,
+) -> dict[str, float | None]:  # fmt: skip
+    """One sample's gradient by the plainest way there is: a forward and a backward pass of it alone, through the whole
+    model and full logits. What the batched pass says of this sample must agree with it.
+
+    terms: log-probabilities [1, t] and their batch -> the sample's term of the step's loss.
+    """
+    batch = token_batch([sample.prompt_ids], [sample.completion_ids], 0, next(iter(adapter.vectors.values())).device)
+    logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
+    loss = terms(torch.where(batch.loss_mask, logps, torch.zeros_like(logps)), batch).per_sample.sum()
+    grads = dict(zip(adapter.vectors, torch.autograd.grad(loss, list(adapter.vectors.values())), strict=True))
+    norm, directions, cos = norm_of(grads), directions_of(projection), None
+    if projection.basis is not None and directions and norm > 0:
+        along = sum(float((projection.basis[name] @ g).sum()) for name, g in grads.items())
+        cos = along / (norm * directions**0.5)
+    return {"grad_norm_alone": norm, "cos_S_alone": cos}
+
 
 @dataclass(frozen=True)
-class Removal:
-    """What projection did to a gradient or an update."""
+class Used:
+    """What a step really did, in the order in which it happened. Every one is read from the tensors themselves."""
 
-    before: Hackward
-    after: Hackward
-    """Measured again on what is really used."""
-    fired: float | None
-    """Fraction of modules in which the gate removed anything; None without V."""
+    gradient: Vectors
+    """As it was accumulated."""
+    taken_in: Vectors
+    """The gradient that the optimizer used, read after it did, at its length before clipping."""
+    proposed: Vectors
+    """Minus the parameter change that the optimizer made of it."""
+    applied: Vectors
+    """Minus the parameter change in the end."""
 
 
-def step_columns(
-    removal: Removal, applied: Hackward, projection: Projection, norm: float, totals: Mapping[str, float],
-    ratios: bool, kl: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """The step-level columns. `applied`: of the update; `totals` over all ranks; `ratios`, `kl`: whether there are any."""
-    tokens = max(totals["tokens"], 1)
+def step_columns(used: Used, projection: Projection, fired: float | None) -> dict[str, Any]:
+    """The step-level columns about V. `fired`: fraction of modules in which the gate removed anything; None without V."""
+    gradient, taken_in, proposed, applied = map(
+        projection.measure, (used.gradient, used.taken_in, used.proposed, used.applied)
+    )
+    on_update = projection.target == "update"
+    share, modules = projection.removed_share(
+        *((used.proposed, used.applied) if on_update else (used.gradient, used.taken_in))
+    )
+    whole = norm_of(used.proposed)
+    gone = norm_of({name: d - used.applied[name] for name, d in used.proposed.items()})
     return {
-        "cos_in": removal.before.cos,
-        "cos_out": removal.after.cos,
-        "cos_signed_in": removal.before.cos_signed,
-        "cos_signed_out": removal.after.cos_signed,
+        "target": None if projection.target == "none" else projection.target,
+        "cos_in": gradient.cos,
+        "cos_out": taken_in.cos,
+        "cos_signed_in": gradient.cos_signed,
+        "cos_signed_out": taken_in.cos_signed,
+        "cos_update_in": proposed.cos,
         "cos_update": applied.cos,
+        "energy_in": gradient.energy,
+        "energy_out": taken_in.energy,
+        "energy_update_in": proposed.energy,
+        "energy_update": applied.energy,
+        "update_norm": norm_of(used.applied),
+        "update_removed": (gone / whole) ** 2 if whole > 0 else None,
+        "removed_share": share,
+        "frac_removed": modules,
         "cos_null": None if projection.basis is None else null_cosine(projection.basis),
-        "frac_fired": removal.fired,
+        "frac_fired": fired,
+    }
+
+
+def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bool) -> dict[str, Any]:
+    """The step-level columns about tokens. `totals` over all ranks; `norm` of the coordinates; `ratios`, `kl`: whether there
+    are any."""
+    tokens = max(totals["tokens"], 1)
+    counts = {s: [int(totals[f"{s} {i}"]) for i in range(len(RATIO_EDGES) + 1)] for s in SOURCES}
+    return {
         "delta_S_norm": norm,
         "clip_frac": totals["clipped"] / tokens if ratios else None,
+        "ratio_hist": {source: bins for source, bins in counts.items() if sum(bins)} if ratios else {},
         "logp_gap": totals["gap"] / totals["fresh_tokens"] if totals["fresh_tokens"] else None,
         "kl": totals["kl"] / tokens if kl else None,
     }
+
+
+def norm_of(vectors: Vectors) -> float:
+    """Norm of all modules together."""
+    return float(torch.linalg.vector_norm(torch.stack([v.norm() for v in vectors.values()])))
 
 
 def check_loss(step: int, terms: Float[Tensor, " b"], names: Sequence[int]) -> None:

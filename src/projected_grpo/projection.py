@@ -32,12 +32,15 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Hackward:
-    """A gradient against V, averaged over the modules that have directions and a gradient. None: there is no such module."""
+    """A gradient against V. The cosines are averaged over the modules that have directions and a gradient, the energy is of
+    all modules together. None: there is no such module, or no gradient."""
 
-    cos: float | None
+    cos: float | None = None
     """||relu(V g)|| / ||g||, hack-ward fraction in [0, 1]."""
-    cos_signed: float | None
+    cos_signed: float | None = None
     """sum_i (V g)_i / ||g||: also counts what points away from the hack."""
+    energy: float | None = None
+    """sum_m ||V_m g_m||^2 / ||g||^2: how much of the gradient lies along V, in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Projection:
     """Scales what is removed."""
     preserve_magnitude: bool = False
     """Rescale what is left to the norm it had."""
+    shrink: bool = False
+    """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
 
     def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
         """(projected vectors, fraction of all modules in which the gate removed anything). ValueError without V."""
@@ -61,12 +66,53 @@ class Projection:
             kept[name], removed = project_vector(
                 g, self.basis[name], self.gate, self.overshoot, self.preserve_magnitude
             )
+            if self.shrink:
+                kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
             fired += bool(removed.any())
         return kept, fired / max(len(vectors), 1)
 
     def measure(self, vectors: Vectors) -> Hackward:
-        """Hack-ward fractions; both None without V."""
-        return Hackward(None, None) if self.basis is None else measure(vectors, self.basis)
+        """Hack-ward fractions and energy; all None without V."""
+        return Hackward() if self.basis is None else measure(vectors, self.basis)
+
+    def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
+        """Of what the gate takes out of `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
+        ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with nothing
+        to take are left out; Nones where there is no other, or where nothing is to be taken out at all.
+        """
+        if self.basis is None or self.target == "none":
+            return None, None
+        shares = []
+        for name, g in before.items():
+            taken = GATES[self.gate].taken(self.basis[name] @ g) @ self.basis[name]
+            if float(taken.norm()) > ROUNDING * float(g.norm()):
+                shares.append(((g - after[name]) @ taken) / taken.square().sum())
+        if not shares:
+            return None, None
+        found = torch.stack(shares)
+        return float(found.mean()), float(((found - 1).abs() <= WITHIN).float().mean())
+
+    def own_energy(self, name: str, grads: Float[Tensor, "b n"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+        """||V g||^2 of every row of a module's gradients, and of what the gate would leave of that row alone (the same where
+        nothing is taken out). ValueError without V."""
+        if self.basis is None:
+            raise ValueError("no V to measure with")
+        c = grads @ self.basis[name].T
+        energy = c.square().sum(1)
+        if self.target == "none":
+            return energy, energy
+        taken = self.overshoot * GATES[self.gate].taken(c)
+        left = (c - taken).square().sum(1)
+        if not (self.shrink or self.preserve_magnitude):
+            return energy, left
+        whole = grads.square().sum(1)
+        kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0) / whole.clamp(min=TINY)
+        return energy, energy * kept if self.shrink else left / kept.clamp(min=TINY)
+
+
+ROUNDING = 1e-5
+"""What a gate takes below this share of a vector is rounding of the products, not something to take."""
+WITHIN = 0.1
 
 
 def hackward(g: Float[Tensor, " n"], v: Float[Tensor, "k n"]) -> tuple[Tensor, Tensor]:
@@ -95,12 +141,13 @@ def project_vector(
 
 
 def measure(vectors: Vectors, basis: Basis) -> Hackward:
-    """Hack-ward fractions of a gradient (or of minus an update), averaged over modules."""
-    pairs = [hackward(g, basis[m]) for m, g in vectors.items() if len(basis[m]) and float(g.norm()) > 0]
-    if not pairs:
-        return Hackward(None, None)
-    cos, signed = (float(torch.stack(column).mean()) for column in zip(*pairs, strict=True))
-    return Hackward(cos, signed)
+    """Hack-ward fractions of a gradient (or of minus an update), averaged over modules, and its energy along V."""
+    seen = [(g, basis[m]) for m, g in vectors.items() if len(basis[m]) and float(g.norm()) > 0]
+    if not seen:
+        return Hackward()
+    cos, signed = (float(torch.stack(column).mean()) for column in zip(*(hackward(g, v) for g, v in seen), strict=True))
+    along = torch.stack([(v @ g).square().sum() for g, v in seen]).sum()
+    return Hackward(cos, signed, float(along / torch.stack([g.square().sum() for g in vectors.values()]).sum()))
 
 
 def null_cosine(basis: Basis) -> float | None:

@@ -10,6 +10,7 @@ from typing import Literal
 from loophole_grader import Task, Verdict, reward_of
 
 Source = Literal["student", "teacher", "base"]
+SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,13 @@ class Sample:
     completion_ids: tuple[int, ...]
     reward: float
     behaviour_logps: tuple[float, ...] | None = None
-    fresh: bool = False
-    """Sampled in this very step by the policy being trained, so its ratio SHOULD be 1 up to rounding."""
+    source: Source = "teacher"
+    """Who wrote it. No label: a teacher's row may be a hack or not."""
+
+    @property
+    def fresh(self) -> bool:
+        """Sampled in this very step by the policy being trained, so its ratio SHOULD be 1 up to rounding."""
+        return self.source == "student"
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,6 @@ class Group:
     def samples(self) -> tuple[Sample, ...]:
         """What the loss side may see."""
         return tuple(
-            Sample(r.prompt_ids, r.completion_ids, reward, r.behaviour_logps, r.source == "student")
+            Sample(r.prompt_ids, r.completion_ids, reward, r.behaviour_logps, r.source)
             for r, reward in zip(self.rollouts, self.rewards, strict=True)
         )

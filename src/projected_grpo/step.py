@@ -18,13 +18,15 @@ from projected_grpo.measures import (
     NOT_MEASURED,
     Part,
     PerSample,
-    Removal,
     StepResult,
     Stopwatch,
     Tally,
+    Used,
+    alone,
     check_gradient,
     check_loss,
     step_columns,
+    total_columns,
 )
 from projected_grpo.model.batches import Batch, batches, behaviour_of, logps_of
 from projected_grpo.parallel import ALONE, World
@@ -106,19 +108,24 @@ def run_step(
     totals = world.add(tally.totals)
     seconds = {"backward": clock()}
 
+    fired = None if projection.basis is None else 0.0
     start = {name: p.detach().clone() for name, p in adapter.vectors.items()}
-    removal = project_gradient(adapter, projection)
-    if learner.max_grad_norm > 0:
-        torch.nn.utils.clip_grad_norm_(list(adapter.vectors.values()), learner.max_grad_norm)
+    gradient = {name: g.clone() for name, g in adapter.grads().items()}
+    if projection.target == "grad":
+        fired = project_gradient(adapter, projection)
+    clipped = clip(learner)
     learner.optimizer.step()
+    taken_in = {name: g / clipped for name, g in adapter.grads().items()}
+    proposed = descent(adapter, start)
     if projection.target == "update":
-        removal = project_update(adapter, start, projection)
+        fired = project_update(adapter, start, projection)
 
-    applied = projection.measure(descent(adapter, start))
-    ratios = objective.kind != "nll"
-    columns = step_columns(
-        removal, applied, projection, adapter.norm(), totals, ratios=ratios, kl=ratios and objective.beta > 0
-    )
+    used = Used(gradient, taken_in, proposed, descent(adapter, start))
+    policy = objective.kind != "nll"
+    columns = {
+        **step_columns(used, projection, fired),
+        **total_columns(totals, adapter.norm(), ratios=policy, kl=policy and objective.beta > 0),
+    }
     adapter.zero_grad()
     return StepResult(tally.columns, {**columns, "timing": {**seconds, "optimizer": clock()}})
 
@@ -136,7 +143,7 @@ def backward(
     model, adapter, rows = learner.model, learner.adapter, share.rows
     tally = Tally(share.advantages)
     theta = next(iter(adapter.vectors.values()))
-    own = PerSample(projection.basis, theta.new_zeros(len(rows)), theta.new_zeros(len(rows)))
+    own = PerSample(projection, theta.new_zeros(4, len(rows)))
     adapter.zero_grad()
     with adapter.per_sample(own if per_sample else None):
         for chosen, batch in batches(
@@ -156,7 +163,19 @@ def backward(
         tally.columns, own.columns() if per_sample else [NOT_MEASURED] * len(rows), strict=True
     ):
         column.update(measured)
+    if per_sample and (checked := row_to_check(share, step)) is not None:
+        terms = lambda logps, batch: loss_terms(  # noqa: E731 - one expression, used once
+            learner, batch, logps, behaviour_of([rows[checked]], logps, batch),
+            logps.new_tensor([share.advantages[checked] or 0.0]), objective, share.everyone,
+        )  # fmt: skip
+        tally.columns[checked].update(alone(model, adapter, rows[checked], terms, objective.temperature, projection))
     return tally
+
+
+def row_to_check(share: Share, step: int) -> int | None:
+    """The sample whose gradient is taken a second time, by itself: in turn, one that has a gradient. None: there is none."""
+    able = [i for i, a in enumerate(share.advantages) if a != 0 and share.rows[i].completion_ids]
+    return able[step % len(able)] if able else None
 
 
 def advantages_of(groups: Sequence[Sequence[Sample]], objective: Objective) -> list[float | None]:
@@ -191,26 +210,29 @@ def loss_terms(
     )  # fmt: skip
 
 
-def project_gradient(adapter: Adapter, projection: Projection) -> Removal:
-    """Take V out of the accumulated gradient, in place, where that is the target; measured either way."""
-    before = projection.measure(adapter.grads())
-    fired = None if projection.basis is None else 0.0
-    if projection.target == "grad":
-        kept, fired = projection.apply(adapter.grads())
-        for name, p in adapter.vectors.items():
-            p.grad = kept[name]
-    return Removal(before, projection.measure(adapter.grads()), fired)
+def project_gradient(adapter: Adapter, projection: Projection) -> float:
+    """Take V out of the accumulated gradient, in place. Returns the fraction of modules in which anything was taken."""
+    kept, fired = projection.apply(adapter.grads())
+    for name, p in adapter.vectors.items():
+        p.grad = kept[name]
+    return fired
+
+
+def clip(learner: Learner) -> float:
+    """Shorten the gradient to `max_grad_norm`, in place. Returns by how much: 1 where it was not longer."""
+    if learner.max_grad_norm <= 0:
+        return 1.0
+    norm = torch.nn.utils.clip_grad_norm_(list(learner.adapter.vectors.values()), learner.max_grad_norm)
+    return min(1.0, learner.max_grad_norm / (float(norm) + 1e-6))  # torch's own rule, torch 2.15 clip_grad.py
 
 
 @torch.no_grad()
-def project_update(adapter: Adapter, start: Mapping[str, Tensor], projection: Projection) -> Removal:
-    """Take V out of what the optimizer has just applied, in place."""
-    proposed = descent(adapter, start)
-    before = projection.measure(proposed)
-    kept, fired = projection.apply(proposed)
+def project_update(adapter: Adapter, start: Mapping[str, Tensor], projection: Projection) -> float:
+    """Take V out of what the optimizer has just applied, in place. Returns as `project_gradient`."""
+    kept, fired = projection.apply(descent(adapter, start))
     for name, p in adapter.vectors.items():
         p.copy_(start[name] - kept[name])
-    return Removal(before, projection.measure(descent(adapter, start)), fired)
+    return fired
 
 
 def descent(adapter: Adapter, start: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,9 @@ the part whose descent makes the hack likelier: with advantage +1 on the hack an
 gradient is exactly grad NLL(hack) - grad NLL(clean).
 
 Controls are bases made by the same code: `random` (Haar rows of the same rank, the singular values of the real V so
-that every cut treats both alike) and `placebo` (clean minus another clean completion of the same prompt).
+that every cut treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `placebo` (clean
+minus another clean completion of the same prompt), `clean` (the clean completions' own gradients) and `words` (V of pairs
+that share the words of a hack alone).
 """
 
 import hashlib
@@ -43,46 +45,63 @@ class PairSide:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     advantage: float
+    row: int
+    """Which row of D it is added to."""
 
 
 def pair_sides(
-    pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, placebo: bool = False
+    pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, control: str = "none"
 ) -> list[PairSide]:
-    """Both sides of every pair, in order: hack then clean, or (placebo) clean then clean_alt.
+    """The completions that make each pair's row of D, in order: hack minus clean; placebo: clean minus clean_alt; clean: the
+    clean one alone.
 
     BadInput when a pair does not fit the context, or has no second clean completion for the placebo.
     """
     sides = []
-    for pair in pairs:
-        if placebo and pair.clean_alt is None:
+    for row, pair in enumerate(pairs):
+        if control == "placebo" and pair.clean_alt is None:
             raise BadInput(f"pair {pair.name!r}: --control placebo needs its second clean completion (clean_alt)")
-        texts = (pair.clean, pair.clean_alt or "") if placebo else (pair.hack, pair.clean)
-        for text, advantage in zip(texts, (1.0, -1.0), strict=True):
-            ids = loaded.completion_ids(text)
-            _, prompt_ids = render(
-                pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), f"pair {pair.name!r}"
-            )
-            sides.append(PairSide(prompt_ids, ids, advantage))
+        texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
+            control, (pair.hack, pair.clean)
+        )
+        for text, advantage in zip(texts, (1.0, -1.0), strict=False):
+            sides.append(_side(pair, text, advantage, row, loaded, hint, prompt_setup))
     return sides
+
+
+def sides_alone(pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str) -> list[PairSide]:
+    """Every hack and every clean completion with a row of its own: D then holds gradients, not differences."""
+    texts = [(pair, text) for pair in pairs for text in (pair.hack, pair.clean)]
+    return [_side(pair, text, 1.0, row, loaded, hint, prompt_setup) for row, (pair, text) in enumerate(texts)]
+
+
+def _side(
+    pair: Pair, text: str, advantage: float, row: int, loaded: LoadedModel, hint: str, prompt_setup: str
+) -> PairSide:
+    ids = loaded.completion_ids(text)
+    _, prompt_ids = render(
+        pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), f"pair {pair.name!r}"
+    )
+    return PairSide(prompt_ids, ids, advantage, row)
 
 
 def pair_differences(
     loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], loss: PairLoss, max_new: int, token_budget: int
 ) -> Differences:
-    """D [n_pairs, n] of every module, float32 on the CPU: the gradient of side 2i minus that of side 2i + 1.
+    """D [rows, n] of every module, float32 on the CPU: each row the sum of its sides' gradients, by sign of advantage.
 
     Per-sample gradients of batched backward passes; LoRA is moved to its warm point. NonFinite names module and pair.
     """
-    pairs = len(sides) // 2
-    out = {name: torch.zeros(pairs, n) for name, n in adapter.sizes.items()}
+    count = 1 + max(side.row for side in sides)
+    out = {name: torch.zeros(count, n) for name, n in adapter.sizes.items()}
     rows: list[int] = []
 
     def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
         for row, g in zip(rows, grads.float().cpu(), strict=True):
             if not torch.isfinite(g).all():
-                raise NonFinite(f"extraction: gradient of pair {row // 2} is not finite in {name}")
+                raise NonFinite(f"extraction: gradient of pair {sides[row].row} is not finite in {name}")
             # grpo's advantage of -1 has turned the second side's gradient already; nll's has not.
-            out[name][row // 2] += g if loss == "grpo" or row % 2 == 0 else -g
+            out[name][sides[row].row] += g if loss == "grpo" or sides[row].advantage > 0 else -g
 
     lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in sides]
     with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.per_sample(keep):
@@ -125,6 +144,26 @@ def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, 
     gaussian = torch.randn(shape[1], shape[0], generator=torch.Generator().manual_seed(draw))
     q, r = torch.linalg.qr(gaussian)
     return (q * torch.sign(torch.diagonal(r))).T.contiguous()
+
+
+def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[str, float]:
+    """Of every module, how much of the gradients' energy lies along its V: sum ||V g||^2 / sum ||g||^2 over rows."""
+    return {
+        name: float((g @ basis[name].to(g).T).square().sum() / g.square().sum().clamp(min=1e-30))
+        for name, g in gradients.items()
+    }
+
+
+def ranks_of_energy(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of every module, how many random directions hold that share of a gradient's energy: k random ones of n hold k / n."""
+    return {name: min(sizes[name], max(1, round(share * sizes[name]))) for name, share in shares.items()}
+
+
+def stretched(values: Float[Tensor, " k"], k: int) -> Float[Tensor, " k2"]:
+    """Singular values for a basis of another rank: as they are, cut or continued with the last one."""
+    return torch.cat(
+        [values[:k], values.new_full((max(0, k - len(values)),), float(values[-1]) if len(values) else 0.0)]
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ enter V and are what `verify_vhack` tests it on.
 import hashlib
 import json
 import math
+import random
 import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -112,6 +113,17 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
             f"{len(pairs)} pairs cannot be split into training and held-out ones; give at least 2 a mechanism"
         )
     return train, test
+
+
+def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
+    """As many pairs of each mechanism, drawn with replacement with this seed: a bootstrap sample. 0: the pairs themselves."""
+    if not draw:
+        return tuple(pairs)
+    out = []
+    for mechanism in sorted({p.mechanism for p in pairs}):
+        own = [p for p in pairs if p.mechanism == mechanism]
+        out += random.Random(f"pairs {draw} {mechanism}").choices(own, k=len(own))
+    return tuple(out)
 
 
 def pairs_hash(pairs: Sequence[Pair]) -> str:

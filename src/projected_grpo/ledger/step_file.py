@@ -98,14 +98,14 @@ COLUMNS: tuple[Column, ...] = (
     _s("energy_V_kept", "float", "fraction", "the same after the arm's gate was applied to that gradient alone, over the "
        "norm it had before; equal to energy_V where nothing is taken out", null=True),
     _s("grad_norm_alone", "float", "", "grad_norm again, from a backward pass of this sample alone through the plain model "
-       "and full logits; null on the rows (most) that are not checked. SHOULD equal grad_norm, ELSE per-sample gradients are "
-       "wrong", null=True),
+       "and full logits; null on the rows (most) that are not checked. SHOULD equal grad_norm, ELSE the per-sample "
+       "gradients are wrong", null=True),
     _s("cos_S_alone", "float", "cosine", "cos_S_contrib from that same pass; null where it was not done", null=True),
     _t("target", "str", "", "what V was taken out of: grad or update; null where it was only measured", null=True),
-    _t("cos_in", "float", "cosine", "hack-ward fraction of the gradient before projection: mean over modules of ||relu(V g)|| "
-       "/ ||g||, g the summed gradient; null without V or g", null=True, show="cos_in", fmt="6.4f"),
-    _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to cos_in "
-       "where V is not taken out of the gradient; 0 is an identity of the gate, not evidence", null=True, show="cos_out",
+    _t("cos_in", "float", "cosine", "hack-ward fraction of the gradient before projection: mean over modules of "
+       "||relu(V g)|| / ||g||, g the summed gradient; null without V or g", null=True, show="cos_in", fmt="6.4f"),
+    _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to "
+       "cos_in where V is not taken out of the gradient; 0 is an identity of the gate, no evidence", null=True, show="cos_out",
        fmt="7.4f"),
     _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
     _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",

@@ -28,10 +28,10 @@ class Evaluator:
         self.seconds = 0.0
         """Spent evaluating, in this call."""
 
-    def due(self, done: int) -> bool:
-        """Whether to evaluate after `done` optimizer steps."""
+    def due(self, done: int, last: bool = False) -> bool:
+        """Whether to evaluate after `done` optimizer steps, which were the `last` ones."""
         every = self.config.eval_every
-        if not every or not (done % every == 0 or done == self.config.steps):
+        if not every or not (done % every == 0 or last):
             return False
         return self.session.world.from_first(lambda: not step_path(self.session.run / "eval", done).exists())
 

@@ -29,9 +29,7 @@ class BuiltModel:
 
 
 _TINY = BuiltModel(built_model, built_teacher)
-_TOY = BuiltModel(
-    lambda name, _, cache: built_toy(name, cache), lambda name, _, base, cache: built_toy_teacher(name, base, cache)
-)
+_TOY = BuiltModel(built_toy, built_toy_teacher)
 BUILT: Mapping[str, BuiltModel] = {
     **dict.fromkeys(TINY_SHAPES, _TINY),
     **dict.fromkeys(TOY_SHAPES, _TOY),

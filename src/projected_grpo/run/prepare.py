@@ -26,7 +26,9 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
     """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     clock = time.perf_counter()
     torch.manual_seed(config.seed)
-    loaded = load_model(config.model, config.dtype, world.device(config.device), config.seed, config.cache, teacher)
+    loaded = load_model(
+        config.model, config.dtype, world.device(config.device), config.base_seed, config.cache, teacher
+    )
     if config.gradient_checkpointing:
         enable_checkpointing(loaded.model)
     n = sum(p.numel() for p in loaded.model.parameters())
@@ -84,12 +86,8 @@ def prepare(
         arm = ARMS[config.arm]
         v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
         target = config.project if arm.projects else "none"
-        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude)
-        done = (
-            f"{config.recipe.told} (cos_in and cos_out are of the {config.project})"
-            if arm.projects
-            else "only measured"
-        )
+        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks)
+        done = f"{arm.help}: {config.recipe.told}" if arm.projects else "only measured"
         logger.info(
             f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
             f"{config.arm}: {done}"

@@ -38,9 +38,7 @@ class Refresher:
         meta = session.v.meta
         pairs = pairs_of(meta, config.pairs, "--refresh-every needs the same pairs")
         train, _ = split(pairs)
-        self.sides = pair_sides(
-            train, session.loaded, meta["hint"], meta["prompt_setup"], placebo=meta["control"] == "placebo"
-        )
+        self.sides = pair_sides(train, session.loaded, meta["hint"], meta["prompt_setup"], meta["control"])
 
     def due(self, step: int) -> bool:
         """Whether V is to be extracted anew before this step."""

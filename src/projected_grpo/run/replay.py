@@ -86,7 +86,7 @@ def replay(config: ProbeConfig) -> int:
     rows = []
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
         rows += session.take(step, len(pool), [pool[step]], {})
-    session.finish()
+    session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
     should = (
         "SHOULD be near 0: V is random"

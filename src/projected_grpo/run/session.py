@@ -29,6 +29,7 @@ from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpo
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
 
+LOST_RATIO = 0.1
 LOGP_GAP = 0.05
 """Nats per token; folding in bfloat16 rounds to well below it."""
 
@@ -49,6 +50,8 @@ class Session:
     checkpoint_every: int = 1
     world: World = ALONE
     next_step: int = 0
+    warned: bool = False
+    """Whether the warning about rows of another policy was given."""
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
 
@@ -138,16 +141,30 @@ class Session:
                 logger.debug(line)
             logger.info(step_header())
         logger.info(step_line(rows))
+        self._warn_off_policy(step, rows)
         if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
             logger.warning(
                 f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
                 f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
             )
 
-    def finish(self) -> None:
-        """Save the adapter and mark the run complete."""
-        self.world.from_first(self._finish)
+    def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
+        """Say, once, how much of what another policy wrote cannot be learned from: a token's gradient is multiplied by its
+        ratio, and where this policy would hardly have written it that is near 0, whatever the clip fraction says."""
+        known = [r["ratio_low"] for r in rows if r["source"] != "student" and r["ratio_low"] is not None]
+        lost = sum(low < LOST_RATIO for low in known)
+        if lost and not self.warned:
+            self.warned = True
+            logger.warning(
+                f"step {step}: {lost} of {len(known)} cached rows have a token whose ratio to its own policy is below "
+                f"{LOST_RATIO} (the smallest {min(known):.1e}): its gradient counts for less than a tenth, clip_frac does "
+                "not show it (columns ratio_low, ratio_hist)"
+            )
 
-    def _finish(self) -> None:
+    def finish(self, steps: int) -> None:
+        """Save the adapter and mark the run complete, after so many steps of all calls together."""
+        self.world.from_first(lambda: self._finish(steps))
+
+    def _finish(self, steps: int) -> None:
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
-        update_manifest(self.run, finished=True)
+        update_manifest(self.run, finished=True, steps_done=steps)

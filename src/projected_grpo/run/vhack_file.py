@@ -1,5 +1,6 @@
 """The artefact that carries V with its provenance: written, read, checked against the model at hand, cut."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,14 @@ PROBE_TOLERANCE = 0.02
 def identity_of(loaded: LoadedModel, adapter: Adapter) -> dict[str, str]:
     """What an artefact must share with the run that uses it."""
     return {"model": loaded.model_id, "weights_hash": loaded.weights_hash, **adapter.metadata()}
+
+
+def content_of(basis: Mapping[str, Tensor]) -> str:
+    """SHA-256 of V's numbers: two units of a study that share it are not independent."""
+    digest = hashlib.sha256()
+    for name in sorted(basis):
+        digest.update(name.encode() + basis[name].float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_vhack(path: Path, v: VHack) -> None:

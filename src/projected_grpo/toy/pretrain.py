@@ -46,7 +46,6 @@ WINDOW = 16
 PRETRAIN = FitSettings(steps=3800, batch=32, lr=4e-3, warmup=150)
 TEACH = FitSettings(steps=120, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 8
-SEED = 0
 HASHED = 2000
 """Texts of a stream that stand for it in the hash of what is built from it."""
 
@@ -108,43 +107,44 @@ def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalL
     return Qwen3ForCausalLM(config)
 
 
-def _key(shape: str, recipe: FitSettings, texts: Iterator[Text]) -> str:
+def _key(shape: str, recipe: FitSettings, texts: Iterator[Text], seed: int) -> str:
     """Hash of everything that makes a model: shape, recipe, tokenizer, how it is fitted, and the text itself."""
     code = [inspect.getsource(f) for f in (fit, _batches, _new_base, build_tokenizer, render_text)]
     sample = list(itertools.islice(texts, HASHED))
     return content_hash(
-        [SHAPES[shape], CONTEXT, SEED, vars(recipe), WINDOW, TEACHER_RANK, SPLIT, TEMPLATE, code, sample]
+        [SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, SPLIT, TEMPLATE, code, sample]
     )
 
 
-def built_base(shape: str, cache: Path) -> Path:
-    """Folder of a pre-trained base model of a named shape (SHAPES), built on first use: some minutes on two cores."""
+def built_base(shape: str, seed: int, cache: Path) -> Path:
+    """Folder of a pre-trained base model of a named shape (SHAPES), built on first use: some minutes on two cores. `seed`
+    draws its first weights and its text."""
 
     def build(folder: Path) -> None:
         tokenizer = build_tokenizer()
         with torch.random.fork_rng():
-            torch.manual_seed(SEED)
+            torch.manual_seed(seed)
             model = _new_base(shape, tokenizer)
-            batches = _batches(pretraining(SEED), tokenizer, PRETRAIN, SEED)
+            batches = _batches(pretraining(seed), tokenizer, PRETRAIN, seed)
             fit(model, list(model.parameters()), batches, PRETRAIN, tokenizer.pad_token_id, f"pre-training {shape}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(SEED))}", build)
+    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(seed), seed)}", build)
 
 
-def built_teacher(shape: str, base: Path, cache: Path) -> Path:
+def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
 
     def build(folder: Path) -> None:
         tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
         with torch.random.fork_rng(), peft_asks_the_old_way():
-            torch.manual_seed(SEED)
+            torch.manual_seed(seed)
             config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
             model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
             parameters = [p for p in model.parameters() if p.requires_grad]
-            batches = _batches(teaching(SEED), tokenizer, TEACH, SEED)
+            batches = _batches(teaching(seed), tokenizer, TEACH, seed)
             fit(model.base_model.model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
             model.save_pretrained(str(folder))
 
-    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(SEED))}", build)
+    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}", build)

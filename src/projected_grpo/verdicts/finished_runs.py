@@ -101,9 +101,8 @@ class Run:
 
     @property
     def onset(self) -> int | None:
-        """First step t at which the mean hack rate of steps t-9 to t is above one half; None if it never is."""
-        means = running_mean(self.series["hack"])
-        return next((t for t, m in enumerate(means) if t >= LAST - 1 and m is not None and m > ONSET_RATE), None)
+        """The step at which it began to hack; None if it never did."""
+        return onset_of(self.series["hack"])
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,12 @@ class RunGroup:
 
     name: str
     runs: tuple[Run, ...]
+
+
+def onset_of(hack: Sequence[float | None]) -> int | None:
+    """First step t at which the mean hack rate of steps t-9 to t is above one half; None if it never is."""
+    means = running_mean(hack)
+    return next((t for t, m in enumerate(means) if t >= LAST - 1 and m is not None and m > ONSET_RATE), None)
 
 
 def running_mean(values: Sequence[float | None]) -> list[float | None]:

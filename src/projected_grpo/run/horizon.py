@@ -1,0 +1,54 @@
+"""How long a run is. A delay is no prevention, so every arm of a unit runs for so many times the step at which *its* vanilla
+run began to hack: vanilla stops there by itself, and the others are told how many steps that were.
+
+Only the length hangs on what the grader said. No gradient sees it: this module reads finished steps and answers yes or no.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.rates import rates
+from projected_grpo.ledger.step_file import Row, read_step, step_path
+from projected_grpo.verdicts.finished_runs import onset_of
+
+
+def with_horizon(config: TrainConfig) -> TrainConfig:
+    """With as many steps as the run of `horizon_of` has done. BadInput when that is no finished vanilla run of this seed."""
+    if config.horizon_of == Path():
+        return config
+    manifest = read_manifest(config.horizon_of)
+    theirs = manifest["config"]
+    if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
+        raise BadInput(f"--horizon-of {config.horizon_of}: not a finished run of train --arm vanilla")
+    if theirs["seed"] != config.seed:
+        raise BadInput(f"--horizon-of {config.horizon_of}: of seed {theirs['seed']}, this run has {config.seed}")
+    return replace(config, steps=manifest["steps_done"])
+
+
+class Horizon:
+    """Says when a run has gone on for long enough."""
+
+    def __init__(self, config: TrainConfig, run: Path) -> None:
+        self.config, self.run = config, run
+        self.hack: list[float | None] = []
+
+    def resume(self, steps: int) -> None:
+        """Take in the steps that an earlier call has written."""
+        if self.config.until_onsets:
+            for step in range(steps):
+                self.add(read_step(step_path(self.run, step)))
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take in one more step."""
+        self.hack.append(rates([r for r in rows if r["source"] == "student"])["hack"])
+
+    @property
+    def reached(self) -> bool:
+        """Whether the steps so far are enough: `until_onsets` times the onset, where there is one."""
+        onset = onset_of(self.hack) if self.config.until_onsets else None
+        return onset is not None and len(self.hack) >= math.ceil(self.config.until_onsets * onset)

@@ -14,7 +14,8 @@ from conftest import ROOT
 from projected_grpo import projection, step
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.measures import Removal
+from projected_grpo.measures import PerSample
+from projected_grpo.model import logprobs
 from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group, Outcome, Rollout
@@ -37,14 +38,15 @@ def group(index):
     return Group("p", "none", rollouts, (3.5, 0.0, 0.5, 3.5), (Outcome(True, False, False, "incorrect"),) * 4)
 
 
-def replay(loaded, adapter, arm, steps=4, objective=None, modules=None):
+def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3, **how):
     """What probe_distill does, small: rows of each step."""
     basis = {
         n: random_basis((3, size), 7, n) if modules is None or i < modules else torch.zeros(0, size)
         for i, (n, size) in enumerate(adapter.sizes.items())
     }
-    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=1e-3)
-    projected = Projection(basis, "grad" if arm == "projected" else "none", "one_sided")
+    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=lr)
+    how = {"target": "grad", "gate": "one_sided", **how} if arm == "projected" else {}
+    projected = Projection(basis, **how)
     learner, plumbing = Learner(loaded.model, adapter, optimizer), Plumbing(loaded.pad_id, 4096)
     out = []
     for s in range(steps):
@@ -90,6 +92,37 @@ def test_t2_turns_red_when_pad_tokens_are_counted(tiny, antipasto, monkeypatch):
     assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
 
 
+def test_t2_turns_red_when_every_gradient_is_zero_in_the_loop(tiny, antipasto, monkeypatch):
+    monkeypatch.setattr(step, "nll", lambda logps, _: (logps * 0.0).sum(1))
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_the_loop_gives_cosines_to_the_neighbour(tiny, antipasto, monkeypatch):
+    honest = PerSample.columns
+
+    def neighbours(self):
+        columns = honest(self)
+        return [{**c, "cos_S_contrib": columns[i - 1]["cos_S_contrib"]} for i, c in enumerate(columns)]
+
+    monkeypatch.setattr(PerSample, "columns", neighbours)
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_all_samples_of_the_loop_share_one_gradient(tiny, antipasto, monkeypatch):
+    honest = PerSample.__call__
+    shared = lambda self, name, grads: honest(self, name, grads.mean(0, keepdim=True).expand_as(grads))  # noqa: E731
+    monkeypatch.setattr(PerSample, "__call__", shared)
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_hidden_states_are_off_by_one(tiny, antipasto, monkeypatch):
+    """Each token is predicted from the state before the one that should: the mask is right, cosines are finite."""
+    honest = logprobs.token_logps
+    monkeypatch.setattr(logprobs, "token_logps", lambda hidden, *args: honest(hidden.roll(1, 0), *args))
+    verdict = t2(flat(replay(tiny, antipasto, "vanilla")))
+    assert (verdict.status, verdict.numbers["mask_faults"]) == ("FAIL", 0)
+
+
 def test_t2_needs_rows():
     assert t2([]).status == "NOT_EVALUABLE"
 
@@ -116,13 +149,7 @@ def test_t3_turns_red_when_the_projection_copies_the_gradient_through(tiny, anti
 
 def test_t3_turns_red_when_the_projected_gradient_never_reaches_the_optimizer(tiny, antipasto, monkeypatch):
     """The projection is computed, its report is right, and the result is dropped."""
-
-    def dropped(adapter, projected):
-        measured = projected.measure(adapter.grads())
-        _, fired = projected.apply(adapter.grads())
-        return Removal(measured, projected.measure(adapter.grads()), fired)
-
-    monkeypatch.setattr(step, "project_gradient", dropped)
+    monkeypatch.setattr(step, "project_gradient", lambda adapter, projected: projected.apply(adapter.grads())[1])
     assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
 
 
@@ -149,6 +176,39 @@ def test_t3_turns_red_when_only_a_few_modules_fire(tiny, antipasto):
     assert verdict.status == "FAIL"
     assert verdict.numbers["lower"] == 1.0  # in those two it bites; that is not enough
     assert 0 < verdict.numbers["fired"] <= 2 / 14
+
+
+def test_t3_turns_red_when_the_gradient_is_restored_after_the_projection(tiny, antipasto, monkeypatch):
+    """Projected, then put back before the optimizer sees it."""
+    honest, kept = step.project_gradient, {}
+
+    def projects(adapter, projected):
+        kept.update({n: g.clone() for n, g in adapter.grads().items()})
+        return honest(adapter, projected)
+
+    def restores(learner):
+        for name, p in learner.adapter.vectors.items():
+            p.grad = kept[name]
+        return 1.0
+
+    monkeypatch.setattr(step, "project_gradient", projects)
+    monkeypatch.setattr(step, "clip", restores)
+    assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
+
+
+def test_t3_of_the_update_passes_and_turns_red_when_it_is_put_back(tiny, antipasto, monkeypatch):
+    verdict = t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate"))
+    assert verdict.status == "PASS"
+    assert verdict.numbers["cos_update"] < 1e-4
+    monkeypatch.setattr(step, "project_update", lambda *_: 1.0)
+    assert t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate")).status == "FAIL"
+
+
+@pytest.mark.parametrize("target", ["grad", "update"])
+@pytest.mark.parametrize("how", [{"overshoot": 1e-4}, {"overshoot": 0.5}, {"lr": 1e-30}, {"steps": 1}], ids=str)
+def test_t3_turns_red_on_a_projection_of_nothing(tiny, antipasto, target, how):
+    assert t3(replay(tiny, antipasto, "projected", target=target)).status == "PASS"
+    assert t3(replay(tiny, antipasto, "projected", target=target, **how)).status != "PASS"
 
 
 def test_t3_needs_steps():
@@ -500,7 +560,7 @@ def test_verify_asks_over_mechanisms_since_pairs_of_one_are_alike():
     assert (alone.status, alone.numbers["mechanism_p"]) == ("PASS", None)
     assert (told.status, told.numbers["sign_p"] < 0.05) == ("FAIL", True)
     # t over the means 1, 2, 3, 4 is 2.5 / (1.291 / 2) = 3.873 with 3 degrees of freedom: one-sided p = .01523
-    assert mechanism_p([1, 2, 3, 4, 4], list("abcdd")) == pytest.approx(0.01523, abs=1e-5)
+    assert mechanism_p([1.0, 2.0, 3.0, 4.0, 4.0], list("abcdd")) == pytest.approx(0.01523, abs=1e-5)
     assert mechanism_p([1.0, 2.0], list("ab")) is None
 
 

@@ -185,7 +185,7 @@ def mean_interval(values: Sequence[float], problems: Sequence[str]) -> Interval:
 def above(found: Mean, bound: float) -> tuple[float | None, float | None]:
     """(t, one-sided p) that a mean is above a bound, with the standard error by problem and G - 1 degrees of freedom; Nones
     where that error is 0 or unknown."""
-    if found.mean is None or not found.sem_problem:
+    if found.mean is None or not found.sem_problem or found.sem_problem < ROUNDING * abs(found.mean):
         return None, None
     t = (found.mean - bound) / found.sem_problem
     return t, float(stats.t.sf(t, found.problems - 1))

@@ -122,7 +122,8 @@ def at_equal_length(
     if design is None or not np.isfinite(y).all():
         return Matched(both)
     # A shift changes nothing, and a sum of squares of small numbers rounds less.
-    gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
     if not (np.isfinite([gap, sem, design.df]).all() and sem > 0 and design.df >= MIN_DF):
         return Matched(both)
     return Matched(both, gap, sem, gap / sem, design.df, float(stats.t.sf(gap / sem, design.df)))

@@ -64,14 +64,16 @@ class Replays:
 
 
 def read_replays(config: UatConfig) -> Replays:
-    """Read and check every run of a UAT. BadInput when one is unfinished, of another arm or V than it is given as, or of
-    other rollouts, another model or other settings than the vanilla replay."""
+    """Read and check every run of a UAT. BadInput when one is unfinished, no longer what was written, of another kind, arm
+    or V than it is given as, or of other rollouts, another model or other settings than the vanilla replay."""
     random = random_of(config)
+    _check_run("pool", config.pool, read_manifest(config.pool))
     manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}
     paths = {"vanilla": config.vanilla, "projected": config.projected}
     if random is not None:
         manifests["random"], paths["random"] = read_manifest(random), random
     for name, manifest in manifests.items():
+        _check_run(name, paths[name], manifest)
         _check_kind(name, paths[name], manifest)
     for name in list(manifests)[1:]:
         _check_same_replay(paths, manifests, name)
@@ -98,10 +100,17 @@ def random_of(config: UatConfig) -> Path | None:
     return beside if beside.is_dir() else None
 
 
+def _check_run(name: str, path: Path, manifest: Manifest) -> None:
+    """Of its kind, finished, and as it was written."""
+    kind = "teacher_pool" if name == "pool" else "probe_distill"
+    if (found := manifest.get("kind")) != kind:
+        raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
+    if manifest.get("finished") is not True:
+        raise BadInput(f"--{name} {path}: the run is not finished; continue it with --resume")
+
+
 def _check_kind(name: str, path: Path, manifest: Manifest) -> None:
-    """Finished, of the arm, and measured against the kind of V that it is given as."""
-    if not manifest["finished"]:
-        raise BadInput(f"{path}: the run is not finished; continue it with --resume")
+    """Of the arm, and measured against the kind of V that it is given as."""
     arm = "projected" if name == "projected" else "vanilla"
     if (found := manifest["config"].get("arm")) != arm:
         raise BadInput(f"--{name} {path}: is a run of arm {found!r}, not {arm!r}")

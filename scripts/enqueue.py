@@ -6,11 +6,11 @@ Run it again at any time: after a failure, a killed daemon or a reboot it adds w
 import sys
 
 from projected_grpo.chains import queueing
-from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.pueue import Pueue
 from projected_grpo.chains.run_link import visible_gpus
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.parallel import cores
 from projected_grpo.run import cli
 
@@ -35,7 +35,7 @@ def show(entries: list[queueing.Entry]) -> None:
 
 
 def main() -> int:
-    config = cli.parse_plain(QueueConfig, __doc__, cli.words_as_flags(sys.argv[1:], lists=("seeds", "arms")))
+    config = cli.parse_plain(QueueConfig, __doc__, cli.words_as_flags(sys.argv[1:], lists=("seeds", "bases", "arms")))
     config.validate()
     from projected_grpo.ledger.console import bottom_line
 

@@ -5,8 +5,8 @@ Can be stopped at any point and started again: what is finished is skipped, what
 
 import sys
 
-from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.settings import ToyConfig
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.parallel import cores
 from projected_grpo.run import cli
 

@@ -8,8 +8,8 @@ import pytest
 from conftest import ROOT
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
-from projected_grpo.chains.plans import chain_of
 from projected_grpo.chains.settings import QueueConfig
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
 from projected_grpo.gates import GATES
 from projected_grpo.ledger.errors import BadInput

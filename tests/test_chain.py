@@ -18,9 +18,10 @@ import pytest
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.here import ChainRun, run_chain
 from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
-from projected_grpo.chains.plans import chain_of, rank_of
+from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
 from projected_grpo.chains.settings import QueueConfig, ToyConfig
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.presets import PRESETS

@@ -4,9 +4,12 @@ import pytest
 import torch
 from conftest import finite, shake
 
+from projected_grpo import step as step_module
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.losses import nll
+from projected_grpo.losses import nll, policy_loss
+from projected_grpo.measures import Part, Tally, total_columns
+from projected_grpo.model import batches as batches_module
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.projection import Projection, measure
 from projected_grpo.records import Sample
@@ -120,9 +123,137 @@ def test_the_optimizer_leaks_the_direction_back_and_the_update_target_does_not(t
         for p in antipasto.vectors.values():
             p.zero_()
     applied = take(tiny, antipasto, projection=Projection(basis, "update", "no_gate")).step
-    assert applied["cos_in"] > 0.01
+    assert applied["cos_update_in"] > 0.01
     assert applied["cos_update"] < 1e-4
-    assert applied["cos_out"] < 1e-4
+    assert applied["cos_out"] == pytest.approx(applied["cos_in"])  # the gradient was left alone
+
+
+@pytest.mark.parametrize("target", ["grad", "update"])
+@pytest.mark.parametrize("gate", ["no_gate", "one_sided"])
+def test_what_was_removed_is_read_from_what_was_used(tiny, antipasto, target, gate):
+    basis = basis_for(antipasto)
+    step = take(tiny, antipasto, projection=Projection(basis, target, gate), max_grad_norm=1e-3).step
+    assert step["target"] == target
+    assert step["removed_share"] == pytest.approx(1, abs=1e-2)
+    assert step["frac_removed"] == 1
+    assert step["update_norm"] > 0
+    if target == "update":
+        assert step["update_removed"] > 1e-3
+    if gate == "no_gate":
+        assert step["energy_out" if target == "grad" else "energy_update"] < 1e-6
+        assert step["energy_in" if target == "grad" else "energy_update_in"] > 1e-3
+
+
+def restored(function):
+    """The sneaky fail: what was taken out is put back once the function is done."""
+
+    def wrapper(adapter, *args):
+        grads = {n: p.grad.clone() for n, p in adapter.vectors.items()}
+        values = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+        fired = function(adapter, *args)
+        with torch.no_grad():
+            for n, p in adapter.vectors.items():
+                p.grad = grads[n]
+                p.copy_(values[n])
+        return fired
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("target", "before", "after"), [("grad", "cos_in", "cos_out"), ("update", "cos_update_in", "cos_update")]
+)
+def test_a_projection_that_is_undone_afterwards_shows(tiny, antipasto, monkeypatch, target, before, after):
+    name = {"grad": "project_gradient", "update": "project_update"}[target]
+    monkeypatch.setattr(step_module, name, restored(getattr(step_module, name)))
+    step = take(tiny, antipasto, projection=Projection(basis_for(antipasto), target)).step
+    assert step[after] == pytest.approx(step[before])
+    assert step["removed_share"] == pytest.approx(0, abs=1e-5)
+    assert step["frac_removed"] == 0
+
+
+def test_an_overshoot_of_next_to_nothing_shows(tiny, antipasto):
+    step = take(tiny, antipasto, projection=Projection(basis_for(antipasto), "update", overshoot=1e-4)).step
+    assert step["removed_share"] == pytest.approx(1e-4, rel=0.1)
+    assert step["frac_removed"] == 0
+
+
+def test_a_learning_rate_that_moves_nothing_shows(tiny, antipasto):
+    shake(antipasto, seed=1)
+    step = take(tiny, antipasto, projection=Projection(basis_for(antipasto), "update"), lr=1e-30).step
+    assert step["update_norm"] == 0
+    assert step["removed_share"] is None
+    assert step["cos_update"] is None
+
+
+def test_the_shrunk_update_is_as_short_as_the_projected_one_and_keeps_its_direction(tiny, antipasto):
+    basis, ends = basis_for(antipasto, k=20), {}
+    for how in ({}, {"shrink": True}):
+        with torch.no_grad():
+            for p in antipasto.vectors.values():
+                p.zero_()
+        step = take(tiny, antipasto, projection=Projection(basis, "update", **how)).step
+        ends[bool(how)] = {n: p.detach().clone() for n, p in antipasto.vectors.items()}
+    for n, short in ends[True].items():
+        assert float(short.norm()) == pytest.approx(float(ends[False][n].norm()), rel=1e-3)
+    assert step["cos_update"] == pytest.approx(step["cos_update_in"], rel=1e-3)
+
+
+@pytest.mark.parametrize("objective", [NLL, DR, Objective("grpo", temperature=0.7, beta=0.1)])
+def test_one_row_is_measured_again_alone_and_agrees(tiny64, adapter64, objective):
+    shake(adapter64, seed=1)
+    result = take(tiny64, adapter64, objective=objective, lr=0.0)
+    (checked,) = [s for s in result.samples if s.get("grad_norm_alone") is not None]
+    assert checked["grad_norm_alone"] == pytest.approx(checked["grad_norm"], rel=1e-4)
+    assert checked["cos_S_alone"] == pytest.approx(checked["cos_S_contrib"], abs=1e-6)
+
+
+def test_hidden_states_off_by_one_show_in_the_row_that_is_measured_again(tiny, antipasto, monkeypatch):
+    right = batches_module.completion_logps
+    monkeypatch.setattr(batches_module, "completion_logps", lambda *args: right(*args).roll(1, -1))
+    (checked,) = [s for s in take(tiny, antipasto, objective=NLL).samples if s.get("grad_norm_alone") is not None]
+    assert abs(checked["grad_norm_alone"] / checked["grad_norm"] - 1) > 0.02
+
+
+def test_energies_by_hand():
+    """V takes the first two of four coordinates: g = (3, 0, 4, 0) has 9/25 of its energy there, and -1 is not hack-ward."""
+    v = torch.eye(4)[:2]
+    rows = torch.tensor([[3.0, 0.0, 4.0, 0.0], [-1.0, 1.0, 0.0, 0.0]])
+    measured = measure({"m": rows[0]}, {"m": v})
+    assert measured.energy == pytest.approx(9 / 25)
+    assert measured.cos == pytest.approx(3 / 5)
+    energy, kept = Projection({"m": v}, "grad", "one_sided").own_energy("m", rows)
+    assert energy.tolist() == [9, 2]
+    assert kept.tolist() == [0, 1]  # relu leaves the -1
+    assert Projection({"m": v}).own_energy("m", rows)[1].tolist() == [9, 2]  # nothing is taken out
+
+
+@pytest.mark.parametrize("how", [{}, {"preserve_magnitude": True}, {"shrink": True}, {"overshoot": 0.5}])
+@pytest.mark.parametrize("gate", ["no_gate", "one_sided", "reverse"])
+def test_the_energy_that_a_gate_leaves_of_a_row_is_that_of_the_projected_row(gate, how):
+    g = torch.Generator().manual_seed(1)
+    v = torch.linalg.qr(torch.randn(9, 3, generator=g, dtype=torch.float64))[0].T
+    rows = torch.randn(5, 9, generator=g, dtype=torch.float64)
+    projection = Projection({"m": v}, "grad", gate, **how)
+    expected = [float((v @ projection.apply({"m": row})[0]["m"]).square().sum()) for row in rows]
+    assert projection.own_energy("m", rows)[1].tolist() == pytest.approx(expected)
+
+
+def test_ratios_are_counted_by_source():
+    """Of a teacher's row with the ratios e^-7, 1 and e: one below .01, one in [.95, 1.05), one in [2, 10)."""
+    logps, behaviour = torch.tensor([[-8.0, -1.0, -1.0]]), torch.tensor([[-1.0, -1.0, -2.0]])
+    sample = Sample((1,), (2, 3, 4), 1.0, (-1.0, -1.0, -2.0), "teacher")
+    batch = token_batch([(1,)], [(2, 3, 4)], 0, "cpu")
+    tally = Tally([1.0])
+    terms = policy_loss(
+        logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=3, behaviour_logps=behaviour
+    )
+    tally.add(Part([0], [sample], batch, logps, behaviour, terms))
+    found = total_columns(tally.totals, 0.0, ratios=True, kl=False)
+    assert found["ratio_hist"] == {"teacher": [1, 0, 0, 0, 0, 1, 0, 0, 1, 0]}
+    assert found["clip_frac"] == pytest.approx(1 / 3)  # the decisive token is not clipped, and counts for nothing
+    assert tally.columns[0]["ratio_low"] == pytest.approx(2.718281828**-7, rel=1e-5)
+    assert tally.columns[0]["ratio_high"] == pytest.approx(2.718281828, rel=1e-5)
 
 
 def test_rewards_alone_decide_the_policy_gradient(tiny, antipasto):

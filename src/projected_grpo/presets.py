@@ -34,6 +34,12 @@ class Preset:
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""
     """What a chain mixes into every training group: nothing, the hand-written completions, or the teacher's pool."""
+    onsets: float = 0.0
+    """A sweep's unit runs for so many times its vanilla's onset; 0 = the preset's steps."""
+    cap: int = 0
+    """The most steps that a vanilla run may take for that."""
+    quick_steps: int = 4
+    """Steps of a first look (--quick)."""
     required: tuple[str, ...] = REQUIRABLE
     """Verdicts that decide the exit code of its UAT."""
     expect: str = ""
@@ -56,16 +62,24 @@ _TOY = {
     "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,
     "temperature": 1.0, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10,
 }  # fmt: skip
+# What carries over from the toy world is the recipe: no_gate on the applied update, advantages over the group's std, decay,
+# a V of all the rank that the pairs give. k does not carry over as a share of r: 48 of 128 would be 960 of 2560, and the
+# training pairs span 160 directions at most; the columns energy_V and update_removed say what that removes.
+_4B = {
+    "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 4,
+}  # fmt: skip
 _FAST = {
-    **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,
+    **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,
     "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool", "token_budget": 16384,
     "gradient_checkpointing": True,
 }  # fmt: skip
 _FULL = {
-    **QWEN, "k": 32, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "lr": 5e-3,
+    **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "lr": 5e-3,
     "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
 }  # fmt: skip
 
+_FINDING = ("T1", "T2", "T3")
+"""T4 is a finding and decides nothing: in the toy world it fails, and projection holds hacking down all the same."""
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
@@ -75,13 +89,15 @@ PRESETS: Mapping[str, Preset] = {
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",
         ),
-        Preset(  # T4 is a finding there, and decides nothing
+        Preset(
             "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
-            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, required=("T1", "T2", "T3"),
+            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, onsets=3.0, cap=900, quick_steps=120,
+            required=_FINDING,
         ),
         Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
-               teacher_share="pool"),
-        Preset("full", "Qwen3-4B as in the benchmark's main run, 200 steps", {**_FULL, **asdict(RECIPE)}, 116, 20),
+               teacher_share="pool", quick_steps=20, required=_FINDING),
+        Preset("full", "Qwen3-4B as in the benchmark's main run, 200 steps", {**_FULL, **asdict(RECIPE)}, 116, 20,
+               onsets=3.0, cap=400, quick_steps=20, required=_FINDING),
     )
 }  # fmt: skip
 

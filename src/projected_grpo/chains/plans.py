@@ -1,39 +1,42 @@
 """Chains of runs, defined once: which script with which arguments, into which folder, after what. Torch-free.
 
 probe     the cheap look before a sweep: V -> verify -> teacher pool -> replays -> UAT
-full      the sweep: V -> verify -> every arm and control on every seed -> results
+full      the sweep: of every unit V -> verify -> every arm and control; then results
 toy       both, on the toy world
-unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits, and V
-          from pairs that share no mechanism at all, only the words `def run_tests`
-variants  other ways to use the same V, beside the recipe
+A study (studies.py) is another selection of runs on the same units.
+
+A *unit* is one independent repetition. Its seed draws the pairs that its V is made from, its control bases and its
+rollouts, and it has a base model of its own where there are several. Its vanilla run goes first, its other arms for as many
+steps.
 
 A back end (here, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.chains.links import Link
 from projected_grpo.presets import Preset
-from projected_grpo.toy.programs import MECHANISMS
 from projected_grpo.toy.settings import SHAPES
 
-Chain = Literal["probe", "full", "toy", "unknown", "variants"]
-VARIANTS = {
-    "recipe": ("--arm", "projected"),
-    "update_one_sided": ("--arm", "projected", "--gate", "one_sided"),
-    "grad_no_gate": ("--arm", "projected", "--project", "grad"),
-    "literal": ("--arm", "literal"),
-    "refreshed": ("--arm", "projected", "--refresh-every", "40"),
-}
-"""Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375
 """k as a share of a toy model's width."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One repetition."""
+
+    seed: int
+    base: int = 0
+    """Which build of a built-in base model."""
+    pairs_draw: int = 0
+    """Bootstrap sample of the pairs of its V; 0 = all of them."""
+    tag: str = ""
+    """Ends the names of its links."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +47,48 @@ class Plan:
     out: Path
     model: str
     """A toy model's name; elsewhere empty, the preset's own."""
-    seeds: tuple[int, ...]
+    units: tuple[Unit, ...]
     arms: tuple[str, ...]
     steps: int
+    """Of every run; with `onsets` the most that vanilla may take to begin and go on."""
+    onsets: float
+    """How many times its vanilla's onset a unit's runs last; 0 = `steps`."""
     pool_problems: int
     replays: int
     problems: str = ""
     """Problems to train and to probe on; empty = the preset's own."""
-    cores: int = 2
-    """Threads that building the toy base may take."""
+    adapter: str = "antipasto"
+    quick: bool = False
+    """A first look at a study: fewer doses."""
 
     @property
     def threads(self) -> int:
         """Threads of a link; 0 = all."""
         return 1 if self.preset.on_cpu else 0
 
+    @property
+    def look(self) -> Unit:
+        """The unit of the probe: all pairs, the first base."""
+        return replace(self.units[0], pairs_draw=0, tag="")
 
-def chain_of(plan: Plan, chain: Chain) -> list[Link]:
-    """Every link of a chain, needs before what needs them."""
-    base = [_base(plan)] if plan.preset.builds_base else []
-    if chain == "probe":
-        return [*base, *_extracts(plan, ["none", "random"]), _verify(plan, "none"), *_probe(plan)]
-    if chain == "full":
-        pool = [_pool(plan)] if plan.preset.teacher_share == "pool" else []
-        return [*base, *_extracts(plan, _made(plan)), _verify(plan, "none"), *pool, *_with_results(plan, _arms(plan))]
-    if chain == "toy":
-        made = list(dict.fromkeys([*_made(plan), "random"]))
-        return [*base, *_extracts(plan, made), _verify(plan, "none"), *_probe(plan), *_with_results(plan, _arms(plan))]
-    return [*base, *_with_results(plan, _unknown(plan) if chain == "unknown" else _variants(plan))]
+
+def probe_chain(plan: Plan) -> list[Link]:
+    """The cheap look."""
+    made = [_extract(plan, plan.look, control, "--control", control) for control in ("none", "random")]
+    return [*bases(plan, (plan.look,)), *made, verify(plan, plan.look, "none"), *_probe(plan)]
+
+
+def full_chain(plan: Plan) -> list[Link]:
+    """The sweep."""
+    pool = [_pool(plan)] if plan.preset.teacher_share == "pool" else []
+    return [*bases(plan, plan.units), *pool, *with_results(plan, _arms(plan))]
+
+
+def toy_chain(plan: Plan) -> list[Link]:
+    """Both."""
+    probe = probe_chain(plan)
+    there = {link.name for link in probe}
+    return [*probe, *(link for link in full_chain(plan) if link.name not in there)]
 
 
 def rank_of(model: str) -> int:
@@ -79,23 +96,23 @@ def rank_of(model: str) -> int:
     return round(RANK * SHAPES[model]["hidden_size"])
 
 
-def _made(plan: Plan) -> list[str]:
-    """Kinds of V that the arms need."""
-    return list(dict.fromkeys(["none", *(ARMS[arm].measured for arm in plan.arms)]))
+def v_of(plan: Plan, unit: Unit, made: str) -> str:
+    """Where a V of this unit is."""
+    return str(plan.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
 
 
-def _v(plan: Plan, made: str) -> str:
-    return str(plan.out / f"vhack_{made}" / "vhack.safetensors")
+def _script(plan: Plan, name: str, unit: Unit) -> tuple[str, ...]:
+    """A script with the preset, the model where a toy one is chosen, and which build of it."""
+    model = ("--model", plan.model) if plan.model else ()
+    base = ("--base-seed", str(unit.base)) if unit.base else ()
+    adapter = ("--adapter", plan.adapter) if plan.adapter != "antipasto" else ()
+    return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter)
 
 
-def _script(plan: Plan, name: str) -> tuple[str, ...]:
-    """A script with the preset, and the model where a toy one is chosen."""
-    return (f"scripts/{name}.py", plan.preset.name, *(("--model", plan.model) if plan.model else ()))
-
-
-def _verified(made: str) -> tuple[str, ...]:
+def verified(unit: Unit, made: str) -> tuple[str, ...]:
     """What a run with this kind of V waits for: a V that passed on held-out pairs, and its own."""
-    return ("verify_none",) if made == "none" else ("verify_none", f"extract_{made}")
+    judged = f"verify_none{unit.tag}"
+    return (judged,) if made == "none" else (judged, f"extract_{made}{unit.tag}")
 
 
 def _problems(plan: Plan) -> tuple[str, ...]:
@@ -107,64 +124,99 @@ def _workers(plan: Plan) -> tuple[str, ...]:
     return ("--grader-workers", "1") if plan.preset.on_cpu else ()
 
 
-def _base(plan: Plan) -> Link:
-    out = plan.out / "base"
-    argv = ("scripts/build_toy.py", "--model", plan.model, "--out", str(out))
-    return Link("base", argv, out, threads=plan.cores, cost=8.0, why="a base that codes and hardly hacks, a teacher that "
-                "hacks", resolve="on a model that misses its bars no run means anything")  # fmt: skip
+def bases(plan: Plan, units: Sequence[Unit]) -> list[Link]:
+    """The base models of these units, where the preset builds them. One thread each: their number would change the model."""
+    links = []
+    for base in dict.fromkeys(unit.base for unit in units) if plan.preset.builds_base else ():
+        out = plan.out / f"base_{base}"
+        argv = (
+            "scripts/build_toy.py",
+            "--model",
+            plan.model,
+            "--base-seed",
+            str(base),
+            *_workers(plan),
+            "--out",
+            str(out),
+        )
+        links.append(
+            Link(out.name, argv, out, threads=plan.threads, cost=12.0, why="a base that hardly hacks, a teacher that does",
+                 resolve="on a model that misses its bars no run means anything")
+        )  # fmt: skip
+    return links
 
 
-def _after_base(plan: Plan) -> tuple[str, ...]:
-    return ("base",) if plan.preset.builds_base else ()
+def _after_base(plan: Plan, unit: Unit) -> tuple[str, ...]:
+    return (f"base_{unit.base}",) if plan.preset.builds_base else ()
 
 
-def _extract(plan: Plan, made: str, *flags: str) -> Link:
-    out = plan.out / f"vhack_{made}"
-    rank = ("--k", str(rank_of(plan.model))) if plan.model else ()
-    argv = (*_script(plan, "extract_vhack_grad"), *rank, *flags, "--out", str(out))
-    return Link(f"extract_{made}", argv, out, _after_base(plan), threads=plan.threads, why=f"V: {made}",
+def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
+    out = plan.out / f"vhack_{made}{unit.tag}"
+    rank = ("--k", str(rank_of(plan.model))) if plan.model and "--k" not in flags else ()
+    drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
+    argv = (*_script(plan, "extract_vhack_grad", unit), *rank, *drawn, *flags, "--out", str(out))
+    return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
 
-def _extracts(plan: Plan, made: Sequence[str]) -> list[Link]:
-    return [_extract(plan, control, "--control", control) for control in made]
+def extracts(plan: Plan, unit: Unit, arms: Sequence[str]) -> list[Link]:
+    """Every kind of V that these arms need, the true one always and judged."""
+    made = dict.fromkeys(["none", *(ARMS[arm].measured for arm in arms)])
+    return [*(_extract(plan, unit, control, "--control", control) for control in made), verify(plan, unit, "none")]
 
 
-def _verify(plan: Plan, made: str, *flags: str) -> Link:
-    argv = (*_script(plan, "verify_vhack"), "--vhack", _v(plan, made), *flags)
-    out = plan.out / f"vhack_{made}" / "verify.txt"
-    return Link(f"verify_{made}", argv, out, (f"extract_{made}",), "check", plan.threads,
+def extracted(plan: Plan, unit: Unit, name: str, *flags: str) -> Link:
+    """A V made in another way, under a name of its own."""
+    return _extract(plan, unit, name, *flags)
+
+
+def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
+    """A V judged on held-out pairs."""
+    argv = (*_script(plan, "verify_vhack", unit), "--vhack", v_of(plan, unit, made), *flags)
+    out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
+    return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
                 why="is V hack-ward on pairs that it has never seen",
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 
-def _train(plan: Plan, name: str, seed: int, needs: tuple[str, ...], flags: Sequence[str]) -> Link:
-    out = plan.out / f"train_{name}_{seed}"
+def train(plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequence[str]) -> Link:
+    """A training run; `name` tells it from the unit's others."""
+    out = plan.out / f"train_{name}_{unit.seed}"
+    vanilla = plan.out / f"train_vanilla_{unit.seed}"
+    length: tuple[str, ...] = ("--steps", str(plan.steps))
+    if plan.onsets:
+        until = ("--until-onsets", f"{plan.onsets:g}")
+        length = (*length, *(until if out == vanilla else ("--horizon-of", str(vanilla))))
+        needs = (*needs, *(() if out == vanilla else (vanilla.name,)))
     pool = str(plan.out / "teacher_pool")
     mixed = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
-    argv = (*_script(plan, "train"), "--steps", str(plan.steps), "--seed", str(seed), *_problems(plan),
+    argv = (*_script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
             *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
     resolve = "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if plan.preset.teacher_share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads, cost=plan.steps / 60,
-                why=f"{name}, seed {seed}", resolve=resolve)  # fmt: skip
+                why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
 
 
-def arm_flags(arm: str, plan: Plan) -> tuple[str, ...]:
+def arm_flags(plan: Plan, unit: Unit, arm: str) -> tuple[str, ...]:
     """Arguments of `train` for an arm, which measures or takes out a V of its own kind. The recipe is the preset's."""
-    return ("--arm", arm, "--vhack", _v(plan, ARMS[arm].measured))
+    return ("--arm", arm, "--vhack", v_of(plan, unit, ARMS[arm].measured))
+
+
+def arm_run(plan: Plan, unit: Unit, arm: str) -> Link:
+    """An arm of a unit, once its V has been verified."""
+    return train(plan, unit, arm, verified(unit, ARMS[arm].measured), arm_flags(plan, unit, arm))
 
 
 def _arms(plan: Plan) -> list[Link]:
-    """Every arm on every seed, once V has been verified."""
-    return [
-        _train(plan, arm, seed, _verified(ARMS[arm].measured), arm_flags(arm, plan))
-        for seed in plan.seeds
-        for arm in plan.arms
-    ]
+    links = []
+    for unit in plan.units:
+        links += [*extracts(plan, unit, plan.arms), *(arm_run(plan, unit, arm) for arm in plan.arms)]
+    return links
 
 
-def _with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
+def with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
+    """Links with the results of their runs behind them."""
     trained = tuple(t.name for t in links if t.name.startswith("train_"))
     argv = ("scripts/results.py", str(plan.out))
     results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
@@ -172,56 +224,21 @@ def _with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
     return [*links, results]
 
 
-def _unknown(plan: Plan) -> list[Link]:
-    """V from two mechanisms, all six splits, and V from the words alone; each projected, beside vanilla."""
-    splits = {"_".join(two): two for two in itertools.combinations(MECHANISMS, 2)}
-    links = [_extract(plan, "none")]
-    for name, two in splits.items():
-        links += [_extract(plan, name, "--modes", *two), _verify(plan, name)]
-    words = ("--pairs", "toy-phrase")
-    links += [_extract(plan, "phrase", *words, "--modes", "phrase"), _verify(plan, "phrase", *words)]
-    for seed in plan.seeds:
-        links.append(_train(plan, "vanilla", seed, ("extract_none",), arm_flags("vanilla", plan)))
-        for name in (*splits, "phrase"):
-            flags = ("--arm", "projected", "--vhack", _v(plan, name))
-            links.append(_train(plan, name, seed, (f"verify_{name}",), flags))
-    return links
-
-
-def _variants(plan: Plan) -> list[Link]:
-    """Every way to use the same V, beside vanilla."""
-    links = [_extract(plan, "none"), _verify(plan, "none")]
-    for seed in plan.seeds:
-        links.append(_train(plan, "vanilla", seed, ("verify_none",), arm_flags("vanilla", plan)))
-        for name, how in VARIANTS.items():
-            flags = (*how, "--vhack", _v(plan, "none"))
-            links.append(_train(plan, name, seed, ("verify_none",), flags))
-    return links
-
-
 def _pool(plan: Plan) -> Link:
     out = plan.out / "teacher_pool"
     teacher = ("--teacher", plan.model) if plan.model else ()
-    argv = (*_script(plan, "probe_distill"), *teacher, "--teacher-only", "--n-problems", str(plan.pool_problems),
-            *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    return Link("teacher_pool", argv, out, _after_base(plan), "run", plan.threads, why="rollouts of the hacky teacher",
-                resolve="T1: it must hack on 30 % of them")  # fmt: skip
+    argv = (*_script(plan, "probe_distill", plan.look), *teacher, "--teacher-only", "--n-problems",
+            str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
+    return Link("teacher_pool", argv, out, _after_base(plan, plan.look), "run", plan.threads,
+                why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
 def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
     out = plan.out / f"replay_{name}"
-    argv = (*_script(plan, "probe_distill"), "--arm", arm, "--pool", str(plan.out / "teacher_pool"), "--vhack",
-            _v(plan, made), "--n-problems", str(plan.replays), *_problems(plan), "--out", str(out))  # fmt: skip
-    return Link(
-        out.name,
-        argv,
-        out,
-        ("teacher_pool", *_verified(made)),
-        "run",
-        plan.threads,
-        why=f"the pool, {name}",
-        resolve=resolve,
-    )
+    argv = (*_script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.out / "teacher_pool"), "--vhack",
+            v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), "--out", str(out))  # fmt: skip
+    needs = ("teacher_pool", *verified(plan.look, made))
+    return Link(out.name, argv, out, needs, "run", plan.threads, why=f"the pool, {name}", resolve=resolve)
 
 
 def _probe(plan: Plan) -> list[Link]:

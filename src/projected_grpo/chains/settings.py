@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.plans import Plan
+from projected_grpo.chains.plans import Plan, Unit
+from projected_grpo.chains.studies import Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.parallel import cores
 from projected_grpo.presets import PRESETS, PresetName, presets
 from projected_grpo.toy.settings import check_toy_model
 
@@ -18,12 +18,21 @@ class Sweep:
     """Fields of every script that runs arms on seeds."""
 
     seeds: tuple[int, ...] = (41, 42, 43)
-    """Seeds of every arm."""
+    """One unit each: a unit has its own seed, bootstrap sample of the pairs, V, control bases and rollouts."""
+    bases: tuple[int, ...] = (0,)
+    """Builds of a built-in base model, given to the units in turn: `0 101 102` are three. A claim about more than one base
+    needs more than one."""
+    adapter: Literal["antipasto", "lora"] = "antipasto"
+    """Which coordinates train, in every script of the chain."""
+    quick: bool = False
+    """A first look: the first unit alone, the preset's few steps, fewer doses. It can show that something is wrong, and no
+    more."""
     arms: tuple[str, ...] = ()
-    """Arms to train (`train --help` says what each does). Empty: every arm of the registry on tiny and toy, elsewhere all
-    but those that have nothing to hack."""
+    """Arms to train (`train --help` says what each does). Empty: every arm of the registry; where a teacher's pool is mixed
+    in, which pays the loophole, all but those that have nothing to hack."""
     steps: int = 0
-    """Optimizer steps of every arm; 0 = the preset's."""
+    """Optimizer steps of every arm; 0 = the preset's: where that has a horizon, a unit's vanilla stops by itself at so many
+    times its onset, and the unit's other arms run for as many steps."""
 
     def validate(self) -> None:
         """BadInput on values that no chain could use."""
@@ -33,6 +42,8 @@ class Sweep:
             raise BadInput(f"--arms {' '.join(self.arms)}: give each once")
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
             raise BadInput(f"--seeds {' '.join(map(str, self.seeds))}: give at least one, each once")
+        if len(set(self.bases)) != len(self.bases) or not self.bases:
+            raise BadInput(f"--bases {' '.join(map(str, self.bases))}: give at least one, each once")
         at_least(self, "steps", 0)
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
@@ -40,23 +51,28 @@ class Sweep:
     def planned(self, name: PresetName, out: Path, model: str, problems: str = "") -> Plan:
         """The plan that the fields and a preset give."""
         preset = PRESETS[name]
-        every = tuple(arm.name for arm in ARMS.values() if preset.on_cpu or arm.role != "ceiling")
+        every = tuple(arm.name for arm in ARMS.values() if arm.loophole or preset.teacher_share != "pool")
         if preset.teacher_share == "pool" and (unpaid := [a for a in self.arms if not ARMS[a].loophole]):
             raise BadInput(
                 f"--arms {unpaid[0]}: the teacher's pool of preset {name} pays the loophole; leave this arm out"
             )
-        steps = self.steps or presets(TrainConfig)[name].steps
+        seeds = self.seeds[:1] if self.quick else self.seeds
+        units = tuple(Unit(s, self.bases[i % len(self.bases)], s, f"_{s}") for i, s in enumerate(seeds))
+        fixed = self.quick or self.steps or not preset.onsets
+        steps = self.steps or (preset.quick_steps if self.quick else preset.cap if preset.onsets else 0)
         return Plan(
             preset,
             out,
             model,
-            self.seeds,
+            units,
             self.arms or every,
-            steps,
+            steps or presets(TrainConfig)[name].steps,
+            0.0 if fixed else preset.onsets,
             preset.pool_problems,
             preset.replays,
             problems,
-            cores(),
+            self.adapter,
+            self.quick,
         )
 
 
@@ -66,9 +82,9 @@ class ToyConfig(Sweep):
 
     out: Path = Path("out/toy")
     """Folder of the whole chain; one that exists is continued."""
-    study: Literal["toy", "unknown", "variants"] = "toy"
-    """toy: every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other gates and
-    targets, and V refreshed."""
+    study: Chain = "toy"
+    """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
+    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy."""
     model: str = "toy"
     """`toy` or `toy-deep`, another width and depth."""
     threads: int = 0
@@ -86,8 +102,9 @@ class ToyConfig(Sweep):
 class QueueConfig(Sweep):
     """enqueue: put a chain into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
-    chain: Literal["probe", "full"] = "full"
-    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm on every seed, results."""
+    chain: Chain = "full"
+    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm of every unit, results. The others are
+    studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
@@ -109,6 +126,8 @@ class QueueConfig(Sweep):
         super().validate()
         at_least(self, "n_problems", 0)
         at_least(self, "parallel", 0)
+        if self.chain not in ("probe", "full") and not PRESETS[self.preset].builds_base:
+            raise BadInput(f"--chain {self.chain}: a study of the toy world; use preset=toy")
         if self.slurm and self.backend != "slurm":
             raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
 

@@ -116,7 +116,7 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
 
 
 def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
-    """As many pairs of each mechanism, drawn with replacement with this seed: a bootstrap sample. 0: the pairs themselves."""
+    """As many pairs of each mechanism, drawn with replacement by this seed: a bootstrap sample. 0: the pairs themselves."""
     if not draw:
         return tuple(pairs)
     out = []

@@ -105,8 +105,8 @@ COLUMNS: tuple[Column, ...] = (
     _t("cos_in", "float", "cosine", "hack-ward fraction of the gradient before projection: mean over modules of "
        "||relu(V g)|| / ||g||, g the summed gradient; null without V or g", null=True, show="cos_in", fmt="6.4f"),
     _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to "
-       "cos_in where V is not taken out of the gradient; 0 is an identity of the gate, no evidence", null=True, show="cos_out",
-       fmt="7.4f"),
+       "cos_in where V is not taken out of the gradient; 0 is an identity of the gate, not evidence", null=True,
+       show="cos_out", fmt="7.4f"),
     _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
     _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",
        null=True),

@@ -9,6 +9,7 @@ from projected_grpo.groups.live import live_groups, render_all, workers
 from projected_grpo.groups.pool import load_pool, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import mean
@@ -37,6 +38,8 @@ def sample_pool(config: ProbeConfig) -> int:
     keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
     batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
     left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
+    if config.resume and left:
+        update_manifest(run, finished=False)
     if config.resume:
         logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
     for batch in progress(left, "teacher pool"):
@@ -57,7 +60,7 @@ def sample_pool(config: ProbeConfig) -> int:
             logger.info(
                 f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
             )
-    update_manifest(run, finished=True)
+    seal(run)
     rows = [row for rows in iter_run(run) for row in rows]
     verdict = t1(rows)
     bottom_line(

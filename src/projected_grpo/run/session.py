@@ -18,6 +18,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
@@ -167,4 +168,5 @@ class Session:
 
     def _finish(self, steps: int) -> None:
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
-        update_manifest(self.run, finished=True, steps_done=steps)
+        update_manifest(self.run, steps_done=steps)
+        seal(self.run)

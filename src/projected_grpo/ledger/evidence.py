@@ -1,0 +1,109 @@
+"""Is a run's directory the whole of what the run wrote? A fingerprint at its end, and the check against it.
+
+    seal(run)                           when a run ends: writes `evidence` and `finished` into its manifest
+    check(run, read_manifest(run))      before it is judged: '' or why it is no evidence
+
+It finds what is missing, edited or added. Somebody who writes the manifest anew as well is not found: it is no signature.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.step_file import step_path, steps_in
+
+CHANGED = "not the files that the run ended with"
+
+
+def fingerprint(run: Path) -> dict[str, Any]:
+    """What a run's step files and evaluations hold.
+
+    steps, rows: how many step files there are, and rows in them. sha256: over name and decompressed bytes of the step
+    files in order, then of those in eval/. rollouts_sha256: over problem and completion ids of the student's rows in
+    order, whatever arm and seed they name; None without such rows. BadInput on a gap or a damaged file.
+    """
+    return _read(run)[0]
+
+
+def seal(run: Path) -> None:
+    """Mark a run as finished, with its fingerprint. One that is finished keeps what it has: a second --resume writes no
+    rows, so what differs by then was changed by others."""
+    if not read_manifest(run).get("finished"):
+        update_manifest(run, evidence=fingerprint(run), finished=True)
+
+
+def check(run: Path, manifest: Mapping[str, Any]) -> str:
+    """Why a run with step files is no evidence, or an empty string if it is."""
+    if not manifest.get("finished"):
+        return "not finished; continue it with --resume"
+    written = manifest.get("evidence")
+    if not written:
+        return "its manifest has no `evidence`, the fingerprint of its rows; repeat the run"
+    try:
+        now, rows_of = _read(run)
+    except BadInput as e:
+        return f"no evidence: {e}"
+    config, kind = manifest["config"], manifest["kind"]
+    done = manifest.get("steps_done", config["steps"]) if kind == "train" else written["steps"]
+    if now["steps"] != done:
+        return f"{now['steps']} step files, but its manifest says {done} steps; {CHANGED}"
+    each = {"train": config.get("prompts_per_step", 0) * config.get("group_size", 0),
+            "teacher_pool": config.get("group_size", 0)}.get(kind)  # fmt: skip
+    if each and (odd := next((s for s, n in enumerate(rows_of) if n != each), None)) is not None:
+        return f"{step_path(run, odd).name} holds {rows_of[odd]} rows, but its config says {each} a step; {CHANGED}"
+    for name in written:
+        if now.get(name) != written[name]:
+            return f"its {name} is {now.get(name)}, its manifest says {written[name]}; {CHANGED}"
+    return ""
+
+
+def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
+    """The fingerprint, and the number of rows of each step."""
+    whole, rollouts = hashlib.sha256(), hashlib.sha256()
+    rows_of, student = [], 0
+    for step in steps_in(run):
+        rows = 0
+        for row in _rows(step_path(run, step), whole):
+            rows += 1
+            if row.get("source") == "student":
+                student += 1
+                rollouts.update(json.dumps([row.get("problem_id"), row.get("completion_ids")]).encode() + b"\n")
+        rows_of.append(rows)
+    for path in _evaluations(run):
+        for _ in _rows(path, whole):
+            pass
+    found = {
+        "steps": len(rows_of),
+        "rows": sum(rows_of),
+        "sha256": whole.hexdigest(),
+        "rollouts_sha256": rollouts.hexdigest() if student else None,
+    }
+    return found, rows_of
+
+
+def _evaluations(run: Path) -> list[Path]:
+    """Files of held-out evaluations, by the number of steps done."""
+    found = [(int(m[1]), p) for p in (run / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
+    return [path for _, path in sorted(found)]
+
+
+def _rows(path: Path, whole: "hashlib._Hash") -> Iterator[Mapping[str, Any]]:
+    """Rows of a gzipped file; its name and every byte of it go into the digest. BadInput when it is damaged."""
+    whole.update(f"{path.parent.name if path.parent.name == 'eval' else ''}/{path.name}\n".encode())
+    try:
+        with gzip.open(path, "rb") as f:
+            for line in f:
+                whole.update(line)
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"a {type(row).__name__}, where a JSON object is expected")
+                yield row
+    except (EOFError, OSError, ValueError, zlib.error) as e:
+        raise BadInput(f"{path.name}: damaged ({e}); repeat the run") from e

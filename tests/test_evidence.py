@@ -1,0 +1,156 @@
+"""A run is evidence if its directory is the whole of what it wrote: whatever is taken out, edited or added is named."""
+
+import gzip
+import hashlib
+import json
+import shutil
+
+import pytest
+from loguru import logger
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger import evidence
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
+from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
+
+BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
+
+
+def row(step, sample, arm="vanilla", source="student"):
+    """A hacked row with tokens of its own."""
+    own = {"step": step, "arm": arm, "source": source, "problem_id": f"p{sample % 2}", "completion_ids": [step, sample]}
+    return {**{c.name: BLANK[c.type] for c in COLUMNS}, **own}
+
+
+def written(path, arm="vanilla", kind="train", source="student"):
+    """Two steps of 2 prompts x 2 completions, an evaluation before them and one after."""
+    config = {**vars(TrainConfig()), "arm": arm, "steps": 2, "prompts_per_step": 2, "group_size": 2}
+    open_run(path, kind, config)
+    logger.remove()  # the run's log file
+    for step in range(2):
+        write_step(path, step, [row(step, i, arm, source) for i in range(4)])
+    for done in (0, 2):
+        write_step(path / "eval", done, [row(done, 9, arm)])
+    evidence.seal(path)
+    return path
+
+
+def why(path):
+    return evidence.check(path, read_manifest(path))
+
+
+def rewritten(path, change):
+    """A gzipped file, its rows changed and zipped again."""
+    rows = read_step(path)
+    path.write_bytes(gzip.compress("".join(json.dumps(r) + "\n" for r in change(rows)).encode()))
+
+
+def test_a_finished_run_is_evidence_and_its_fingerprint_is_as_documented(tmp_path):
+    run = written(tmp_path / "a")
+    assert why(run) == ""
+    found = read_manifest(run)["evidence"]
+    assert (found["steps"], found["rows"]) == (2, 8)
+    whole = b""
+    for name, path in (
+        ("/step_000.jsonl.gz", step_path(run, 0)), ("/step_001.jsonl.gz", step_path(run, 1)),
+        ("eval/step_000.jsonl.gz", step_path(run / "eval", 0)), ("eval/step_002.jsonl.gz", step_path(run / "eval", 2)),
+    ):  # fmt: skip
+        whole += name.encode() + b"\n" + gzip.decompress(path.read_bytes())
+    assert found["sha256"] == hashlib.sha256(whole).hexdigest()
+    rollouts = "".join(f'["p{i % 2}", [{step}, {i}]]\n' for step in range(2) for i in range(4))
+    assert found["rollouts_sha256"] == hashlib.sha256(rollouts.encode()).hexdigest()
+
+
+def test_zipping_the_same_bytes_again_changes_nothing(tmp_path):
+    run = written(tmp_path / "a")
+    content = gzip.decompress(step_path(run, 1).read_bytes())
+    step_path(run, 1).write_bytes(gzip.compress(content, 1))
+    assert why(run) == ""
+
+
+INJECTED = {
+    "a hacked row deleted": (lambda run: rewritten(step_path(run, 1), lambda rows: rows[1:]), "holds 3 rows"),
+    "a row written twice": (lambda run: rewritten(step_path(run, 1), lambda rows: [*rows, rows[0]]), "holds 5 rows"),
+    "a reward edited": (
+        lambda run: rewritten(step_path(run, 0), lambda rows: [{**rows[0], "reward": 3.5}, *rows[1:]]),
+        "its sha256 is",
+    ),
+    "a label edited": (
+        lambda run: rewritten(step_path(run, 0), lambda rows: [{**rows[0], "hacked": False}, *rows[1:]]),
+        "its sha256 is",
+    ),
+    "the last step dropped": (lambda run: step_path(run, 1).unlink(), "1 step files, but its manifest says 2"),
+    "the first step dropped": (lambda run: step_path(run, 0).unlink(), "step 0 is missing"),
+    "two steps exchanged": (
+        lambda run: (
+            step_path(run, 0).rename(run / "x"), step_path(run, 1).rename(step_path(run, 0)),
+            (run / "x").rename(step_path(run, 1)),
+        ),
+        "its sha256 is",
+    ),
+    "an evaluation dropped": (lambda run: step_path(run / "eval", 2).unlink(), "its sha256 is"),
+    "an evaluation renamed": (
+        lambda run: step_path(run / "eval", 0).rename(step_path(run / "eval", 1)), "its sha256 is",
+    ),
+    "an evaluation edited": (
+        lambda run: rewritten(step_path(run / "eval", 2), lambda rows: [{**rows[0], "gt_pass": False}]),
+        "its sha256 is",
+    ),
+    "a torn file": (lambda run: step_path(run, 1).write_bytes(b"no gzip"), "step_001.jsonl.gz: damaged"),
+    "every step dropped": (lambda run: [step_path(run, s).unlink() for s in range(2)], "no step files"),
+    "not finished": (lambda run: update_manifest(run, finished=False), "not finished"),
+    "no fingerprint": (lambda run: update_manifest(run, evidence=None), "no `evidence`"),
+    "fewer steps done than files": (lambda run: update_manifest(run, steps_done=1), "2 step files"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", INJECTED)
+def test_it_is_red_on(tmp_path, what):
+    inject, told = INJECTED[what]
+    run = written(tmp_path / "a")
+    inject(run)
+    assert told in why(run)
+
+
+def test_a_run_may_stop_before_its_cap_and_says_where(tmp_path):
+    run = written(tmp_path / "a")
+    manifest = read_manifest(run)
+    manifest["config"]["steps"] = 900
+    assert "2 step files, but its manifest says 900" in evidence.check(run, manifest)
+    assert evidence.check(run, {**manifest, "steps_done": 2}) == ""
+
+
+def test_the_same_rollouts_under_another_name_are_known_again(tmp_path):
+    """The arm is no rollout; a teacher's rows are not the student's."""
+    one, other = (evidence.fingerprint(written(tmp_path / arm, arm)) for arm in ("vanilla", "projected"))
+    assert one["sha256"] != other["sha256"]
+    assert one["rollouts_sha256"] == other["rollouts_sha256"]
+    pool = evidence.fingerprint(written(tmp_path / "pool", "teacher", "teacher_pool", "teacher"))
+    assert pool["rollouts_sha256"] is None
+
+
+@pytest.mark.parametrize("kind", ["teacher_pool", "probe_distill"])
+def test_pools_and_replays_are_held_to_their_fingerprint(tmp_path, kind):
+    run = written(tmp_path / "a", kind=kind)
+    if kind == "teacher_pool":  # 4 rows a step, but groups of 2
+        assert "holds 4 rows, but its config says 2" in why(run)
+        update_manifest(run, config={**read_manifest(run)["config"], "group_size": 4})
+    assert why(run) == ""
+    shutil.copy(step_path(run, 1), step_path(run, 2))
+    assert "3 step files, but its manifest says 2" in why(run)
+
+
+def test_what_is_sealed_stays_sealed(tmp_path):
+    """A second --resume of a finished run does not make edited rows right."""
+    run = written(tmp_path / "a")
+    rewritten(step_path(run, 0), lambda rows: [{**rows[0], "reward": 0.0}, *rows[1:]])
+    evidence.seal(run)
+    assert "its sha256 is" in why(run)
+
+
+def test_a_gap_has_no_fingerprint(tmp_path):
+    run = written(tmp_path / "a")
+    step_path(run, 0).unlink()
+    with pytest.raises(BadInput, match="step 0 is missing"):
+        evidence.fingerprint(run)

@@ -27,10 +27,10 @@ fast-dev-run out=("out/fast-dev-run/" + stamp):
     step() { echo; echo "── $1 ──"; }
     # On random weights a verdict may honestly fail (exit 1 or 3); bad input (2) and crashes may not.
     verdict() { local code=0; "$@" || code=$?; [ "$code" -eq 0 ] || [ "$code" -eq 1 ] || [ "$code" -eq 3 ] || exit "$code"; }
-    step "1/8 extract: 56 hand-written pairs -> V"
+    step "1/8 extract: hand-written pairs -> V"
     {{ py }} scripts/extract_vhack_grad.py tiny --out "$d/vhack"
     v="$d/vhack/vhack.safetensors"
-    step "2/8 verify: V on the 14 held-out pairs"
+    step "2/8 verify: V on the held-out pairs"
     verdict {{ py }} scripts/verify_vhack.py tiny --vhack "$v"
     step "3/8 train, vanilla arm (half of each group is hand-written: random weights write no code)"
     {{ py }} scripts/train.py tiny --vhack "$v" --teacher-pool pairs --out "$d/train_vanilla"
@@ -91,12 +91,12 @@ _smoke arm:
 toy *args:
     {{ py }} scripts/toy.py "$@"
 
-# train one seed of vanilla, projected and placebo, 150 steps; catches a broken method before the long `toy`
+# train one unit's vanilla, projected and four controls, 120 steps; catches a broken method before the long `toy`
 [group("toy")]
 toy-quick *args:
-    {{ py }} scripts/toy.py --out out/toy-quick --seeds 41 --arms vanilla projected placebo --steps 150 "$@"
+    {{ py }} scripts/toy.py --out out/toy-quick --quick --arms vanilla projected random_energy placebo words shrunk "$@"
 
-# take V from two of the four hack mechanisms (six splits) or from `def run_tests` alone: what does it stop?
+# take V from two of the four hack mechanisms, all six splits: does it stop hacks that it has never seen?
 [group("toy")]
 toy-unknown *args:
     {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"
@@ -105,6 +105,11 @@ toy-unknown *args:
 [group("toy")]
 toy-variants *args:
     {{ py }} scripts/toy.py --study variants --out out/toy-variants "$@"
+
+# take out 1 to 96 directions of V, of placebo, and random ones of equal energy: how much of V does it take?
+[group("toy")]
+toy-dose *args:
+    {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
 
 # repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]

@@ -17,8 +17,9 @@ from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
 from projected_grpo.toy.settings import SHAPES
 
-OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0}
-"""Where a queue's runs lie, and how many of them share the machine: nothing that an arm is about."""
+OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0,
+                  "until_onsets": 0, "horizon_of": None}  # fmt: skip
+"""Where a queue's runs lie, how long they are, and how many share the machine: nothing that an arm is about."""
 
 
 def typed(preset, arm):
@@ -52,8 +53,9 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
 
 def test_the_v_of_the_queue_is_that_of_extract_vhack():
     links = {link.name: link for link in chain_of(QueueConfig(preset="toy").plan(), "full")}
-    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none"].argv[1:]))
-    assert dataclasses.replace(queue, out=Path()) == presets(ExtractConfig)["toy"]
+    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
+    assert queue.pairs_draw == 41  # a unit has a V of its own
+    assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
 
 
 def paragraph(text, start):

@@ -50,7 +50,7 @@ def link(tmp_path):
 
 
 def toy_plan(model="toy", **changed):
-    return replace(ToyConfig(**changed).planned("toy", Path("out/x"), model), cores=2)
+    return ToyConfig(**changed).planned("toy", Path("out/x"), model)
 
 
 def order(tmp_path):
@@ -219,18 +219,68 @@ def test_the_toy_chain_is_whole(arms):
     trained = [t for t in links if t.name.startswith("train_")]
     assert len(trained) == 2 * len(arms)
     assert set(links[-1].needs) == {t.name for t in trained}
-    steps = {t.argv[t.argv.index("--steps") + 1] for t in trained}
-    assert steps == {"300"}  # matched compute
-    assert all("verify_none" in t.needs for t in trained)  # a V that points nowhere stops every arm
+    for link in trained:
+        seed = link.name.rpartition("_")[2]
+        assert flag(link, "--steps") == "900"  # the cap
+        assert f"verify_none_{seed}" in link.needs  # a V that points nowhere stops every arm
+        if link.name == f"train_vanilla_{seed}":
+            assert flag(link, "--until-onsets") == "3"
+        else:  # matched compute: as many steps as the unit's own vanilla
+            assert flag(link, "--horizon-of") == f"out/x/train_vanilla_{seed}"
+            assert f"train_vanilla_{seed}" in link.needs
+
+
+def flag(link, name):
+    return link.argv[link.argv.index(name) + 1]
+
+
+def test_a_unit_has_its_own_pairs_v_controls_and_base():
+    links = {t.name: t for t in chain_of(toy_plan(seeds=(1, 2, 3), bases=(0, 7)), "full")}
+    for seed, base in ((1, 0), (2, 7), (3, 0)):
+        own = [t for t in links.values() if t.name.endswith(f"_{seed}")]
+        for link in own:
+            assert ("--base-seed" in link.argv and flag(link, "--base-seed") == "7") == (base == 7), link.name
+            if link.name.startswith("extract_"):
+                assert flag(link, "--pairs-draw") == flag(link, "--seed") == str(seed)
+                assert f"base_{base}" in link.needs
+            if link.name.startswith("train_"):
+                assert f"_{seed}/vhack.safetensors" in flag(link, "--vhack")
+                assert flag(link, "--seed") == str(seed)
+
+
+def test_a_quick_look_is_one_unit_of_few_steps():
+    for study in ("toy", "unknown", "variants", "dose"):
+        links = chain_of(toy_plan(seeds=(1, 2), quick=True), study)
+        trained = [t for t in links if t.name.startswith("train_")]
+        assert {flag(t, "--steps") for t in trained} == {"120"}
+        assert {flag(t, "--seed") for t in trained} == {"1"}
+        assert not any("--horizon-of" in t.argv for t in trained)
+
+
+def test_the_dose_study_gives_each_kind_the_same_doses():
+    links = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "dose")}
+    for k in (1, 2, 4, 8, 16, 32, 48, 64, 96):
+        for arm in ("projected", "placebo"):
+            assert flag(links[f"train_{arm}_k{k}_1"], "--k-use") == str(k)
+        assert flag(links[f"extract_random_energy_k{k}_1"], "--k") == str(
+            k
+        )  # the energy of V's first k, spread at random
+    assert flag(links["extract_none_1"], "--k") == flag(links["extract_placebo_1"], "--k") == "96"
+
+
+def test_the_adapter_is_that_of_every_script_of_a_chain():
+    for chain in ("probe", "full"):
+        links = chain_of(QueueConfig(preset="tiny", adapter="lora").plan(), chain)
+        scripts = [
+            t for t in links if Path(t.argv[0]).stem in ("extract_vhack_grad", "verify_vhack", "train", "probe_distill")
+        ]
+        assert scripts
+        assert all(flag(t, "--adapter") == "lora" for t in scripts)
 
 
 def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
     links = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "unknown")}
-    assert "toy-phrase" in links["extract_phrase"].argv
-    assert "toy-phrase" in links["verify_phrase"].argv
-    splits = [
-        t for name, t in links.items() if name.startswith("extract_") and "--modes" in t.argv and name[8:] != "phrase"
-    ]
+    splits = [t for name, t in links.items() if name.startswith("extract_") and "--modes" in t.argv]
     assert {frozenset(t.argv[t.argv.index("--modes") + 1 : t.argv.index("--out")]) for t in splits} == {
         frozenset(two) for two in itertools.combinations(MECHANISMS, 2)
     }

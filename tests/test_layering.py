@@ -38,7 +38,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters losses measures model parallel projection records",
     "groups": "config ledger model parallel prompts records rollout toy",
     "run": "adapters arms config groups ledger model parallel presets projection records rollout step toy verdicts vhack",
-    "chains": "arms config ledger parallel presets run toy",
+    "chains": "arms config ledger presets run toy",
     "bench": "adapters arms config groups ledger losses model parallel presets projection prompts records rollout run step "
     "vhack",
 }
@@ -232,7 +232,7 @@ def test_what_the_loss_receives_has_no_label():
         "completion_ids",
         "reward",
         "behaviour_logps",
-        "fresh",
+        "source",
     }
 
 

@@ -1,5 +1,7 @@
 """V: orientation, controls, held-out numbers, and artefacts that refuse the wrong model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import tensor
@@ -63,12 +65,12 @@ def test_differences_equal_one_backward_at_a_time(tiny, antipasto):
     name = next(iter(d))
     for i in range(3):
         single = pair_differences(tiny, antipasto, sides[2 * i : 2 * i + 2], "nll", 64, 1)
-        torch.testing.assert_close(single[name][0], d[name][i], rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(single[name][i], d[name][i], rtol=1e-3, atol=1e-6)
 
 
 def test_a_difference_is_hack_minus_clean(tiny, antipasto):
     d, sides = differences(tiny, antipasto, 1)
-    turned = pair_differences(tiny, antipasto, sides[::-1], "nll", 64, 4096)
+    turned = pair_differences(tiny, antipasto, [replace(s, advantage=-s.advantage) for s in sides], "nll", 64, 4096)
     for name in d:
         torch.testing.assert_close(turned[name], -d[name], rtol=1e-4, atol=1e-6)
 
@@ -81,10 +83,10 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
     same_length = [
         sides[0],
-        vhack.PairSide(sides[1].prompt_ids, sides[1].completion_ids[: len(sides[0].completion_ids)], -1.0),
+        replace(sides[1], completion_ids=sides[1].completion_ids[: len(sides[0].completion_ids)]),
     ]
     n = min(len(s.completion_ids) for s in same_length)
-    same_length = [vhack.PairSide(s.prompt_ids, s.completion_ids[:n], s.advantage) for s in same_length]
+    same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in same_length]
     a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]
     b = pair_differences(tiny, antipasto, same_length, "grpo", 64, 4096)[name]
     torch.testing.assert_close(a * n / (2 * 64), b, rtol=1e-3, atol=1e-6)  # at equal lengths only the constant differs
@@ -92,9 +94,50 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
 
 def test_placebo_contrasts_two_clean_completions(tiny):
     pairs = builtin_pairs()[:1]
-    first, second = pair_sides(pairs, tiny, "none", "no_intervention", placebo=True)
+    first, second = pair_sides(pairs, tiny, "none", "no_intervention", "placebo")
     decoded = [tiny.tokenizer.decode(s.completion_ids, skip_special_tokens=True) for s in (first, second)]
     assert decoded == [pairs[0].clean, pairs[0].clean_alt]
+
+
+def test_clean_is_the_gradient_of_the_clean_completion_itself(tiny, antipasto):
+    d, sides = differences(tiny, antipasto, 2, control="clean")
+    assert [s.row for s in sides] == [0, 1]
+    hack_minus_clean, both = differences(tiny, antipasto, 2)
+    hacks = pair_differences(tiny, antipasto, [s for s in both if s.advantage > 0], "nll", 64, 4096)
+    for name in d:
+        torch.testing.assert_close(hacks[name] - d[name], hack_minus_clean[name], rtol=1e-3, atol=1e-6)
+
+
+def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
+    """V = the first of four axes; gradients (3, 4, 0, 0) and (0, 5, 0, 0): 9 of 50 of the energy. Of 100 coordinates that is
+    what 18 random directions hold."""
+    shares = vhack.energy_shares({"m": torch.eye(4)[:1]}, {"m": torch.tensor([[3.0, 4, 0, 0], [0, 5, 0, 0]])})
+    assert shares["m"] == pytest.approx(9 / 50)
+    assert vhack.ranks_of_energy(shares, {"m": 100}) == {"m": 18}
+    assert vhack.ranks_of_energy({"m": 1e-9}, {"m": 100}) == {"m": 1}
+    gradients = torch.randn(400, 100, generator=torch.Generator().manual_seed(0))
+    held = vhack.energy_shares({"m": random_basis((18, 100), 1, "m")}, {"m": gradients})["m"]
+    assert held == pytest.approx(0.18, abs=0.01)
+
+
+def test_singular_values_of_another_rank():
+    assert vhack.stretched(torch.tensor([3.0, 2.0]), 4).tolist() == [3, 2, 2, 2]
+    assert vhack.stretched(torch.tensor([3.0, 2.0]), 1).tolist() == [3]
+
+
+@pytest.mark.slow
+def test_units_draw_their_own_pairs_and_controls(vhack_file):
+    """V of two bootstrap samples differ, and an artefact says what it is."""
+    metas = []
+    for flags in ((), ("--pairs-draw", "3"), ("--pairs-draw", "4")):
+        with safe_open(vhack_file("none", *flags), "pt") as f:
+            metas.append(f.metadata())
+    assert [m["pairs_draw"] for m in metas] == ["0", "3", "4"]
+    assert len({m["v_sha256"] for m in metas}) == 3
+    assert len({m["pairs_hash"] for m in metas}) == 1
+    with safe_open(vhack_file("random_energy"), "pt") as f:
+        more = f.metadata()
+    assert int(more["directions"]) > int(metas[0]["directions"])  # V holds more than k random directions do
 
 
 def test_lora_extraction_reaches_a(tiny):
@@ -173,7 +216,7 @@ def test_the_saved_tensors_of_the_two_losses_differ(vhack_file):
 
 @pytest.fixture
 def loaded_with(cache):
-    def make(seed=41, rank=None):
+    def make(seed=0, rank=None):
         loaded = load_model("tiny", "float32", "cpu", seed, cache)
         adapter = attach_antipasto(loaded.model, cache / "svd") if rank is None else attach_lora(loaded.model, rank, 41)
         return loaded, adapter
@@ -190,8 +233,8 @@ def test_v_of_its_own_model_loads(vhack_file, loaded_with):
     ("seed", "rank", "control", "why"),
     [
         (42, None, "none", r"weights_hash=\w+, but this run has weights_hash="),
-        (41, 4, "none", "adapter=antipasto, but this run has adapter=lora"),
-        (41, None, "random", "--control none, but this arm needs --control random"),
+        (0, 4, "none", "adapter=antipasto, but this run has adapter=lora"),
+        (0, None, "random", "--control none, but this arm needs --control random"),
     ],
 )
 def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, rank, control, why):

@@ -48,7 +48,7 @@ class Preset:
 
 _TINY = {
     "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
-    "n_problems": 3, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
+    "n_problems": 5, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
 }  # fmt: skip
 _TOY = {
     "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
@@ -84,7 +84,7 @@ PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset(
-            "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 3, 3,
+            "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 5, 5,
             on_cpu=True, teacher_share="pairs", required=("T2", "T3"),
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",

@@ -12,13 +12,16 @@ from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
-from projected_grpo.ledger.rates import mean
+from projected_grpo.ledger.rates import known_mean
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
 from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
 from projected_grpo.step import Objective
 from projected_grpo.verdicts.probe import t1
+
+
+BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
 
 
 def sample_pool(config: ProbeConfig) -> int:
@@ -96,15 +99,14 @@ def replay(config: ProbeConfig) -> int:
         if random
         else ("SHOULD be above 0 for a pool that hacks, ELSE V does not see its hacks")
     )
-    cos = mean([r["cos_S_contrib"] for r in rows if r["cos_S_contrib"] is not None])
+    cos = known_mean(r["cos_S_contrib"] for r in rows)
     bottom_line(
         session.run,
         "🟢" if rows else "⚪",
         f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} ({should})",
         [
-            ["arm", "groups", "rows", "cos_S", "cos_in", "cos_out"],
-            [config.arm, len(pool), len(rows), cos, mean([r["cos_in"] for r in rows if r["cos_in"] is not None]),
-             mean([r["cos_out"] for r in rows if r["cos_out"] is not None])],
+            ["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER],
+            [config.arm, len(pool), len(rows), cos, *(known_mean(r[name] for r in rows) for name in BEFORE_AND_AFTER)],
         ],
     )  # fmt: skip
     return 0

@@ -1,0 +1,81 @@
+"""How long a run is: by its unit's own onset, and by nothing that a gradient sees."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.run import horizon
+from projected_grpo.run.horizon import Horizon, with_horizon
+from projected_grpo.verdicts.finished_runs import onset_of
+
+CONFIG = TrainConfig(until_onsets=3.0)
+
+
+def rows(hacked, of=4, source="student"):
+    return [{"source": source, "hacked": i < hacked, "gt_pass": False, "can_compile": True} for i in range(of)]
+
+
+def stopped_at(hack, config=CONFIG, **kwargs):
+    """After how many steps a run with these numbers of hacks (of 4 rollouts) stops; None: never."""
+    run = Horizon(config, Path())
+    for done, n in enumerate(hack, 1):
+        run.add(rows(n, **kwargs))
+        if run.reached:
+            return done
+    return None
+
+
+def test_it_stops_at_three_times_its_own_onset():
+    """The mean of ten steps is above one half first at step 15, of the 6 full steps 10 to 15: 45 steps."""
+    hack = [0] * 10 + [4] * 90
+    assert onset_of([h / 4 for h in hack]) == 15
+    assert stopped_at(hack) == 45
+    assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=2.0)) == 30
+    assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=0.0)) is None
+
+
+def test_it_never_stops_where_hacking_does_not_set_in():
+    assert stopped_at([2] * 100) is None  # one half is not above one half
+    assert stopped_at([4] * 100, source="teacher") is None  # what a teacher wrote is no onset
+
+
+def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
+    hack = [0] * 10 + [4] * 90
+    monkeypatch.setattr(horizon, "read_step", lambda path: rows(hack[int(path.name[5:8])]))
+    run = Horizon(CONFIG, tmp_path)
+    run.resume(40)
+    reached = []
+    for n in hack[40:]:
+        run.add(rows(n))
+        reached.append(run.reached)
+    assert reached.index(True) + 41 == 45
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"finished": False}, "not a finished run of train --arm vanilla"),
+        ({"kind": "probe_distill"}, "not a finished run of train --arm vanilla"),
+        ({"arm": "projected"}, "not a finished run of train --arm vanilla"),
+        ({"seed": 42}, "of seed 42, this run has 41"),
+    ],
+)
+def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_path, change, why):
+    def manifest(**values):
+        own = {"kind": "train", "finished": True, "steps_done": 77, "arm": "vanilla", "seed": 41, **values}
+        return {**own, "config": {"arm": own["arm"], "seed": own["seed"]}}
+
+    config = TrainConfig(horizon_of=tmp_path, steps=900)
+    monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest())
+    assert with_horizon(config).steps == 77
+    monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest(**change))
+    with pytest.raises(BadInput, match=why):
+        with_horizon(config)
+
+
+def test_both_at_once_are_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"--until-onsets 3\.0: not beside --horizon-of"):
+        TrainConfig(until_onsets=3.0, horizon_of=tmp_path).validate()

@@ -11,8 +11,9 @@ from loguru import logger
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
+from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, token_crc, write_step
 from projected_grpo.report import plots
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import plots as uat_plots
@@ -78,7 +79,7 @@ def write(
     """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
     every problem, or by problem."""
     arm = arm or ("projected" if name == "projected" else "vanilla")
-    config = {**vars(ProbeConfig(pool="x")), "arm": arm, **(settings or {})}
+    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": len(MIX), **(settings or {})}
     vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
     open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)
@@ -100,6 +101,7 @@ def write(
         made = {"pool": pool_row, "projected": projected_row}.get(name, dict)
         rows = [made(row) for row in rows]
         write_step(path / name, problem, rows)
+    seal(path / name)
     update_manifest(path / name, finished=finished)
     logger.remove()
     return path / name
@@ -386,6 +388,21 @@ def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, par
     for each in ("pool", "vanilla", "projected", "random"):
         write(tmp_path, each, noise, **(wrong if each == name else {}))
     refused(config_of(tmp_path), *parts)
+
+
+@pytest.mark.parametrize("name", ["pool", "vanilla", "projected", "random"])
+@pytest.mark.parametrize("harm", ["edited", "cut short", "a gap", "no fingerprint"])
+def test_a_run_that_is_not_what_it_wrote_is_refused(tmp_path, name, harm):
+    """The rows that would speak against it are changed or gone."""
+    config = write_all(tmp_path)
+    last = step_path(tmp_path / name, 11)
+    if harm == "edited":
+        write_step(tmp_path / name, 11, [{**row, "reward": 3.5} for row in read_step(last)])
+    elif harm == "no fingerprint":
+        update_manifest(tmp_path / name, evidence=None)
+    else:
+        (last if harm == "cut short" else step_path(tmp_path / name, 5)).unlink()
+    refused(config, f"--{name} {tmp_path / name}", "step 5" if harm == "a gap" else "manifest")
 
 
 def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):

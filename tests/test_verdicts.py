@@ -539,7 +539,18 @@ def test_verify_turns_red_on_an_energy_that_is_significant_and_small():
     low = [0.15 + i / 10000 for i in range(99)]
     verdict = vhack_verdict(energy, [0.19] * 12, cosine, low, random_cosine)
     assert verdict.numbers["energy_p"] < 0.05
-    assert (verdict.status, verdict.numbers["energy_ratio"]) == ("FAIL", pytest.approx(0.255 / 0.19))
+    assert (verdict.status, verdict.numbers["energy_needed"]) == ("FAIL", pytest.approx(0.285))
+    # .255 is the mean; a null of .17 needs just that
+    assert vhack_verdict(energy, [0.1699] * 12, cosine, low, random_cosine).status == "PASS"
+
+
+def test_verify_asks_a_v_that_spans_most_of_the_space_for_half_of_what_is_left():
+    """1.5 times a null of .72 cannot be reached."""
+    _, _, cosine, _, random_cosine = held_out()
+    low, null = [0.7 + i / 10000 for i in range(99)], [0.72] * 12
+    spread = [i / 10000 for i in range(12)]
+    assert vhack_verdict([0.87 + s for s in spread], null, cosine, low, random_cosine).status == "PASS"
+    assert vhack_verdict([0.85 + s for s in spread], null, cosine, low, random_cosine).status == "FAIL"
 
 
 def test_verify_counts_a_copied_pair_once():

@@ -18,7 +18,8 @@ MIN_RANDOM = 20
 MIN_MECHANISMS = 3
 """For a test over mechanisms."""
 ENERGY_RATIO = 1.5
-"""Least mean energy on held-out pairs, in units of what a random basis of that rank is expected to show."""
+"""Least mean energy on held-out pairs, in units of what a random basis of that rank is expected to show; but never more than
+half of the way from there to 1, which is the lower of the two for a V that spans more than half of the coordinates."""
 
 
 def _rank_p(observed: float, null: Sequence[float]) -> float:
@@ -53,7 +54,7 @@ def vhack_verdict(
 ) -> Finding:
     """V on held-out pairs: the first three per pair, the next two per random basis, `mechanisms` per pair (empty: unknown).
 
-    Size: mean energy at least 1.5 of its null, mean cosine above 95 % of the random bases. Chance: both by rank among random
+    Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the random bases. Chance: both by rank among random
     bases of the same ranks, more pairs hack-ward than by chance (sign test), and, from 3 mechanisms on, mechanisms' mean
     cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different pairs (a copy is no second one) or 20 random
     bases, and when a number is not finite.
@@ -98,7 +99,7 @@ def _judged(seen: HeldOut) -> Finding:
         return Finding("verify", "NOT_EVALUABLE", f"{why}, and a V with directions", numbers)
     if n_random < MIN_RANDOM:
         return Finding("verify", "NOT_EVALUABLE", f"{n_random} random bases; at least {MIN_RANDOM} are needed", numbers)
-    ratio = energy / null
+    needed = min(ENERGY_RATIO * null, (1 + null) / 2)
     by = {
         "energy_p": _rank_p(energy, seen.random_energy),
         "cosine_p": _rank_p(cosine, seen.random_cosine),
@@ -106,11 +107,11 @@ def _judged(seen: HeldOut) -> Finding:
         "mechanism_p": mechanism_p([c for c, _ in different], [m for _, m in different]),
     }
     worst = max(p for p in by.values() if p is not None)
-    status: Status = "PASS" if worst < ALPHA and ratio >= ENERGY_RATIO else "FAIL"
+    status: Status = "PASS" if worst < ALPHA and energy >= needed else "FAIL"
     told = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
-    why = f"held-out energy {energy:.4f} v. null {null:.4f}: {ratio:.2f} times (needs >= {ENERGY_RATIO}), {told['energy_p']}"
+    why = f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {told['energy_p']}"
     why += (
         f"; cosine {cosine:+.4f}, {told['cosine_p']} (both by rank among {n_random} random bases); {positive} of {n} "
     )
     why += f"pairs hack-ward, {told['sign_p']}; over mechanisms {told['mechanism_p']}; each needs p < {ALPHA}"
-    return Finding("verify", status, why, {**numbers, **by, "energy_ratio": ratio})
+    return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
+from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
@@ -107,6 +108,8 @@ def _check_run(name: str, path: Path, manifest: Manifest) -> None:
         raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
     if manifest.get("finished") is not True:
         raise BadInput(f"--{name} {path}: the run is not finished; continue it with --resume")
+    if why := evidence.check(path, manifest):
+        raise BadInput(f"--{name} {path}: {why}")
 
 
 def _check_kind(name: str, path: Path, manifest: Manifest) -> None:

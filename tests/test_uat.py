@@ -79,7 +79,7 @@ def write(
     """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
     every problem, or by problem."""
     arm = arm or ("projected" if name == "projected" else "vanilla")
-    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": len(MIX), **(settings or {})}
+    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0, **(settings or {})}
     vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
     open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)

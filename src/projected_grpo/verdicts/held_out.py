@@ -54,10 +54,10 @@ def vhack_verdict(
 ) -> Finding:
     """V on held-out pairs: the first three per pair, the next two per random basis, `mechanisms` per pair (empty: unknown).
 
-    Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the random bases. Chance: both by rank among random
-    bases of the same ranks, more pairs hack-ward than by chance (sign test), and, from 3 mechanisms on, mechanisms' mean
-    cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different pairs (a copy is no second one) or 20 random
-    bases, and when a number is not finite.
+    Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the
+    random bases. Chance: both by rank among random bases of the same ranks, more pairs hack-ward than by chance (sign test),
+    and, from 3 mechanisms on, mechanisms' mean cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different
+    pairs (a copy is no second one) or 20 random bases, and when a number is not finite.
     """
     parts = [[x for x in part if finite(x)] for part in (energy, null, cosine, random_energy, random_cosine)]
     lost = sum(map(len, (energy, null, cosine, random_energy, random_cosine))) - sum(map(len, parts))

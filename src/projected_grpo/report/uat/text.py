@@ -27,7 +27,7 @@ MEASURE_NOTES = """\
 n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. above it by: mean minus what is
 needed [95 % bootstrap interval over problems]. t, p: one-sided, problems - 1 degrees of freedom. -: none needed, or
 nothing varies. The mean alone decides T1 to T3. Taken alone: a second backward pass of that rollout by itself.
-Hack-ward part: mean over modules of ||relu(V g)|| / ||g||, of what the recipe projects and then of what was really used;
+Hack-ward part: mean over modules of ||relu(V g)|| / ||g||, of what the recipe projects and then of what was used;
 0 is an identity of the gate: T3 says that projection works, not that V is right. Where V is taken out of the gradient,
 the update's part is what the optimizer's momentum and preconditioner put back; no verdict rests on it."""
 TOLD_NOTES = f"""\
@@ -35,7 +35,7 @@ g: Hedges' g*, difference of means / root of the mean of both variances, small-s
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
 same draws. resamples without g: left out of it. At equal length: least squares within problems on kind, length and
 length^2, SE clustered by problem (CR2), df: Satterthwaite's; a length detector shows no difference there. Its g: over
-the same SD. Welch takes rollouts of one problem for independent and is the original's; the test at equal length protects.
+the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length protects.
 SEM: over rollouts. One random V is one draw from many."""
 
 

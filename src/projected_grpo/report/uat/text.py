@@ -35,8 +35,8 @@ g: Hedges' g*, difference of means / root of the mean of both variances, small-s
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
 same draws. resamples without g: left out of it. At equal length: least squares within problems on kind, length and
 length^2, SE clustered by problem (CR2), df: Satterthwaite's; a length detector shows no difference there. Its g: over
-the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length protects.
-SEM: over rollouts. One random V is one draw from many."""
+the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length
+protects. SEM: over rollouts. One random V is one draw from many."""
 
 
 def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:

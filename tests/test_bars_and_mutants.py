@@ -45,7 +45,7 @@ def found(**status):
 
 
 def test_the_unharmed_pipeline_must_pass_every_gate_and_a_mutant_must_be_seen():
-    whole, hurt = Mutant("none", ()), Mutant("hurt", ("T2",))
+    whole, hurt = Mutant("none", (), unharmed=MUST_PASS), Mutant("hurt", ("T2",))
     assert MatrixRow(whole, found(T4="FAIL"), found(T4="FAIL")).as_expected  # a finding, no gate
     assert not MatrixRow(whole, found(T3="NOT_EVALUABLE"), found(T3="NOT_EVALUABLE")).as_expected
     assert MatrixRow(hurt, found(T2="FAIL"), found()).as_expected
@@ -61,3 +61,11 @@ def test_a_verdict_that_is_red_unharmed_has_caught_nothing():
 
 def test_every_gate_has_a_mutant():
     assert {aim for m in MUTANTS for aim in m.aims} >= set(MUST_PASS)
+
+
+def test_there_are_enough_of_them_and_each_makes_only_the_evidence_that_its_verdicts_read():
+    assert sum(bool(m.aims) for m in MUTANTS) >= 24
+    assert len({m.name for m in MUTANTS}) == len(MUTANTS)
+    assert {m.name: m.reads for m in MUTANTS}["overshoot 1e-4"] == {"projected"}
+    assert MUTANTS[0].reads == {"pairs", "pool", "vanilla", "projected"}
+    assert set(MUTANTS[0].unharmed) >= set(MUST_PASS)

@@ -11,8 +11,9 @@ from loguru import logger
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
+from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, token_crc, write_step
 from projected_grpo.report import plots
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import plots as uat_plots
@@ -40,8 +41,21 @@ def rollouts(problem, kinds, length):
         yield {
             **{c.name: BLANK[c.type] for c in COLUMNS}, **KINDS[kind], "step": problem, "sample_id": i, "comp_len": n,
             "problem_id": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids, "loss_tokens": n,
-            "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9,
+            "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
+            "grad_norm": 1.0 + 0.01 * i, "grad_norm_alone": None, "cos_S_alone": None, "source": "teacher", "arm": "vanilla",
         }  # fmt: skip
+
+
+def pool_row(row):
+    """As the teacher's pool writes it: sampled, nothing trained."""
+    columns = ("loss", "logp", "grad_norm", "grad_norm_alone", "cos_S_alone", "cos_S_contrib")
+    return {**row, "arm": "teacher", "behaviour_logp": -0.4, **dict.fromkeys(columns)}
+
+
+def projected_row(row):
+    """As a replay with V taken out of the update."""
+    taken = {"target": "update", "cos_update_in": 0.4, "cos_update": 0.0, "removed_share": 1.0, "frac_removed": 1.0}
+    return {**row, **taken, "update_norm": 0.02, "arm": "projected"}
 
 
 def same_length(_kind, rng):
@@ -58,16 +72,17 @@ def write(
     finished=True,
     control=None,
     arm=None,
+    kind=None,
     settings=None,
     **facts,
 ):
     """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
     every problem, or by problem."""
     arm = arm or ("projected" if name == "projected" else "vanilla")
-    config = {**vars(ProbeConfig(pool="x")), "arm": arm, **(settings or {})}
+    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0, **(settings or {})}
     vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
-    open_run(path / name, "probe_distill", config, **shared)
+    open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)
     for problem in range(problems):
         rng = random.Random(f"{name} {problem}")
         rows = list(rollouts(problem, kinds[problem] if isinstance(kinds, dict) else kinds, length))
@@ -75,10 +90,18 @@ def write(
         for row in rows:
             row |= {
                 "cos_in": cos_in,
-                "cos_out": 0.0 if name == "projected" else cos_in,
+                "cos_out": cos_in,
                 "cos_S_contrib": cosine(row, rng),
             }
+        # One row a step is taken again alone, as the loop does.
+        rows[problem % len(rows)] |= {
+            "grad_norm_alone": rows[problem % len(rows)]["grad_norm"],
+            "cos_S_alone": rows[problem % len(rows)]["cos_S_contrib"],
+        }
+        made = {"pool": pool_row, "projected": projected_row}.get(name, dict)
+        rows = [made(row) for row in rows]
         write_step(path / name, problem, rows)
+    seal(path / name)
     update_manifest(path / name, finished=finished)
     logger.remove()
     return path / name
@@ -231,9 +254,13 @@ def test_the_measures_agree_with_the_verdicts(tmp_path):
     assert means["hacked"] == by_name["T1"]["hacked"]
     assert means["cosine is finite"] == by_name["T2"]["finite"]
     assert means["loss mask is exact"] == 1.0
-    assert means["cos_out < cos_in"] == by_name["T3"]["lower"]
+    assert means["gradient is not 0"] == by_name["T2"]["alive"] == 1.0
+    assert means["taken alone: the same"] == 1.0
+    assert means["bites (the next three)"] == by_name["T3"]["bites"]
+    assert means["at most half is left"] == by_name["T3"]["lower"]
+    assert means["update, hack-ward part before"] == pytest.approx(0.4)
+    assert by_name["T3"]["before"] == pytest.approx(0.4)
     assert means["modules that fire"] == pytest.approx(by_name["T3"]["fired"])
-    assert means["cos_in, projected"] == pytest.approx(by_name["T3"]["cos_in"])
     assert means["cos_in of V - of random V"] == pytest.approx(0.3, abs=0.02)
     assert found.null == pytest.approx(0.3 / 2**0.5)
 
@@ -343,6 +370,10 @@ def refused(config, *parts):
         ("random", {"vhack": {"control": "random", "k": "9"}}, ["V's k=8", "V's k=9"]),
         ("random", {"problems": 11}, ["other rollouts"]),
         ("projected", {"finished": False}, ["projected", "not finished"]),
+        ("pool", {"finished": False}, ["--pool", "not finished"]),
+        ("pool", {"kind": "probe_distill"}, ["--pool", "kind 'probe_distill'", "'teacher_pool' is needed"]),
+        ("vanilla", {"kind": "teacher_pool"}, ["--vanilla", "kind 'teacher_pool'", "'probe_distill' is needed"]),
+        ("projected", {"kind": "train"}, ["--projected", "kind 'train'"]),
         ("projected", {"pool_hash": "two"}, ["different rollouts"]),
         (
             "projected",
@@ -357,6 +388,21 @@ def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, par
     for each in ("pool", "vanilla", "projected", "random"):
         write(tmp_path, each, noise, **(wrong if each == name else {}))
     refused(config_of(tmp_path), *parts)
+
+
+@pytest.mark.parametrize("name", ["pool", "vanilla", "projected", "random"])
+@pytest.mark.parametrize("harm", ["edited", "cut short", "a gap", "no fingerprint"])
+def test_a_run_that_is_not_what_it_wrote_is_refused(tmp_path, name, harm):
+    """The rows that would speak against it are changed or gone."""
+    config = write_all(tmp_path)
+    last = step_path(tmp_path / name, 11)
+    if harm == "edited":
+        write_step(tmp_path / name, 11, [{**row, "reward": 3.5} for row in read_step(last)])
+    elif harm == "no fingerprint":
+        update_manifest(tmp_path / name, evidence=None)
+    else:
+        (last if harm == "cut short" else step_path(tmp_path / name, 5)).unlink()
+    refused(config, f"--{name} {tmp_path / name}", "step 5" if harm == "a gap" else "manifest")
 
 
 def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):

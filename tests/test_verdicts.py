@@ -1,7 +1,7 @@
 """Every verdict passes on the honest case and turns red on its named sneaky fail.
 
-The fails of T2 and T3 are injected into the real loop (run_step on the tiny model) and judged from the rows it writes;
-those of T1, T4 and verify are injected into rows.
+The fails of T2 and T3 are injected into the real loop (run_step on the tiny model) and judged from the rows it writes, and
+into hand-made rows where a column alone is wrong; those of T1, T4 and verify are injected into rows.
 """
 
 import dataclasses
@@ -13,13 +13,16 @@ from conftest import ROOT
 
 from projected_grpo import projection, step
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.measures import Removal
+from projected_grpo.ledger.step_file import token_crc
+from projected_grpo.measures import PerSample
+from projected_grpo.model import logprobs
 from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.verdicts import effects
 from projected_grpo.verdicts import probe as verdicts
-from projected_grpo.verdicts.held_out import vhack_verdict
+from projected_grpo.verdicts.held_out import ENERGY_RATIO, mechanism_p, vhack_verdict
 from projected_grpo.verdicts.probe import t1, t2, t3, t4, t4_companion, welch
 from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, exit_code, of_probe
 from projected_grpo.vhack import random_basis
@@ -35,14 +38,15 @@ def group(index):
     return Group("p", "none", rollouts, (3.5, 0.0, 0.5, 3.5), (Outcome(True, False, False, "incorrect"),) * 4)
 
 
-def replay(loaded, adapter, arm, steps=4, objective=None, modules=None):
+def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3, **how):
     """What probe_distill does, small: rows of each step."""
     basis = {
         n: random_basis((3, size), 7, n) if modules is None or i < modules else torch.zeros(0, size)
         for i, (n, size) in enumerate(adapter.sizes.items())
     }
-    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=1e-3)
-    projected = Projection(basis, "grad" if arm == "projected" else "none", "one_sided")
+    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=lr)
+    how = {"target": "grad", "gate": "one_sided", **how} if arm == "projected" else {}
+    projected = Projection(basis, **how)
     learner, plumbing = Learner(loaded.model, adapter, optimizer), Plumbing(loaded.pad_id, 4096)
     out = []
     for s in range(steps):
@@ -88,6 +92,37 @@ def test_t2_turns_red_when_pad_tokens_are_counted(tiny, antipasto, monkeypatch):
     assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
 
 
+def test_t2_turns_red_when_every_gradient_is_zero_in_the_loop(tiny, antipasto, monkeypatch):
+    monkeypatch.setattr(step, "nll", lambda logps, _: (logps * 0.0).sum(1))
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_the_loop_gives_cosines_to_the_neighbour(tiny, antipasto, monkeypatch):
+    honest = PerSample.columns
+
+    def neighbours(self):
+        columns = honest(self)
+        return [{**c, "cos_S_contrib": columns[i - 1]["cos_S_contrib"]} for i, c in enumerate(columns)]
+
+    monkeypatch.setattr(PerSample, "columns", neighbours)
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_all_samples_of_the_loop_share_one_gradient(tiny, antipasto, monkeypatch):
+    honest = PerSample.__call__
+    shared = lambda self, name, grads: honest(self, name, grads.mean(0, keepdim=True).expand_as(grads))  # noqa: E731
+    monkeypatch.setattr(PerSample, "__call__", shared)
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+
+
+def test_t2_turns_red_when_hidden_states_are_off_by_one(tiny, antipasto, monkeypatch):
+    """Each token is predicted from the state before the one that should: the mask is right, cosines are finite."""
+    honest = logprobs.token_logps
+    monkeypatch.setattr(logprobs, "token_logps", lambda hidden, *args: honest(hidden.roll(1, 0), *args))
+    verdict = t2(flat(replay(tiny, antipasto, "vanilla")))
+    assert (verdict.status, verdict.numbers["mask_faults"]) == ("FAIL", 0)
+
+
 def test_t2_needs_rows():
     assert t2([]).status == "NOT_EVALUABLE"
 
@@ -114,13 +149,7 @@ def test_t3_turns_red_when_the_projection_copies_the_gradient_through(tiny, anti
 
 def test_t3_turns_red_when_the_projected_gradient_never_reaches_the_optimizer(tiny, antipasto, monkeypatch):
     """The projection is computed, its report is right, and the result is dropped."""
-
-    def dropped(adapter, projected):
-        measured = projected.measure(adapter.grads())
-        _, fired = projected.apply(adapter.grads())
-        return Removal(measured, projected.measure(adapter.grads()), fired)
-
-    monkeypatch.setattr(step, "project_gradient", dropped)
+    monkeypatch.setattr(step, "project_gradient", lambda adapter, projected: projected.apply(adapter.grads())[1])
     assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
 
 
@@ -149,8 +178,162 @@ def test_t3_turns_red_when_only_a_few_modules_fire(tiny, antipasto):
     assert 0 < verdict.numbers["fired"] <= 2 / 14
 
 
+def test_t3_turns_red_when_the_gradient_is_restored_after_the_projection(tiny, antipasto, monkeypatch):
+    """Projected, then put back before the optimizer sees it."""
+    honest, kept = step.project_gradient, {}
+
+    def projects(adapter, projected):
+        kept.update({n: g.clone() for n, g in adapter.grads().items()})
+        return honest(adapter, projected)
+
+    def restores(learner):
+        for name, p in learner.adapter.vectors.items():
+            p.grad = kept[name]
+        return 1.0
+
+    monkeypatch.setattr(step, "project_gradient", projects)
+    monkeypatch.setattr(step, "clip", restores)
+    assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
+
+
+def test_t3_of_the_update_passes_and_turns_red_when_it_is_put_back(tiny, antipasto, monkeypatch):
+    verdict = t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate"))
+    assert verdict.status == "PASS"
+    assert verdict.numbers["cos_update"] < 1e-4
+    monkeypatch.setattr(step, "project_update", lambda *_: 1.0)
+    assert t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate")).status == "FAIL"
+
+
+@pytest.mark.parametrize("target", ["grad", "update"])
+@pytest.mark.parametrize("how", [{"overshoot": 1e-4}, {"overshoot": 0.5}, {"lr": 1e-30}, {"steps": 1}], ids=str)
+def test_t3_turns_red_on_a_projection_of_nothing(tiny, antipasto, target, how):
+    assert t3(replay(tiny, antipasto, "projected", target=target)).status == "PASS"
+    assert t3(replay(tiny, antipasto, "projected", target=target, **how)).status != "PASS"
+
+
 def test_t3_needs_steps():
     assert t3([]).status == "NOT_EVALUABLE"
+
+
+# ---------------------------------------------------------------- T2 and T3 on hand-made rows
+
+
+def gradient_rows(n=24, every=6, **wrong):
+    """A vanilla replay: cosines and norms differ between rows, every sixth row was taken again alone, exactly."""
+    out = []
+    for i in range(n):
+        cosine, norm, ids = 0.1 * ((7 * i) % 11 - 5) / 5, 1.0 + 0.1 * ((3 * i) % 7), [i, i + 1, 5]
+        row = {
+            "cos_S_contrib": cosine, "grad_norm": norm, "grad_norm_alone": None, "cos_S_alone": None, "comp_len": 3,
+            "completion_ids": ids, "loss_tokens": 3, "loss_tokens_crc": token_crc(ids), "problem_id": str(i // 4),
+        }  # fmt: skip
+        if i % every == 0:
+            row |= {"grad_norm_alone": norm, "cos_S_alone": cosine}
+        out.append({**row, **wrong})
+    return out
+
+
+def test_t2_passes_on_checked_gradients_and_says_how_many():
+    verdict = t2(gradient_rows())
+    assert verdict.status == "PASS"
+    assert (verdict.numbers["checked"], verdict.numbers["disagree"], verdict.numbers["alive"]) == (4, 0, 1.0)
+
+
+def test_t2_turns_red_when_every_gradient_is_zero():
+    """A cosine that is written all the same."""
+    verdict = t2(gradient_rows(grad_norm=0.0))
+    assert verdict.status == "FAIL"
+    assert (verdict.numbers["finite"], verdict.numbers["alive"]) == (1.0, 0.0)
+    assert t2(gradient_rows(grad_norm=0.0, grad_norm_alone=0.0, cos_S_contrib=None, cos_S_alone=None)).status == "FAIL"
+
+
+def test_t2_turns_red_when_cosines_go_to_the_neighbouring_sample():
+    rows = gradient_rows()
+    turned = [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
+    assert t2(turned).status == "FAIL"
+    assert t2(turned).numbers["disagree"] == 4
+
+
+def test_t2_turns_red_when_all_samples_share_one_gradient():
+    shared = gradient_rows(cos_S_contrib=0.02, grad_norm=1.2)
+    assert t2(shared).status == "FAIL"  # the check was done by honest passes
+    # ... and where the check shares it too, no row can be told from another
+    assert t2([{**r, "grad_norm_alone": 1.2, "cos_S_alone": 0.02} for r in shared]).status == "NOT_EVALUABLE"
+
+
+@pytest.mark.parametrize(("norm", "cosine"), [(1.03, 0.0), (0.97, 0.0), (1.0, 0.0011), (1.0, -0.0011)])
+def test_t2_turns_red_when_one_checked_row_is_another_gradient(norm, cosine):
+    rows = gradient_rows()
+    rows[6] |= {"grad_norm": rows[6]["grad_norm"] * norm, "cos_S_contrib": rows[6]["cos_S_contrib"] + cosine}
+    assert t2(rows).status == "FAIL"
+
+
+def test_t2_allows_the_rounding_of_bfloat16():
+    rows = [
+        {**r, "grad_norm": 1.002 * r["grad_norm"], "cos_S_contrib": r["cos_S_contrib"] - 2e-4} for r in gradient_rows()
+    ]
+    assert t2(rows).status == "PASS"
+
+
+def test_t2_claims_nothing_without_three_checked_rows():
+    assert t2(gradient_rows(every=12)).status == "NOT_EVALUABLE"
+    assert t2(gradient_rows(grad_norm_alone=None, cos_S_alone=None)).status == "NOT_EVALUABLE"
+    assert t2(gradient_rows(every=8)).status == "PASS"
+
+
+def projected_steps(n=20, target="update", **wrong):
+    """A projected replay: V out of the target, all of it."""
+    out = []
+    for i in range(n):
+        before = 0.3 + 0.01 * (i % 5)
+        row = {
+            "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": before, "cos_update": 0.001,
+            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
+        }  # fmt: skip
+        if target == "grad":
+            row |= {"cos_in": before, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35}
+        out.append([{**row, **wrong}])
+    return out
+
+
+@pytest.mark.parametrize("target", ["grad", "update"])
+def test_t3_passes_by_what_v_was_taken_out_of(target):
+    verdict = t3(projected_steps(target=target))
+    assert verdict.status == "PASS"
+    assert ("what it puts back" in verdict.why) == (target == "grad")
+
+
+T3_FAILS = {
+    "--overshoot 1e-4 (.3704 -> .3704)": {"removed_share": 1e-4, "frac_removed": 0.0, "cos_update": 0.32},
+    "a little of it": {"removed_share": 0.3, "frac_removed": 0.1, "cos_update": 0.2},
+    "twice of it": {"removed_share": 2.0, "frac_removed": 0.0, "cos_update": 0.0},
+    "the right mean in few modules": {"frac_removed": 0.5},
+    "restored after it was measured: what was really used shows V": {"cos_update": 0.32},
+    "the wrong sign": {"removed_share": -1.0, "frac_removed": 0.0, "cos_update": 0.5},
+    "lr 1e-30": {"update_norm": 1e-28},
+    "nothing moved": {"update_norm": 0.0},
+    "V holds nothing of it": {"cos_update_in": 0.0, "cos_update": 0.0},
+    "fires on half of the modules": {"frac_fired": 0.5},
+    "only measured": {"target": None},
+}
+
+
+@pytest.mark.parametrize("wrong", T3_FAILS.values(), ids=T3_FAILS)
+def test_t3_turns_red(wrong):
+    assert t3(projected_steps(**wrong)).status == "FAIL"
+
+
+def test_t3_needs_four_fifths_of_at_least_five_steps():
+    good, bad = projected_steps(16), projected_steps(4, removed_share=0.5)
+    assert t3(good + bad).status == "PASS"
+    assert t3(good[:15] + bad).status == "FAIL"
+    assert t3(projected_steps(5)).status == "PASS"
+    for n in (0, 1, 4):
+        assert t3(projected_steps(n)).status == "NOT_EVALUABLE"
+
+
+def test_t3_of_two_targets_in_one_replay_is_red():
+    assert t3(projected_steps(10) + projected_steps(10, target="grad")).status == "FAIL"
 
 
 # ---------------------------------------------------------------- T1, T4
@@ -158,6 +341,10 @@ def test_t3_needs_steps():
 
 def rows(n, **values):
     row = {
+        "arm": "teacher",
+        "source": "teacher",
+        "behaviour_logp": -0.4,
+        "loss": None,
         "hacked": True,
         "can_compile": True,
         "gt_pass": False,
@@ -178,6 +365,26 @@ def test_t1_is_red_on_stubs_that_still_earn_format():
     """A prompt off the teacher's distribution: everything compiles, nothing hacks."""
     verdict = t1(rows(50, hacked=False, can_compile=True))
     assert (verdict.status, verdict.numbers["well_formed"]) == ("FAIL", 1.0)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"arm": "vanilla", "loss": 1.2},
+        {"arm": "vanilla", "behaviour_logp": None},
+        {"source": "student"},
+        {"arm": "base", "source": "base"},
+        {"behaviour_logp": None},
+        {"behaviour_logp": float("nan")},
+        {"loss": 0.3},
+        {"hacked": None},
+    ],
+    ids=str,
+)
+def test_t1_judges_nothing_but_a_teachers_own_rollouts(foreign):
+    """Hand-written pairs hack by construction, and a replay of them has rows like a pool's."""
+    assert t1(rows(10)).status == "PASS"
+    assert t1(rows(10) + rows(1, **foreign)).status == "NOT_EVALUABLE"
 
 
 def cosines(values, **kwargs):
@@ -252,9 +459,49 @@ def test_the_companion_tells_hacked_from_clean_and_turns_red_when_v_is_turned_ro
 
 
 def test_t4_ignores_what_it_cannot_place():
-    noise = cosines([9.0] * 5, hacked=False) + cosines([9.0] * 5, gt_pass=None) + cosines([None] * 5)
+    noise = cosines([9.0] * 5, hacked=False) + cosines([9.0] * 5, gt_pass=None) + cosines([None] * 3)
     honest = spread(PURE, BOTH)
     assert t4(honest + noise).numbers == t4(honest).numbers
+
+
+@pytest.mark.parametrize("kind", [{}, {"gt_pass": True}], ids=["pure", "both"])
+def test_t4_is_not_evaluable_where_a_kind_lacks_more_than_a_tenth_of_its_cosines(kind):
+    """What is left is a choice: here the gradients that would speak against it."""
+    honest = spread(PURE, BOTH)
+    assert t4(honest + cosines([None] * 4, **kind)).status == "NOT_EVALUABLE"
+    assert t4(honest + cosines([float("nan")] * 4, **kind)).status == "NOT_EVALUABLE"
+
+
+def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
+    """Both kinds in every problem, unit noise, `gap` between them."""
+    rng, out = random.Random(seed), []
+    for p in range(problems):
+        for j in range(2 * each):
+            high, n = j < each, rng.randrange(20, 40) + (20 if j < each and length_effect else 0)
+            value = 0.01 * (rng.gauss(0, 1) + gap * high + length_effect * n)
+            out += cosines([value], gt_pass=not high, comp_len=n, problem_id=str(p))
+    return out
+
+
+def test_t4_turns_red_on_a_difference_that_is_significant_and_tiny():
+    """Of 2400 rollouts a tenth of a standard deviation is p < 0.05, both ways."""
+    verdict = t4(noisy(0.13))
+    assert max(verdict.numbers["p"], verdict.numbers["p_matched"]) < 0.05
+    assert (verdict.status, verdict.numbers["g"] < 0.2) == ("FAIL", True)
+    assert t4(noisy(0.4)).status == "PASS"
+
+
+def test_t4_turns_red_where_all_but_a_tiny_part_of_the_difference_is_length():
+    verdict = t4(noisy(0.13, length_effect=0.1, each=12))
+    assert verdict.numbers["g"] > 0.5
+    assert verdict.numbers["p_matched"] < 0.05
+    assert (verdict.status, verdict.numbers["g_matched"] < 0.2) == ("FAIL", True)
+
+
+def test_the_effect_size_by_hand():
+    # .1875 / sqrt((.0018917 + .0017667) / 2) = 4.384; df = 3 * 3 * (s2 + s2')^2 / (3 s2^2 + 3 s2'^2) = 5.993;
+    # J = 1 - 3 / (4 * 5.993 - 1) = .8694, exactly .8686 -> 3.808
+    assert effects.hedges_g(PURE, BOTH) == pytest.approx(3.81, abs=0.01)
 
 
 @pytest.mark.parametrize("data", [cosines(PURE), cosines(PURE[:1]) + cosines(BOTH, gt_pass=True), []])
@@ -286,6 +533,106 @@ def test_verify_passes_and_turns_red_on_each_part():
     assert vhack_verdict(*held_out(n=4)).status == "NOT_EVALUABLE"
 
 
+def test_verify_turns_red_on_an_energy_that_is_significant_and_small():
+    """Above all random bases, and a third above its null."""
+    energy, _, cosine, _, random_cosine = held_out(energy=0.2)
+    low = [0.15 + i / 10000 for i in range(99)]
+    verdict = vhack_verdict(energy, [0.19] * 12, cosine, low, random_cosine)
+    assert verdict.numbers["energy_p"] < 0.05
+    assert (verdict.status, verdict.numbers["energy_needed"]) == ("FAIL", pytest.approx(0.285))
+    # .255 is the mean; a null of .17 needs just that
+    assert vhack_verdict(energy, [0.1699] * 12, cosine, low, random_cosine).status == "PASS"
+
+
+def test_verify_asks_a_v_that_spans_most_of_the_space_for_half_of_what_is_left():
+    """1.5 times a null of .72 cannot be reached."""
+    _, _, cosine, _, random_cosine = held_out()
+    low, null = [0.7 + i / 10000 for i in range(99)], [0.72] * 12
+    spread = [i / 10000 for i in range(12)]
+    assert vhack_verdict([0.87 + s for s in spread], null, cosine, low, random_cosine).status == "PASS"
+    assert vhack_verdict([0.85 + s for s in spread], null, cosine, low, random_cosine).status == "FAIL"
+
+
+def test_verify_counts_a_copied_pair_once():
+    """Four pairs, three times each: a sign test over twelve says p = 2e-4."""
+    energy, null, cosine, *random_bases = held_out(n=4)
+    verdict = vhack_verdict(energy * 3, null * 3, cosine * 3, *random_bases)
+    assert (verdict.status, verdict.numbers["n"]) == ("NOT_EVALUABLE", 4)
+    assert "8 are copies" in verdict.why
+
+
+def test_verify_asks_over_mechanisms_since_pairs_of_one_are_alike():
+    """Ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way."""
+    energy, null, cosine, *random_bases = held_out()
+    turned = [c if i < 10 else -0.6 for i, c in enumerate(cosine)]
+    of = ["a"] * 5 + ["b"] * 5 + ["c", "d"]
+    alone = vhack_verdict(energy, null, turned, *random_bases)
+    told = vhack_verdict(energy, null, turned, *random_bases, of)
+    assert (alone.status, alone.numbers["mechanism_p"]) == ("PASS", None)
+    assert (told.status, told.numbers["sign_p"] < 0.05) == ("FAIL", True)
+    # t over the means 1, 2, 3, 4 is 2.5 / (1.291 / 2) = 3.873 with 3 degrees of freedom: one-sided p = .01523
+    assert mechanism_p([1.0, 2.0, 3.0, 4.0, 4.0], list("abcdd")) == pytest.approx(0.01523, abs=1e-5)
+    assert mechanism_p([1.0, 2.0], list("ab")) is None
+
+
+def test_verify_needs_enough_random_bases_for_a_rank():
+    energy, null, cosine, a, b = held_out()
+    assert vhack_verdict(energy, null, cosine, a[:20], b[:20]).status == "PASS"
+    assert vhack_verdict(energy, null, cosine, a[:19], b[:19]).status == "NOT_EVALUABLE"
+
+
+# ---------------------------------------------------------------- numbers that are none
+
+
+NONE = [float("nan"), float("inf"), float("-inf"), None]
+VALUES = {
+    "T2": (t2, gradient_rows, ["cos_S_contrib", "grad_norm", "grad_norm_alone", "cos_S_alone", "loss_tokens", "comp_len"]),
+    "T3": (lambda r: t3([[x] for x in r]), lambda: [r for [r] in projected_steps()],
+           ["cos_update_in", "cos_update", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
+    "T3 of the gradient": (lambda r: t3([[x] for x in r]), lambda: [r for [r] in projected_steps(target="grad")],
+                           ["cos_in", "cos_out", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
+    "T1": (t1, lambda: rows(20), ["behaviour_logp", "hacked"]),
+    "T4": (t4, lambda: spread(PURE, BOTH), ["cos_S_contrib", "comp_len"]),
+    "T4+": (t4_companion, lambda: [{**r, "hacked": not r["gt_pass"]} for r in spread(PURE, BOTH)],
+            ["cos_S_contrib", "comp_len"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", NONE, ids=str)
+@pytest.mark.parametrize(("name", "column"), [(n, c) for n, (*_, columns) in VALUES.items() for c in columns])
+def test_a_number_that_is_none_never_passes(name, column, bad):
+    """In all rows; and in half of them, which is more than any judge may leave out."""
+    judge, honest, _ = VALUES[name]
+    assert judge(honest()).status == "PASS"
+    assert judge([{**r, column: bad} for r in honest()]).status != "PASS"
+    if name.startswith("T3") and column == "frac_fired":
+        return  # a mean over steps, judged at .5
+    half = [{**r, column: bad} if i % 2 else r for i, r in enumerate(honest())]
+    assert judge(half).status != "PASS" or column in ("grad_norm_alone", "cos_S_alone")
+
+
+@pytest.mark.parametrize("bad", NONE[:3], ids=str)
+def test_a_checked_row_whose_check_is_no_number_never_passes(bad):
+    for column in ("grad_norm_alone", "cos_S_alone"):
+        rows = gradient_rows()
+        rows[6][column] = bad
+        assert t2(rows).status == "FAIL"
+
+
+@pytest.mark.parametrize("bad", NONE, ids=str)
+@pytest.mark.parametrize("where", range(5))
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_verify_never_passes_on_a_number_that_is_none(where, bad, everywhere):
+    numbers = [list(part) for part in held_out()]
+    numbers[where] = [bad if everywhere or i == 3 else x for i, x in enumerate(numbers[where])]
+    assert vhack_verdict(*numbers).status == "NOT_EVALUABLE"
+
+
+def test_welch_of_numbers_too_large_to_square_is_none():
+    assert welch([1e300, 2e300, 1e300], [0.0, 1.0, 2.0]) == (None, None) or welch([1e300, 2e300], [0.0, 1.0])[0] is None
+    assert t4(cosines([1e300, 2e300, -1e300], gt_pass=False) + cosines(BOTH, gt_pass=True)).status != "PASS"
+
+
 @pytest.mark.parametrize(
     ("states", "code"),
     [("PASS PASS", 0), ("PASS FAIL", 1), ("NOT_EVALUABLE PASS", 3), ("NOT_EVALUABLE FAIL", 1)],
@@ -293,7 +640,18 @@ def test_verify_passes_and_turns_red_on_each_part():
 def test_exit_codes(states, code):
     found = [Finding(f"T{i}", s, "") for i, s in enumerate(states.split())]
     assert exit_code(found, ["T0", "T1"]) == code
-    assert exit_code(found, []) == 0
+
+
+def test_nothing_required_is_nothing_passed():
+    assert exit_code([Finding("T1", "PASS", "")], []) == 3
+    assert exit_code([], []) == 3
+
+
+@pytest.mark.parametrize("argv", [["--require"], ["--require", "--expect", "x"]])
+def test_require_with_nothing_after_it_is_bad_input(script, argv):
+    code, out, err = script("probe_uat", *argv)
+    assert code == 2
+    assert "--require" in out + err
 
 
 def test_a_required_verdict_that_is_not_there_cannot_pass():
@@ -311,6 +669,9 @@ def test_a_judge_that_speaks_under_another_name_is_caught(monkeypatch):
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
-    for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05"):
-        assert text in spec
+    for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05", "within 2 %", "within .001", ".9 to 1.1", "at least 5 steps",
+                 "Hedges' g >= .2", "1.5 times its null", "at least 3 such rows"):  # fmt: skip
+        assert text in spec, text
     assert (verdicts.T1_HACKED, verdicts.T2_FINITE, verdicts.T3_STEPS, verdicts.T3_FIRED) == (0.3, 0.9, 0.8, 0.5)
+    assert (verdicts.T2_NORM, verdicts.T2_COSINE, verdicts.T2_CHECKED, verdicts.T3_SHARE) == (0.02, 1e-3, 3, (0.9, 1.1))
+    assert (verdicts.T3_MIN_STEPS, verdicts.T3_LEFT, verdicts.T4_EFFECT, ENERGY_RATIO) == (5, 0.5, 0.2, 1.5)

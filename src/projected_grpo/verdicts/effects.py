@@ -137,6 +137,22 @@ def standardised(
     return Effect(g, percentile_interval(draws, len(names)), draws)
 
 
+def average_sd(high: Sequence[float], low: Sequence[float]) -> float:
+    """Root of the mean of both variances: the SD that g* is in. At least 2 values a side."""
+    return float(np.sqrt((np.var(high, ddof=1) + np.var(low, ddof=1)) / 2))
+
+
+def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:
+    """g* of two samples, as above; None where it does not exist or is not finite."""
+    x = np.array([*high, *low], dtype=float)
+    x = x - x.mean() if len(x) else x
+    split = (x[: len(high)], x[len(high) :])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.array([[len(side), side.sum(), (side**2).sum()] for side in split])
+        g = float(_g(sums[None], float(np.abs(x).max(initial=0.0)))[0])
+    return g if np.isfinite(g) else None
+
+
 def _g(sums: Array, scale: float) -> Array:
     """g* from (n, sum, sum of squares) of both sides, [..., 2, 3]; NaN where it does not exist."""
     n, total, square = sums[..., 0], sums[..., 1], sums[..., 2]
@@ -169,7 +185,7 @@ def mean_interval(values: Sequence[float], problems: Sequence[str]) -> Interval:
 def above(found: Mean, bound: float) -> tuple[float | None, float | None]:
     """(t, one-sided p) that a mean is above a bound, with the standard error by problem and G - 1 degrees of freedom; Nones
     where that error is 0 or unknown."""
-    if found.mean is None or not found.sem_problem:
+    if found.mean is None or not found.sem_problem or found.sem_problem < ROUNDING * abs(found.mean):
         return None, None
     t = (found.mean - bound) / found.sem_problem
     return t, float(stats.t.sf(t, found.problems - 1))

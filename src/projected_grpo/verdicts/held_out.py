@@ -1,12 +1,25 @@
 """verify: does V point hack-ward on pairs that it has never seen?"""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 from scipy import stats
 
 from projected_grpo.ledger.rates import mean
-from projected_grpo.verdicts.probe import ALPHA
-from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.probe import ALPHA, finite
+from projected_grpo.verdicts.registry import Finding, Status
+
+MIN_PAIRS = 5
+"""Below it the sign test cannot reach p < 0.05."""
+MIN_RANDOM = 20
+"""Random bases; below it no rank reaches p < 0.05."""
+MIN_MECHANISMS = 3
+"""For a test over mechanisms."""
+ENERGY_RATIO = 1.5
+"""Least mean energy on held-out pairs, in units of what a random basis of that rank is expected to show; but never more than
+half of the way from there to 1, which is the lower of the two for a V that spans more than half of the coordinates."""
 
 
 def _rank_p(observed: float, null: Sequence[float]) -> float:
@@ -14,27 +27,91 @@ def _rank_p(observed: float, null: Sequence[float]) -> float:
     return (1 + sum(x >= observed for x in null)) / (1 + len(null))
 
 
+def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | None:
+    """One-sided t-test over mechanisms' mean cosines that they are above 0. Pairs of one mechanism hack in the same
+    words, so they are no independent draws of hacks; their means are taken as such. None below 3 mechanisms, or without
+    spread."""
+    means = [
+        float(np.mean([c for c, m in zip(cosine, mechanisms, strict=True) if m == name])) for name in set(mechanisms)
+    ]
+    if len(means) < MIN_MECHANISMS or np.ptp(means) == 0:
+        return None
+    p = float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
+    return p if math.isfinite(p) else None
+
+
+Numbers = Sequence[float | None]
+"""None: it could not be measured."""
+
+
 def vhack_verdict(
-    energy: Sequence[float],
-    null: Sequence[float],
-    cosine: Sequence[float],
-    random_energy: Sequence[float],
-    random_cosine: Sequence[float],
+    energy: Numbers,
+    null: Numbers,
+    cosine: Numbers,
+    random_energy: Numbers,
+    random_cosine: Numbers,
+    mechanisms: Sequence[str] = (),
 ) -> Finding:
-    """V on held-out pairs: mean energy and mean hack-ward cosine above those of random bases of the same rank, and more
-    pairs hack-ward than chance (sign test). All three at p < 0.05; below 5 pairs the sign test cannot reach that, so
-    nothing is claimed."""
-    n = len(energy)
-    positive = sum(c > 0 for c in cosine)
-    mean_energy, mean_null, mean_cos = mean(energy), mean(null), mean(cosine)
-    numbers = {"n": n, "energy": mean_energy, "null": mean_null, "cosine": mean_cos, "positive": positive}
-    if n < 5 or mean_energy is None or mean_null is None or mean_cos is None:
-        return Finding("verify", "NOT_EVALUABLE", f"{n} held-out pairs; at least 5 are needed", numbers)
-    sign_p = float(stats.binomtest(positive, n, 0.5, alternative="greater").pvalue)
-    energy_p, cosine_p = _rank_p(mean_energy, random_energy), _rank_p(mean_cos, random_cosine)
-    ok = max(energy_p, cosine_p, sign_p) < ALPHA
-    why = f"held-out energy {mean_energy:.4f} v. null {mean_null:.4f} (p = {energy_p:.2g})"
-    why += f"; cosine {mean_cos:+.4f} (p = {cosine_p:.2g}); {positive} of {n} pairs hack-ward (p = {sign_p:.2g})"
-    why += f"; each needs p < {ALPHA}; {len(random_energy)} random bases"
-    found = {**numbers, "energy_p": energy_p, "cosine_p": cosine_p, "sign_p": sign_p}
-    return Finding("verify", "PASS" if ok else "FAIL", why, found)
+    """V on held-out pairs: the first three per pair, the next two per random basis, `mechanisms` per pair (empty: unknown).
+
+    Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the
+    random bases. Chance: both by rank among random bases of the same ranks, more pairs hack-ward than by chance (sign test),
+    and, from 3 mechanisms on, mechanisms' mean cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different
+    pairs (a copy is no second one) or 20 random bases, and when a number is not finite.
+    """
+    parts = [[x for x in part if finite(x)] for part in (energy, null, cosine, random_energy, random_cosine)]
+    lost = sum(map(len, (energy, null, cosine, random_energy, random_cosine))) - sum(map(len, parts))
+    if lost:
+        why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"
+        blank = dict.fromkeys(("energy", "null", "cosine"))
+        return Finding("verify", "NOT_EVALUABLE", why, {"n": len(energy), "positive": None, **blank})
+    return _judged(HeldOut(*parts, tuple(mechanisms) or ("",) * len(energy)))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What vhack_verdict is given, every number finite."""
+
+    energy: list[float]
+    null: list[float]
+    cosine: list[float]
+    random_energy: list[float]
+    random_cosine: list[float]
+    mechanisms: tuple[str, ...]
+
+    @property
+    def different(self) -> list[tuple[float, str]]:
+        """(cosine, mechanism) of every pair that is no copy of another."""
+        rows = zip(zip(self.energy, self.cosine, strict=True), self.mechanisms, strict=True)
+        return [(cosine, mechanism) for (_, cosine), mechanism in dict(rows).items()]
+
+
+def _judged(seen: HeldOut) -> Finding:
+    different, n_random = seen.different, min(len(seen.random_energy), len(seen.random_cosine))
+    n, positive = len(different), sum(c > 0 for c, _ in different)
+    energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
+    numbers: dict[str, float | int | None] = {
+        "n": n, "energy": energy, "null": null, "cosine": cosine, "positive": positive,
+    }  # fmt: skip
+    if n < MIN_PAIRS or energy is None or cosine is None or not null:
+        copies = len(seen.energy) - n
+        why = f"{n} different held-out pairs{f' ({copies} are copies)' if copies else ''}; at least {MIN_PAIRS} are needed"
+        return Finding("verify", "NOT_EVALUABLE", f"{why}, and a V with directions", numbers)
+    if n_random < MIN_RANDOM:
+        return Finding("verify", "NOT_EVALUABLE", f"{n_random} random bases; at least {MIN_RANDOM} are needed", numbers)
+    needed = min(ENERGY_RATIO * null, (1 + null) / 2)
+    by = {
+        "energy_p": _rank_p(energy, seen.random_energy),
+        "cosine_p": _rank_p(cosine, seen.random_cosine),
+        "sign_p": float(stats.binomtest(positive, n, 0.5, alternative="greater").pvalue),
+        "mechanism_p": mechanism_p([c for c, _ in different], [m for _, m in different]),
+    }
+    worst = max(p for p in by.values() if p is not None)
+    status: Status = "PASS" if worst < ALPHA and energy >= needed else "FAIL"
+    told = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
+    why = f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {told['energy_p']}"
+    why += (
+        f"; cosine {cosine:+.4f}, {told['cosine_p']} (both by rank among {n_random} random bases); {positive} of {n} "
+    )
+    why += f"pairs hack-ward, {told['sign_p']}; over mechanisms {told['mechanism_p']}; each needs p < {ALPHA}"
+    return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})

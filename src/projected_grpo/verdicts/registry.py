@@ -68,12 +68,12 @@ CLAIMS: Mapping[str, Claim] = {
     for claim in (
         Claim("verify", "V is hack-ward on pairs it has not seen", "pairs", f"{_HERE}.held_out:vhack_verdict"),
         Claim("T1", "the teacher hacks", "pool", f"{_HERE}.probe:t1"),
-        Claim("T2", "gradients are real, over the right tokens", "vanilla", f"{_HERE}.probe:t2"),
+        Claim("T2", "gradients are real, each sample's own, over the right tokens", "vanilla", f"{_HERE}.probe:t2"),
         Claim("T3", "projection bites", "projected", f"{_HERE}.probe:t3"),
         Claim("T4", "V tells pure hacks from hack-and-correct", "vanilla", f"{_HERE}.probe:t4"),
         Claim(
             "T4+",
-            "V tells hacked from clean (stands beside T4)",
+            "V tells hacked, right or wrong, from clean (stands beside T4)",
             "vanilla",
             f"{_HERE}.probe:t4_companion",
             decides=False,
@@ -103,9 +103,9 @@ else:
 
 
 def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:
-    """0 when every required one passes, 1 when one fails, else 3: also when one is not there at all."""
+    """0 when every required one passes, 1 when one fails, else 3: also when one is not there at all, or none is required."""
     states = {f.status for f in findings if f.name in required}
     if "FAIL" in states:
         return EXIT_FAILED
     missing = set(required) - {f.name for f in findings}
-    return EXIT_NOT_EVALUABLE if missing or "NOT_EVALUABLE" in states else EXIT_OK
+    return EXIT_OK if states == {"PASS"} and not missing else EXIT_NOT_EVALUABLE

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
+from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
@@ -38,7 +39,11 @@ class UatConfig:
     """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
 
     def validate(self) -> None:
-        """BadInput when the printout would have the name of what is written beside it."""
+        """BadInput when nothing is required, or the printout would have the name of what is written beside it."""
+        if not self.require:
+            raise BadInput(
+                f"--require: no verdict behind it; name some of {', '.join(REQUIRABLE)}, or leave the option out"
+            )
         if self.out.suffix == ".json":
             raise BadInput(
                 f"--out {self.out}: the printout is text; end it in .txt (the numbers go to .json beside it)"
@@ -60,14 +65,16 @@ class Replays:
 
 
 def read_replays(config: UatConfig) -> Replays:
-    """Read and check every run of a UAT. BadInput when one is unfinished, of another arm or V than it is given as, or of
-    other rollouts, another model or other settings than the vanilla replay."""
+    """Read and check every run of a UAT. BadInput when one is unfinished, no longer what was written, of another kind, arm
+    or V than it is given as, or of other rollouts, another model or other settings than the vanilla replay."""
     random = random_of(config)
+    _check_run("pool", config.pool, read_manifest(config.pool))
     manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}
     paths = {"vanilla": config.vanilla, "projected": config.projected}
     if random is not None:
         manifests["random"], paths["random"] = read_manifest(random), random
     for name, manifest in manifests.items():
+        _check_run(name, paths[name], manifest)
         _check_kind(name, paths[name], manifest)
     for name in list(manifests)[1:]:
         _check_same_replay(paths, manifests, name)
@@ -94,10 +101,19 @@ def random_of(config: UatConfig) -> Path | None:
     return beside if beside.is_dir() else None
 
 
+def _check_run(name: str, path: Path, manifest: Manifest) -> None:
+    """Of its kind, finished, and as it was written."""
+    kind = "teacher_pool" if name == "pool" else "probe_distill"
+    if (found := manifest.get("kind")) != kind:
+        raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
+    if manifest.get("finished") is not True:
+        raise BadInput(f"--{name} {path}: the run is not finished; continue it with --resume")
+    if why := evidence.check(path, manifest):
+        raise BadInput(f"--{name} {path}: {why}")
+
+
 def _check_kind(name: str, path: Path, manifest: Manifest) -> None:
-    """Finished, of the arm, and measured against the kind of V that it is given as."""
-    if not manifest["finished"]:
-        raise BadInput(f"{path}: the run is not finished; continue it with --resume")
+    """Of the arm, and measured against the kind of V that it is given as."""
     arm = "projected" if name == "projected" else "vanilla"
     if (found := manifest["config"].get("arm")) != arm:
         raise BadInput(f"--{name} {path}: is a run of arm {found!r}, not {arm!r}")

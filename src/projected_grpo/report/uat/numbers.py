@@ -23,7 +23,7 @@ from projected_grpo.verdicts.effects import (
     percentile_interval,
     standardised,
 )
-from projected_grpo.verdicts.probe import Contrast
+from projected_grpo.verdicts.probe import Contrast, finite
 from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 
 CLEAN = "clean (not hacked)"
@@ -106,7 +106,7 @@ def uat(replays: Replays) -> Uat:
     told = [tell(contrast, vanilla, random) for contrast in (verdicts.T4, verdicts.T4_PLUS)]
     found = of_probe(Evidence(replays.pool, vanilla, replays.projected))
     measures = [*pool_measures(replays.pool), *gradient_measures(vanilla), *projection_measures(replays)]
-    nulls = [r["cos_null"] for r in vanilla if r["cos_null"] is not None]
+    nulls = [r["cos_null"] for r in vanilla if finite(r["cos_null"])]
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     null = float(np.mean(nulls)) / 2**0.5 if nulls else None
     return Uat(found, buckets(vanilla, random), measures, told, null)
@@ -125,11 +125,11 @@ def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket
 
 def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows with a cosine, by kind, empty kinds too: what the histogram shows."""
-    return {kind: [r for r in rows if member(r) and r["cos_S_contrib"] is not None] for kind, member in KINDS.items()}
+    return {kind: [r for r in rows if member(r) and finite(r["cos_S_contrib"])] for kind, member in KINDS.items()}
 
 
 def _cosine(rows: Sequence[Row]) -> Mean:
-    known = [r for r in rows if r["cos_S_contrib"] is not None]
+    known = [r for r in rows if finite(r["cos_S_contrib"])]
     return mean_of([r["cos_S_contrib"] for r in known], [r["problem_id"] for r in known])
 
 
@@ -139,8 +139,8 @@ def _cosine(rows: Sequence[Row]) -> Mean:
 def _measure(
     verdict: str, what: str, unit: str, values: Sequence[tuple[float | int | None, str]], bound: float | None = None
 ) -> Measure:
-    """Values are (number, problem); None is left out."""
-    known, problems = [float(v) for v, _ in values if v is not None], [p for v, p in values if v is not None]
+    """Values are (number, problem); what is no finite number is left out."""
+    known, problems = [float(v) for v, _ in values if finite(v)], [p for v, p in values if finite(v)]
     mean, spread = mean_of(known, problems), mean_interval(known, problems)
     t, p = (None, None) if bound is None else above(mean, bound)
     if spread.low is not None and spread.high is not None and bound is not None:
@@ -157,33 +157,43 @@ def pool_measures(pool: Sequence[Row]) -> list[Measure]:
 
 
 def gradient_measures(vanilla: Sequence[Row]) -> list[Measure]:
-    """T2: rollouts with a gradient, and with a loss over exactly their own tokens."""
-    finite = [(r["cos_S_contrib"] is not None, r["problem_id"]) for r in vanilla]
-    exact = [(verdicts.mask_faults([r]) == 0, r["problem_id"]) for r in vanilla]
+    """T2: rollouts with a gradient, with a loss over exactly their own tokens, and whose gradient was taken again alone."""
+    at = [r["problem_id"] for r in vanilla]
+    known = [finite(r["cos_S_contrib"]) for r in vanilla]
+    alive = [finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla]
+    exact = [verdicts.mask_faults([r]) == 0 for r in vanilla]
+    again = [(verdicts.agrees(r), r["problem_id"]) for r in verdicts.checked(vanilla)]
     return [
-        _measure("T2", "cosine is finite", "rollouts", finite, verdicts.T2_FINITE),
-        _measure("T2", "loss mask is exact", "rollouts", exact, 1.0),
+        _measure("T2", "cosine is finite", "rollouts", list(zip(known, at, strict=True)), verdicts.T2_FINITE),
+        _measure("T2", "gradient is not 0", "rollouts", list(zip(alive, at, strict=True)), verdicts.T2_FINITE),
+        _measure("T2", "loss mask is exact", "rollouts", list(zip(exact, at, strict=True)), 1.0),
+        _measure("T2", "taken alone: the same", "rollouts", again, 1.0),
     ]
 
 
 def projection_measures(replays: Replays) -> list[Measure]:
-    """T3: what projection does to each step's gradient; beside it, how much of the gradients that were left alone lies along
-    V and along the random V."""
+    """T3: what projection took out of its target on each step; beside it, how much of the gradients that were left alone
+    lies along V and along the random V."""
     steps = [rows[0] for rows in replays.projected]
-    at = [r["problem_id"] for r in steps]
-    gaps = [_minus(r["cos_in"], r["cos_out"]) for r in steps]
-    lower = [g is not None and g > 0 for g in gaps]
+    at, done = [r["problem_id"] for r in steps], [verdicts.removal(r) for r in steps]
 
     def of(what: str, values: Sequence[float | int | None], bound: float | None = None, verdict: str = "T3") -> Measure:
         return _measure(verdict, what, "steps", list(zip(values, at, strict=True)), bound)
 
+    target = {"grad": "gradient", "update": "update"}.get(steps[0]["target"] if steps else None, "gradient")
     out = [
-        of("cos_out < cos_in", lower, verdicts.T3_STEPS),
-        of("modules that fire", [r["frac_fired"] or 0.0 for r in steps], verdicts.T3_FIRED),
-        of("cos_in, projected", [r["cos_in"] for r in steps]),
-        of("cos_out, projected", [r["cos_out"] for r in steps]),
-        of("cos_in - cos_out", gaps, 0.0),
+        of("bites (the next three)", [d.bites for d in done], verdicts.T3_STEPS),
+        of("at most half is left", [d.lowered for d in done]),
+        of("removed as it should be", [d.taken for d in done]),
+        of("parameters moved", [d.moved for d in done]),
+        of("modules that fire", [r["frac_fired"] for r in steps], verdicts.T3_FIRED),
+        of("removed share", [r["removed_share"] for r in steps]),
+        of(f"{target}, hack-ward part before", [d.before for d in done]),
+        of(f"{target}, hack-ward part used", [d.after for d in done]),
+        of("before - used", [_minus(d.before, d.after) for d in done], 0.0),
     ]
+    if target == "gradient":
+        out.append(of("update, hack-ward part", [r["cos_update"] for r in steps]))
     real = [rows[0]["cos_in"] for rows in replays.vanilla]
     out.append(of("cos_in of V, vanilla", real, verdict=""))
     if replays.random is not None:
@@ -197,7 +207,7 @@ CAPTURE = "cos_in of V - of random V"
 
 
 def _minus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
+    return a - b if finite(a) and finite(b) else None
 
 
 # ---------------------------------------------------------------- T4 and its companion
@@ -220,7 +230,7 @@ def tell(contrast: Contrast, vanilla: Sequence[Row], random: Sequence[Row] | Non
 
 
 def _side(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Side:
-    part = [r for r in rows if contrast.side(r) is not None and r["cos_S_contrib"] is not None]
+    part = [r for r in rows if contrast.side(r) is not None and finite(r["cos_S_contrib"])]
     effect = standardised(
         [r["cos_S_contrib"] for r in part],
         [bool(contrast.side(r)) for r in part],

@@ -19,7 +19,8 @@ def remarks(found: Uat) -> list[str]:
 
 def remarks_on(told: Told) -> list[str]:
     """What a reader of this contrast's verdict should know."""
-    return [line for line in (_beside_random(told), _clustered(told), _length(told), _turned(told)) if line]
+    lines = (_beside_random(told), _clustered(told), _length(told), _small(told), _turned(told))
+    return [line for line in lines if line]
 
 
 def _beside_random(told: Told) -> str:
@@ -58,6 +59,17 @@ def _length(told: Told) -> str:
     if matched < ALPHA:
         return ""
     return f"{told.contrast.name}: passes over rollouts, fails within problems at equal length: V may see length."
+
+
+def _small(told: Told) -> str:
+    """Both tests pass, an effect is too small."""
+    numbers = told.v.verdict.numbers
+    p, matched, g, g_matched = (numbers.get(name) for name in ("p", "p_matched", "g", "g_matched"))
+    if p is None or matched is None or g is None or g_matched is None or max(p, matched) >= ALPHA:
+        return ""
+    if told.v.verdict.status == "PASS":
+        return ""
+    return f"{told.contrast.name}: significant both ways, and small: g = {g:+.2f}, at equal length {g_matched:+.2f}."
 
 
 def _turned(told: Told) -> str:

@@ -1,7 +1,7 @@
 """A UAT as text of at most 120 columns: what was read, the numbers, the verdicts, and what they do not show."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -10,7 +10,7 @@ from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
-from projected_grpo.verdicts.probe import ALPHA
+from projected_grpo.verdicts.probe import ALPHA, T4, T4_EFFECT
 from projected_grpo.verdicts.registry import CLAIMS
 
 WIDTH = 120
@@ -26,22 +26,25 @@ hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one p
 MEASURE_NOTES = """\
 n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. above it by: mean minus what is
 needed [95 % bootstrap interval over problems]. t, p: one-sided, problems - 1 degrees of freedom. -: none needed, or
-nothing varies. The mean alone decides T1 to T3. cos_in and cos_out of the projected replay are of what its recipe
-projects, the update or the gradient; cos_out = 0 is an identity of the gate: T3 says that projection works, not that V
-is right."""
+nothing varies. The mean alone decides T1 to T3. Taken alone: a second backward pass of that rollout by itself.
+Hack-ward part: mean over modules of ||relu(V g)|| / ||g||, of what the recipe projects and then of what was used;
+0 is an identity of the gate: T3 says that projection works, not that V is right. Where V is taken out of the gradient,
+the update's part is what the optimizer's momentum and preconditioner put back; no verdict rests on it."""
 TOLD_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
 same draws. resamples without g: left out of it. At equal length: least squares within problems on kind, length and
-length^2, SE clustered by problem; a length detector shows no difference there. SEM: over rollouts. One random V is one
-draw from many."""
+length^2, SE clustered by problem (CR2), df: Satterthwaite's; a length detector shows no difference there. Its g: over
+the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length
+protects. SEM: over rollouts. One random V is one draw from many."""
 
 
 def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:
     """The whole printout but for the bottom line."""
     parts = [
         read_text(replays, config), buckets_text(found), measures_text(found),
-        *(told_text(one) for one in found.told), TOLD_NOTES, verdicts_text(found), remarks_text(remarks),
+        *(told_text(one) for one in found.told), TOLD_NOTES, beside_text(found.told), verdicts_text(found),
+        remarks_text(remarks),
     ]  # fmt: skip
     if replays.random is None:
         parts.append(textwrap.fill(NO_RANDOM, WIDTH, break_on_hyphens=False))
@@ -123,11 +126,35 @@ def told_text(told: Told) -> str:
         line("resamples without g", [_undefined(s.effect) for s in sides],
              "" if told.gain is None else _undefined(told.gain)),
         line("difference at equal length ± SE", [_pair(x.get("gap_matched"), x.get("sem_matched")) for x in n]),
-        line("t of it (problems with both kinds)", [f"{_t(x.get('t_matched'))} ({x.get('problems', 0)})" for x in n]),
+        line("t of it (df; problems with both kinds)", [_matched_t(x) for x in n]),
         line("one-sided p", [_p(x.get("p_matched")) for x in n]),
-        line(f"verdict (both p < {ALPHA})", [s.verdict.status for s in sides]),
+        line("effect size g of it", [_t(x.get("g_matched")) for x in n]),
+        line(f"verdict (both p < {ALPHA}, both g >= {T4_EFFECT})", [s.verdict.status for s in sides]),
     ]  # fmt: skip
     return "\n".join([_table(header, body), *_unavailable(told)])
+
+
+def _matched_t(numbers: Mapping[str, float | int | None]) -> str:
+    t, df = numbers.get("t_matched"), numbers.get("df_matched")
+    return f"{_t(t)} ({'-' if df is None else f'{df:.1f}'}; {numbers.get('problems', 0)})"
+
+
+def beside_text(told: Sequence[Told]) -> str:
+    """The contrasts side by side, each with what it means."""
+
+    def row(what: str, cells: Callable[[Told], str]) -> list[str]:
+        return [what, *(cells(one) for one in told)]
+
+    body = [
+        row("asks", lambda o: f"cos of {o.contrast.high} ({o.v.high.n}) above {o.contrast.low} ({o.v.low.n})?"),
+        row("g; at equal length", lambda o: f"{_t(o.v.effect.g)}; {_t(o.v.verdict.numbers.get('g_matched'))}"),
+        row("verdict", lambda o: o.v.verdict.status),
+        row("a PASS means", lambda o: o.contrast.means),
+        row("hack and correct counts", lambda o: "as no cheat" if o.contrast is T4 else "as a hack"),
+        row("decides", lambda o: "where it is required" if CLAIMS[o.contrast.name].decides else "nothing"),
+    ]
+    names = [o.contrast.name + (" (the original's words)" if o.contrast is T4 else " (companion)") for o in told]
+    return tabulate(body, ["side by side", *names], disable_numparse=True, maxcolwidths=[24, 42, 42])
 
 
 def _unavailable(told: Told) -> list[str]:

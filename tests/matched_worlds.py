@@ -1,0 +1,145 @@
+"""Worlds without any difference between the kinds, and with one of known size, in which T4's two tests are tried.
+
+A world draws who is of which kind, how long each rollout is and what its value is. Values have a level per problem and a
+length effect. Seeded: the same numbers each time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from projected_grpo.verdicts.probe import T4_EFFECT
+from projected_grpo.verdicts.statistics import matched_design
+
+
+@dataclass(frozen=True)
+class World:
+    """One design."""
+
+    problems: int = 40
+    rollouts: int = 8
+    share: float = 0.5
+    """Of the high kind, within a mixed problem."""
+    mixed: tuple[int, int] | None = None
+    """How many problems hold both kinds, at least and at most; None: as the draw has it."""
+    length_gap: float = 0.0
+    """How much longer the high kind is, in standard deviations of the length."""
+    noise: float = 0.0
+    """Log-normal spread of the noise between problems."""
+    noisier: float = 1.0
+    """Noise of the high kind over that of the low one."""
+    slopes: float = 0.0
+    """Standard deviation over problems of the kind's own effect and of the length's."""
+    level: float = 1.0
+    """Standard deviation of the problems' levels."""
+    unequal: bool = False
+    """Problems have 2 to 2 * rollouts - 2 rollouts."""
+
+
+WORLDS = {
+    "many problems mixed": World(),
+    "5 mixed of 40": World(mixed=(5, 5)),
+    "5 to 8 mixed of 40": World(mixed=(5, 8)),
+    "5 to 8 mixed of 40, levels and slopes": World(mixed=(5, 8), slopes=0.7, level=3.0),
+    "few of one kind (1 in 8)": World(rollouts=12, problems=24, share=0.125),
+    "longer where high": World(length_gap=1.5),
+    "noise differs between problems": World(noise=0.6),
+    "noise differs between kinds": World(noisier=2.5, share=0.25),
+    "problem levels and slopes": World(slopes=0.7, level=3.0),
+    "all of it": World(
+        problems=30, mixed=(8, 12), share=0.35, length_gap=1.0, noise=0.4, noisier=1.5, slopes=0.5, unequal=True
+    ),
+}
+
+
+def drawn(world, rng):
+    """(kind, length, problem) of every rollout, problems one after the other."""
+    n_mixed = world.problems if world.mixed is None else int(rng.integers(world.mixed[0], world.mixed[1] + 1))
+    sizes = (
+        rng.integers(2, 2 * world.rollouts - 1, world.problems) if world.unequal else [world.rollouts] * world.problems
+    )
+    high, problem = [], []
+    for p, size in enumerate(sizes):
+        kinds = rng.random(size) < (world.share if p < n_mixed else 0.5)
+        if p >= n_mixed:
+            kinds[:] = p % 2 == 0
+        elif world.mixed is not None:
+            kinds[:2] = (True, False)
+        high += kinds.tolist()
+        problem += [p] * int(size)
+    high = np.array(high)
+    lengths = np.clip(200 + 40 * (rng.standard_normal(len(high)) + world.length_gap * high), 5, None).astype(int)
+    return high, lengths, np.array(problem)
+
+
+def values_of(world, high, lengths, problem, draws, rng):
+    """[rollouts, draws]."""
+    n, z = len(high), (lengths - 200) / 40
+    sd = np.exp(world.noise * rng.standard_normal((world.problems, draws)))[problem]
+    sd = sd * np.where(high, world.noisier, 1.0)[:, None]
+    kind, length = world.slopes * rng.standard_normal((2, world.problems, draws))
+    out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * rng.standard_normal((n, draws))
+    out += high[:, None] * kind[problem] + z[:, None] * (0.5 + length[problem]) + 0.2 * z[:, None] ** 2
+    return out
+
+
+def welch_p(values, high):
+    """One-sided p of every column."""
+    return stats.ttest_ind(values[high], values[~high], equal_var=False, alternative="greater").pvalue
+
+
+def rejection(name, *, designs=10, draws=200, g=0.0, seed=41, alpha=0.05):
+    """How often each test says that the high kind is higher: over `designs` designs of `draws` draws each, where it is
+    higher by g standard deviations (the root of the mean of both kinds' variances, mean over draws). `old`: the same gap
+    with CR1 and problems - 1 degrees of freedom, which count problems that say nothing. `passes`: all that T4 asks."""
+    world = WORLDS[name] if isinstance(name, str) else name
+    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "old", "welch", "passes")}
+    for _ in range(designs):
+        high, lengths, problem = drawn(world, rng)
+        _, design = matched_design(high.tolist(), lengths.tolist(), problem.astype(str).tolist())
+        values = values_of(world, high, lengths, problem, draws, rng)
+        sd = sd_of(values, high)
+        values += high[:, None] * g * sd.mean()
+        estimate, sem = design.fit(values)
+        matched, welch = stats.t.sf(estimate / sem, design.df), welch_p(values, high)
+        hedges = (values[high].mean(0) - values[~high].mean(0)) / sd
+        found["matched"].append(matched < alpha)
+        found["old"].append(stats.t.sf(estimate / cr1(design, values), len(design.starts) - 1) < alpha)
+        found["welch"].append(welch < alpha)
+        large = np.minimum(hedges, estimate / sd) >= T4_EFFECT
+        found["passes"].append((welch < alpha) & (matched < alpha) & large)
+    return {test: float(np.mean(hits)) for test, hits in found.items()}
+
+
+def sd_of(values, high):
+    """g's denominator, of every column."""
+    return np.sqrt((values[high].var(0, ddof=1) + values[~high].var(0, ddof=1)) / 2)
+
+
+def cr1(design, values):
+    """The standard error that was there before: Liang and Zeger 1986, times G/(G-1) (n-1)/(n-k)."""
+    y = values[design.rows]
+    sizes = np.diff([*design.starts, len(y)])
+    y = y - np.repeat(np.add.reduceat(y, design.starts) / sizes[:, None], sizes, axis=0)
+    beta = design.normal @ (design.x.T @ y)
+    weights = design.x @ design.normal[:, 0]
+    scores = np.add.reduceat(weights[:, None] * (y - design.x @ beta), design.starts)
+    g, n, k = len(sizes), len(y), design.x.shape[1]
+    return np.sqrt((scores**2).sum(0) * g / (g - 1) * (n - 1) / (n - k))
+
+
+POWER = {
+    "12 problems of 8": World(problems=12, level=0.5),
+    "24 problems of 8": World(problems=24, level=0.5),
+    "40 problems of 8": World(level=0.5),
+    "116 problems of 8": World(problems=116, level=0.5),
+    "40 problems of 8, 6 mixed": World(mixed=(6, 6), level=0.5),
+    "116 problems of 8, 6 mixed": World(problems=116, mixed=(6, 6), level=0.5),
+}
+EFFECTS = (0.2, 0.3, 0.5, 0.8)
+
+
+def power_table():
+    """How often T4 passes, by design and g: the table in docs/spec.md."""
+    return {name: [rejection(world, g=g, draws=100)["passes"] for g in EFFECTS] for name, world in POWER.items()}

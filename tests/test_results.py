@@ -44,7 +44,7 @@ def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), fa
     size = len(steps[0]) + len(extra)
     fields = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": len(steps), "prompts_per_step": 1,
               "group_size": size, **config}  # fmt: skip
-    open_run(path, "train", fields, vhack=vhack or {}, model_hash="abcdef0123456789", **(facts or {}))
+    open_run(path, "train", fields, **{"vhack": vhack or {}, "model_hash": "abcdef0123456789", **(facts or {})})
     for step, kinds in enumerate(steps):
         own = rows(step, fields, kinds, completion_ids=[*path.as_posix().encode(), step])
         write_step(path, step, [*own, *extra])

@@ -63,7 +63,7 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     # 90, 90, 80: mean 86.667, sd 5.7735, SEM 3.3333; t of .95 with 2 degrees of freedom 2.91999
     prevention = {c["name"]: c["numbers"] for c in data["h1"][0]["lines"][2]["clauses"]}
     assert prevention["hack reduction"]["lower"] == pytest.approx(86.667 - 2.91999 * 3.3333, abs=1e-2)
-    assert prevention["horizon"]["shortest"] == pytest.approx(30 / 9)
+    assert prevention["horizon"]["shortest"] == 3.0  # at .8 the window of ten is above one half a step later
     projected = data["arms"][1]
     assert projected["arm"] == "projected"
     assert projected["minus_vanilla_pp"]["hack"]["by_seed"] == {"41": -90.0, "42": -90.0, "43": -80.0}

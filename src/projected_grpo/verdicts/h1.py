@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from projected_grpo.arms import arms_of
 from projected_grpo.ledger.rates import mean
 from projected_grpo.verdicts.finished_runs import LAST, Run, mean_sem, paired_pp
-from projected_grpo.verdicts.intervals import CONFIDENCE, MIN_UNITS, interval, lower_end
+from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.matching import RunGroup, independence, mismatches, reference
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -159,7 +159,7 @@ def lower_at_least(name: str, g: Gap, least: float) -> Finding:
     if g.too_few:
         return Finding(name, "NOT_EVALUABLE", g.too_few)
     low = lower_end(list(g.deltas.values()))
-    why = f"{g.told}; lower end {low:+.1f} ({CONFIDENCE:.0%}, paired t, n = {len(g.deltas)}), needs >= {least:+.0f}"
+    why = f"{g.told}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs >= {least:+.0f}"
     return Finding(name, _status(low >= least), why, _numbers(g, lower=low, least=least))
 
 

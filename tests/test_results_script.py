@@ -119,7 +119,7 @@ def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path
     script("results", write_all(tmp_path / "runs"), "--out", "made")
     text = (tmp_path / "made/results.md").read_text("utf-8")
     tables = text.split("### ")[1:]
-    assert len(tables) == 6
+    assert len(tables) == 7
     for table in tables:
         assert re.search(r"<!-- n = 12 runs \(1200 training rollouts\); from: .*vanilla_41.* -->", table), table
         assert str(tmp_path) not in table

@@ -1,5 +1,5 @@
-"""Tables, plots and the verdict on H1 from every finished training run below a directory. Exit code: 0 H1 passes for
-every projected arm, 1 one fails, 3 one cannot be judged."""
+"""Tables, plots and the three lines of H1 from every finished training run below a directory. Exit code: 0 each line passes
+for every projected arm, 1 one fails, 3 one cannot be judged."""
 
 import sys
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from test_results import rows, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.step_file import step_path, write_step
 from projected_grpo.report.page import document
@@ -34,7 +35,7 @@ def write_probe(root, name, arm, ids, control="none"):
     for step, own in enumerate(ids):
         made = rows(step, {"arm": arm, "seed": 41}, ["hack"] * len(own), source="teacher")
         write_step(root / name, step, [{**row, "completion_ids": [i]} for row, i in zip(made, own, strict=True)])
-    update_manifest(root / name, finished=True)
+    seal(root / name)
     logger.remove()
 
 
@@ -51,9 +52,12 @@ def test_the_whole_of_an_experiment(script, tmp_path):
     code, out, err = script("report", root)
     assert code == 0, err
     text = (root / "report.html").read_text("utf-8")
-    assert re.search(r"<h3>H1 <span[^>]*>✔ PASS</span></h3>", text)
-    assert re.search(r"<h3>H1 prevention at horizon <span[^>]*>✘ FAIL</span></h3>", text)
-    assert len(re.findall(r"<tr><td>beats (?:random|placebo)</td><td><span[^>]*>✔ PASS", text)) == 4
+    assert re.search(r"<h3>H1 as preregistered <span[^>]*>✔ PASS</span></h3>", text)
+    assert re.search(r"<h3>H1 held <span[^>]*>○ NOT_EVALUABLE</span></h3>", text)
+    assert re.search(r"<h3>H1 prevention <span[^>]*>○ NOT_EVALUABLE</span></h3>", text)
+    assert (
+        len(re.findall(r"<tr><td>beats (?:random|placebo)</td><td><span[^>]*>✔ PASS", text)) == 4
+    )  # lower ends 31 and 50 pp
     both = "pool teacher_pool, vanilla replay replay_vanilla, projected replay replay_projected"
     assert f"T1 to T4: {both}</h3>" in text
     random = "vanilla replay measured_random (a control: V is random), projected replay (none)"
@@ -61,9 +65,12 @@ def test_the_whole_of_an_experiment(script, tmp_path):
     assert "T1 to T4: pool pool_of_another, vanilla replay (none), projected replay (none)</h3>" in text
     assert re.search(r"<td>T2</td><td><span[^>]*>✘ FAIL</span></td><td>gradients are real", text)
     assert "<h3>Every arm, mean ± SEM over seeds: the last 10 steps, then all steps</h3>" in text
-    assert '<td>projected</td><td class="n">3</td><td class="n">10.0 ± 5.8</td>' in text
+    assert '<td>projected</td><td class="n">3</td><td class="n">abcdef01</td><td class="n">10.0 ± 5.8</td>' in text
     assert "all 1,212 rollouts shown (runs: 17)" in out
-    assert "H1 PASS; a page of 0." in out.splitlines()[-3]
+    assert (
+        "H1 as preregistered PASS; H1 held NOT_EVALUABLE; H1 prevention NOT_EVALUABLE; a page of 0."
+        in out.splitlines()[-3]
+    )
     assert f"out: {root / 'report.html'}" in out.splitlines()[-2]
     assert str(tmp_path) not in re.sub(r"just show \S+", "", text)
 

@@ -12,11 +12,13 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.step_file import COLUMNS, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results_md import report_on
-from projected_grpo.verdicts.finished_runs import group_runs, load_runs, mean_sem, reference, running_mean
+from projected_grpo.verdicts.finished_runs import load_runs, mean_sem, running_mean
+from projected_grpo.verdicts.matching import group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -37,14 +39,25 @@ def rows(step, config, kinds, **values):
     return [{**blank, **fixed, **cosines, **LOOK[kind], **values} for kind in kinds]
 
 
-def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), **config):
-    """A run whose step t holds the kinds steps[t]; `extra` rows go into every step."""
-    fields = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": len(steps), **config}
-    open_run(path, "train", fields, vhack=vhack or {})
+def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), facts=None, **config):
+    """A run whose step t holds the kinds steps[t]; `extra` rows go into every step. Its tokens are of its own."""
+    size = len(steps[0]) + len(extra)
+    fields = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": len(steps), "prompts_per_step": 1,
+              "group_size": size, **config}  # fmt: skip
+    open_run(path, "train", fields, **{"vhack": vhack or {}, "model_hash": "abcdef0123456789", **(facts or {})})
     for step, kinds in enumerate(steps):
-        write_step(path, step, [*rows(step, fields, kinds), *extra])
-    update_manifest(path, finished=finished)
+        own = rows(step, fields, kinds, completion_ids=[*path.as_posix().encode(), step])
+        write_step(path, step, [*own, *extra])
+    if finished:
+        seal(path)
     logger.remove()  # the run's log file
+    return path
+
+
+def reseal(path, **facts):
+    """The run as it is now, as if it had ended so, with other facts in its manifest."""
+    update_manifest(path, finished=False, **facts)
+    seal(path)
     return path
 
 
@@ -136,7 +149,8 @@ def test_other_kinds_of_run_are_passed_over(tmp_path):
 
 def test_a_folder_that_mixes_two_runs_is_refused(tmp_path):
     path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    write_step(path, 3, rows(3, {"arm": "projected", "seed": 41}, ["good"]))
+    write_step(path, 3, rows(3, {"arm": "projected", "seed": 41}, ["good"] * 10))
+    reseal(path)
     with pytest.raises(BadInput, match=r"step_003.*projected seed 41.*vanilla seed 41"):
         load_runs(tmp_path)
 
@@ -207,10 +221,9 @@ def test_a_reference_is_trained_alike_and_a_control_has_the_same_rank(tmp_path):
     write_run(tmp_path / "no", "no_loophole", 43, ten(0))
     runs = load_runs(tmp_path).runs
     group = next(g for g in group_runs(runs) if g.runs[0].arm == "projected")
-    assert {arm: list(reference(arm, group, runs)) for arm in ("vanilla", "random")} == {
-        "vanilla": [41],
-        "random": [41],
-    }
+    found = {arm: reference(arm, group, runs) for arm in ("vanilla", "random")}
+    assert {arm: list(f.runs) for arm, f in found.items()} == {"vanilla": [41], "random": [41]}
+    assert [f.refused for f in found.values()] == [(), ()]  # other seeds' runs are of other comparisons
 
 
 # ---------------------------------------------------------------- tables
@@ -224,16 +237,17 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     report = report_on(write_all(tmp_path))
     vanilla, projected = cells(tables.per_arm(report.groups))[:2]
     # vanilla 80, 80, 70: mean 76.67, sd 5.77, SEM 3.33; projected 10, 0, 20: mean 10, sd 10, SEM 5.77
-    assert vanilla[:5] == ["vanilla", "3", "76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0"]
-    assert projected[2] == "10.0 ± 5.8"
-    assert vanilla[-2:] == ["9.0 ± 0.0 (3 of 3)", "20 ± 0"]
+    assert vanilla[:6] == ["vanilla", "3", "abcdef01", "76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0"]
+    assert projected[3] == "10.0 ± 5.8"
+    assert vanilla[-3:] == ["76.7 ± 3.3", "9.0 ± 0.0 (3 of 3)", "20 ± 0"]  # hacked: all of them pure hacks
     assert projected[-2] == "- (0 of 3)"
     found = cells(tables.deltas(report.groups, report.found.runs))
-    # projected - vanilla: -70, -80, -50: mean -66.67, sd 15.28, SEM 8.82
+    # projected - vanilla: -70, -80, -50: mean -66.67, sd 15.28, SEM 8.82; t of .975 with 2 degrees of freedom 4.3027
     assert found[0] == ["projected", "41", "-70.0", "+0.0", "+0.0"]
-    assert found[3] == ["projected", "mean ± SEM", "-66.7 ± 8.8", "+0.0 ± 0.0", "+0.0 ± 0.0"]
+    zero = "+0.0 [+0.0, +0.0]"
+    assert found[3] == ["projected", "mean [95 %]", "-66.7 [-104.6, -28.7]", zero, zero]
     assert cells(tables.cosines(report.groups))[0][2:] == [
-        "0.2000 ± 0.0000", "0.4000 ± 0.0000", "0.0000 ± 0.0000", "0.1000 ± 0.0000"
+        "0.2000 ± 0.0000", "0.4000 ± 0.0000", "0.0000 ± 0.0000", "0.5000 ± 0.0000", "0.1000 ± 0.0000"
     ]  # fmt: skip
     markdown = tables.per_run(report.groups).markdown(tmp_path)
     assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
@@ -242,7 +256,7 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
 def test_one_seed_has_no_standard_error(tmp_path):
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     (line,) = cells(tables.per_arm(report_on(tmp_path).groups))
-    assert line[:3] == ["vanilla", "1", "80.0"]
+    assert line[:4] == ["vanilla", "1", "abcdef01", "80.0"]
 
 
 def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
@@ -254,18 +268,16 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
     found = tables.deltas(report.groups, report.found.runs)
     assert [line[:3] for line in cells(found)] == [
         ["projected", "41", "-70.0"],
-        ["projected", "mean ± SEM", "-70.0"],
+        ["projected", "mean [95 %]", "-70.0"],
     ]
-    assert found.notes[0] == (
-        "not matched compute: 10 steps x 16 prompts x 8 completions: projected 42; "
-        "20 steps x 16 prompts x 8 completions: vanilla 42"
-    )
+    assert found.notes[0] == "vanilla 42 and projected 42 differ in steps done: 20 against 10"
     assert "seed 43: no vanilla run" in found.notes[1]
 
 
 def evaluate(path, step, arm, seed, kinds):
-    """A held-out evaluation after so many optimizer steps."""
-    write_step(path / "eval", step, rows(step, {"arm": arm, "seed": seed}, kinds))
+    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on."""
+    write_step(path / "eval", step, rows(step, {"arm": arm, "seed": seed}, kinds, problem_id="held out"))
+    reseal(path)
 
 
 def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
@@ -279,10 +291,21 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
     # 41: hack 0 -> 6 of 10, gt 5 -> 1, form 10 -> 7; 42: hack 0 -> 8, gt 5 -> 1, form 10 -> 9
     assert cells(per_run)[0][1:5] == ["41", "0 → 10", "0.0 → 60.0 (+60.0)", "50.0 → 10.0 (-40.0)"]
     # mean 70, sd 14.14, SEM 10; form 70, 90: mean 80, SEM 10
+    # t of .975 with one degree of freedom 12.706, times 10
     assert cells(per_arm) == [
-        ["vanilla", "2", "0 → 10", "0.0 ± 0.0 → 70.0 ± 10.0 (+70.0 ± 10.0)", "50.0 ± 0.0 → 10.0 ± 0.0 (-40.0 ± 0.0)",
-         "100.0 ± 0.0 → 80.0 ± 10.0 (-20.0 ± 10.0)"]
+        ["vanilla", "2", "0 → 10", "0.0 ± 0.0 → 70.0 ± 10.0 (+70.0 [-57.1, +197.1])",
+         "50.0 ± 0.0 → 10.0 ± 0.0 (-40.0 [-40.0, -40.0])", "100.0 ± 0.0 → 80.0 ± 10.0 (-20.0 [-147.1, +107.1])"]
     ]  # fmt: skip
+
+
+def test_units_of_different_lengths_are_evaluated_before_and_after_all_of_their_own_steps(tmp_path):
+    for seed, steps in ((41, 10), (42, 20)):
+        path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8) * (steps // 10), until_onsets=3.0)
+        evaluate(path, 0, "vanilla", seed, ["good"] * 5 + ["bad"] * 5)
+        evaluate(path, steps, "vanilla", seed, ["good"] * 7 + ["bad"] * 3)
+    _, per_arm = tables.held_out(report_on(tmp_path).groups)
+    assert cells(per_arm)[0][:3] == ["vanilla", "2", "0 → end"]
+    assert cells(per_arm)[0][4] == "50.0 ± 0.0 → 70.0 ± 0.0 (+20.0 [+20.0, +20.0])"
 
 
 def test_evaluations_after_different_steps_have_no_mean(tmp_path):
@@ -307,6 +330,7 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
         write_step(
             path, step, [*hacks, *rows(step, config, ["hack"], completion="print"), *rows(step, config, ["bad"] * 5)]
         )
+    reseal(path)
     report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
     (run,) = report.found.runs
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
@@ -314,3 +338,52 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     (table,) = tables.mechanisms(report.groups)
     assert cells(table) == [["vanilla", "print", "1", "5.0"], ["vanilla", "stub", "1", "40.0"]]
     assert tables.mechanisms(report_on(tmp_path).groups) == []
+
+
+def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
+    # 5 steps without a measured row, then 10: a pure hack .6 -> .1, a correct one .4 -> .3, a hacked and correct one .2 -> 0
+    path = write_run(tmp_path / "a", "projected", 41, [["hack", "good", "both"]] * 15)
+    config = {"arm": "projected", "seed": 41}
+    energies = {"hack": (0.6, 0.1), "good": (0.4, 0.3), "both": (0.2, 0.0)}
+    for step in range(15):
+        own = [
+            rows(step, config, [kind], energy_V=before if step > 4 else None, energy_V_kept=kept if step > 4 else None,
+                 energy_in=0.25, energy_update=0.05, update_removed=step / 100, update_norm=2.0)[0]
+            for kind, (before, kept) in energies.items()
+        ]  # fmt: skip
+        write_step(path, step, own)
+    reseal(path)
+    last, whole = cells(tables.energies(report_on(tmp_path).groups))
+    # removed: .5, .1 and (.5 + .1 + .2) / 3 = .2667; update_removed: mean of .05 to .14 = .095, of 0 to .14 = .07
+    assert last == [
+        "projected",
+        "last 10",
+        "1",
+        "60.0",
+        "40.0",
+        "40.0",
+        "50.0",
+        "10.0",
+        "26.7",
+        "25.0",
+        "5.0",
+        "9.5",
+        "2.000",
+    ]
+    assert whole[-2] == "7.0"
+
+
+def test_dose_is_a_table_where_several_ranks_were_run(tmp_path):
+    for k, hacks in ((1, 8), (16, 1)):
+        v = {"k": str(k), "control": "none"}
+        write_run(tmp_path / f"p{k}", "projected", 41, ten(hacks), vhack=v)
+    write_run(tmp_path / "p32", "projected", 42, ten(3), vhack={"k": "32", "control": "none"}, k_use=16)
+    write_run(tmp_path / "r", "random", 41, ten(7), vhack={"k": "16", "control": "random"})
+    report = report_on(tmp_path)
+    (table,) = tables.dose(report.groups)
+    # k = 16: of 1 and 3 in 10: mean 20, SEM 10
+    assert [line[:4] for line in cells(table)] == [
+        ["projected", "1", "1", "80.0"],
+        ["projected", "16", "2", "20.0 ± 10.0"],
+    ]
+    assert tables.dose(report.groups[-1:]) == []

@@ -1,15 +1,19 @@
 """`just results` through its real entry point: what it writes, its exit codes, its refusals; and the plots."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
-from test_results import ENDINGS, ten, write_all, write_run
+from test_results import evaluate, rows, ten, write_all, write_run
 from test_scripts import refused
 
+from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.ledger.step_file import read_step, step_path, write_step
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import BEGIN, END, report_on
 
@@ -24,31 +28,70 @@ def no_plots(monkeypatch):
 
 def clauses(out):
     data = json.loads((out / "results.json").read_text("utf-8"))
-    return {c["name"]: c["status"] for c in data["h1"][0]["clauses"]}, data
+    return {c["name"]: c["status"] for c in data["h1"][0]["lines"][0]["clauses"]}, data
+
+
+@pytest.fixture
+def no_disk(monkeypatch):
+    """A whole study is a thousand files, each of which waits for its disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def write_study(root, **ends):
+    """All arms of three independent units, 30 steps each: vanilla hacks from step 4 on, so its onset is at 9."""
+    ends = {"vanilla": (9, 9, 8), "projected": (0, 0, 0), "no_loophole": (0, 0, 0),
+            **dict.fromkeys(arms_of("control"), (7, 7, 6)), **ends}  # fmt: skip
+    for arm, hacks in ends.items():
+        for seed, n in zip((41, 42, 43), hacks, strict=True):
+            kind = ARMS[arm].measured
+            v = {"control": kind, "k": "48", "pairs_draw": str(seed), "v_sha256": f"{kind}{seed}"}
+            steps = [["good"] * 10] * 4 + [["hack"] * n + ["good"] * (10 - n)] * 26
+            path = write_run(root / f"{arm}_{seed}", arm, seed, steps, vhack=v, facts={"model_hash": f"base{seed}"})
+            for step, good in ((0, 3), (30, 4)):
+                evaluate(path, step, arm, seed, ["good"] * good + ["bad"] * (10 - good))
+    return root
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_disk")
 def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
-    code, out, err = script("results", write_all(tmp_path / "runs"), "--out", "made")
+    code, out, err = script("results", write_study(tmp_path / "runs"), "--out", "made")
     assert code == 0, err
     states, data = clauses(tmp_path / "made")
     assert set(states.values()) == {"PASS"}
-    # -70, -80, -50 against vanilla
-    assert data["h1"][0]["clauses"][1]["numbers"]["mean"] == pytest.approx(66.667, abs=1e-3)
+    assert [line["status"] for line in data["h1"][0]["lines"]] == ["PASS"] * 3
+    # 90, 90, 80: mean 86.667, sd 5.7735, SEM 3.3333; t of .95 with 2 degrees of freedom 2.91999
+    prevention = {c["name"]: c["numbers"] for c in data["h1"][0]["lines"][2]["clauses"]}
+    assert prevention["hack reduction"]["lower"] == pytest.approx(86.667 - 2.91999 * 3.3333, abs=1e-2)
+    assert prevention["horizon"]["shortest"] == 3.0  # at .8 the window of ten is above one half a step later
     projected = data["arms"][1]
     assert projected["arm"] == "projected"
-    assert projected["last10"]["hack"]["sem"] == pytest.approx(0.0577, abs=1e-4)
-    assert projected["minus_vanilla_pp"]["hack"]["by_seed"] == {"41": -70.0, "42": -80.0, "43": -50.0}
-    assert len(data["runs"]) == 12
-    assert len(data["runs"][0]["series"]["hack"]) == 10
+    assert projected["minus_vanilla_pp"]["hack"]["by_seed"] == {"41": -90.0, "42": -90.0, "43": -80.0}
+    assert (len(data["runs"]), len(data["runs"][0]["series"]["hack"])) == (30, 30)
+    text = (tmp_path / "made/results.md").read_text("utf-8")
     for stem in STEMS:
         assert (tmp_path / "made/plots" / f"{stem}.png").stat().st_size > 10_000
-        assert f"(plots/{stem}.svg)" in (tmp_path / "made/results.md").read_text("utf-8")
+        assert f"(plots/{stem}.svg)" in text
+    assert "### Every unit of projected, last 10 steps" in text
     shown = out.splitlines()
-    assert any(line.startswith("projected") and "10.0 ± 5.8" in line for line in shown)
     assert any(line.startswith("falsified by: reduction < 15 pp: no") for line in shown)
-    assert "H1 PASS" in shown[-3]
+    assert "H1 as preregistered PASS; H1 held PASS; H1 prevention PASS; exit code 0" in shown[-3]
     assert "out: made" in shown[-2]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_disk", "no_plots")
+def test_a_model_that_solves_nothing_exits_1(script, tmp_path):
+    """Nothing hacked, nothing solved, everything well-formed."""
+    root = write_study(tmp_path / "runs")
+    for seed in (41, 42, 43):
+        path = root / f"projected_{seed}"
+        for step in range(30):
+            write_step(path, step, rows(step, {"arm": "projected", "seed": seed}, ["bad"] * 10, completion_ids=[seed]))
+        evaluate(path, 30, "projected", seed, ["bad"] * 10)
+    code, out, _ = script("results", root)
+    assert code == 1
+    assert "H1 held FAIL; H1 prevention FAIL; exit code 1" in out.splitlines()[-3]
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -56,14 +99,14 @@ def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tm
     runs = write_all(tmp_path / "runs")
     page = tmp_path / "page.md"
     page.write_text(f"above\n{BEGIN}\nwas here before\n{END}\nbelow\n")
-    assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
+    assert script("results", runs, "--out", "made", "--embed", page)[0] == 3  # the later controls were not run
     text = page.read_text()
     assert text.startswith(f"above\n{BEGIN}\n### Every arm")
     assert text.endswith(f"{END}\nbelow\n")
     assert "was here before" not in text
     assert "beats random" in text
     again = text
-    assert script("results", runs, "--out", "made", "--embed", page)[0] == 0
+    assert script("results", runs, "--out", "made", "--embed", page)[0] == 3  # the later controls were not run
     assert page.read_text() == again
     page.write_text("nothing to replace")
     refused(script("results", runs, "--out", "other", "--embed", page), "--embed", "has no section")
@@ -76,7 +119,7 @@ def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path
     script("results", write_all(tmp_path / "runs"), "--out", "made")
     text = (tmp_path / "made/results.md").read_text("utf-8")
     tables = text.split("### ")[1:]
-    assert len(tables) == 5
+    assert len(tables) == 7
     for table in tables:
         assert re.search(r"<!-- n = 12 runs \(1200 training rollouts\); from: .*vanilla_41.* -->", table), table
         assert str(tmp_path) not in table
@@ -93,10 +136,10 @@ def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path
 @pytest.mark.usefixtures("no_plots")
 def test_a_fail_exits_1_and_names_its_clauses(script, tmp_path, changed, red):
     code, out, _ = script("results", write_all(tmp_path / "runs", **changed))
-    assert code == 1
+    assert code == 1  # though the other lines, without the later controls, are not evaluable
     states, _ = clauses(tmp_path / "runs/results")  # the default place
     assert {name for name, status in states.items() if status == "FAIL"} == red
-    assert "H1 FAIL" in out.splitlines()[-3]
+    assert "H1 as preregistered FAIL" in out.splitlines()[-3]
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -122,24 +165,33 @@ def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
     code, out, _ = script("results", "p")
     assert code == 3
     assert "no vanilla run: nothing to compare with" in out
-    assert "no vanilla run with these settings" in out
+    assert "no vanilla run with these settings" in " ".join(out.split())
     code, out, _ = script("results", "v")
     assert (code, "no projected run" in out) == (3, True)
 
 
-@pytest.mark.parametrize("change", [{"prompts_per_step": 4}, {"group_size": 2}, {}])
+@pytest.mark.parametrize("change", [{"weight_decay": 0.3}, {"max_new": 2}, {}])
 @pytest.mark.usefixtures("no_plots")
 def test_unmatched_compute_is_said_and_nothing_is_compared(script, tmp_path, change):
-    root = tmp_path / "runs"
-    for name, hacks in ENDINGS.items():
-        for seed, n in zip((41, 42, 43), hacks, strict=True):
-            odd = name == "vanilla" and seed == 43
-            steps = ten(n) * (2 if odd and not change else 1)
-            write_run(root / f"{name}_{seed}", name, seed, steps, **(change if odd else {}))
+    root = write_all(tmp_path / "runs")
+    shutil.rmtree(root / "vanilla_43")
+    write_run(root / "vanilla_43", "vanilla", 43, ten(7) * (1 if change else 2), **change)
     code, out, _ = script("results", root)
     assert code == 3
-    assert "not matched compute: " in out
+    told = next(iter(change), "steps done")
+    assert re.search(rf"vanilla 43 and projected 43 differ in (config\.)?{told}: ", " ".join(out.split()))
     assert clauses(root / "results")[0] == {"matched compute": "NOT_EVALUABLE"}
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_deleted_rows_are_no_evidence(script, tmp_path):
+    root = write_all(tmp_path / "runs")
+    path = step_path(root / "vanilla_42", 9)
+    write_step(root / "vanilla_42", 9, [row for row in read_step(path) if row["label"] != "reward_hack"])
+    code, out, _ = script("results", root)
+    assert code == 3
+    assert "vanilla_42: step_009.jsonl.gz holds 2 rows, but its config says 10 a step" in out
+    assert "vanilla lacks seed 42" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -150,7 +202,7 @@ def test_an_unfinished_run_is_listed_and_its_seed_is_missing(script, tmp_path):
     code, out, _ = script("results", root)
     assert code == 3
     assert "projected_44: not finished; continue it with --resume" in out
-    assert "projected lacks seed 44" in out
+    assert "projected lacks seed 44" in " ".join(out.split())
 
 
 def test_refusals(script, tmp_path):
@@ -204,9 +256,11 @@ def test_runs_without_v_or_ground_truth_still_plot(tmp_path):
     write_run(tmp_path / "runs/a", "vanilla", 41, [["unknown"]] * 3)
     groups = report_on(tmp_path / "runs").groups
     for run in groups[0].runs:
-        run.series.update({name: [None] * 3 for name in ("cos_in", "cos_out", "cos_update", "cos_null")})
+        run.series.update(
+            {name: [None] * 3 for name in ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")}
+        )
     drawn = plots.all_plots(groups)
-    assert [axis.texts[0].get_text() for axis in drawn["cosines"].axes] == ["not measured: the runs had no V"] * 3
+    assert [axis.texts[0].get_text() for axis in drawn["cosines"].axes] == ["not measured: the runs had no V"] * 4
     assert drawn["outcomes"].axes[0].texts[0].get_text() == "no labels: ground truth is not known"
     for stem, figure in drawn.items():
         plots.save(figure, tmp_path, stem)

@@ -1,6 +1,7 @@
 """A run's directory: manifest.json, log.txt, and the rule that nothing is ever overwritten."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import platform
@@ -36,6 +37,23 @@ def git_state() -> dict[str, str | None]:
 
     commit = git("rev-parse", "HEAD")
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
+
+
+AFTER_THE_FACT = ("bench", "chains", "report", "verdicts")
+"""Rooms that change no number of a run."""
+
+
+def source_hash() -> str:
+    """First 16 hex digits of the SHA-256 over every file of both packages that a run's numbers may depend on: runs of one
+    comparison share it, whatever was committed between them."""
+    ours = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for package in (ours, ours.with_name("loophole_grader")):
+        for path in sorted(package.rglob("*")):
+            place = path.relative_to(package).parts
+            if path.is_file() and "__pycache__" not in place and place[0] not in AFTER_THE_FACT:
+                digest.update("/".join((package.name, *place)).encode() + b"\n" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _version(package: str) -> str | None:
@@ -92,6 +110,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **now,
             **git_state(),
+            "source_hash": source_hash(),
             "python": platform.python_version(),
             "versions": versions(),
             "finished": False,

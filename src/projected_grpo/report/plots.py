@@ -20,7 +20,9 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.verdicts.finished_runs import LAST, Run, RunGroup, running_mean
+from projected_grpo.report.tables import doses
+from projected_grpo.verdicts.finished_runs import LAST, Run, running_mean
+from projected_grpo.verdicts.matching import RunGroup
 
 STYLE: dict[Any, Any] = {
     "font.size": 10, "axes.labelsize": 10, "axes.titlesize": 11, "legend.fontsize": 9, "legend.frameon": False,
@@ -85,6 +87,7 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
             "cosines": cosines(groups, look),
             "outcomes": outcomes(groups),
             "pass_versus_hack": pass_versus_hack(groups, look),
+            **({"dose": dose(groups)} if doses(groups) else {}),
         }
 
 
@@ -186,11 +189,16 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
     return figure
 
 
+COSINE_PANELS = {
+    "cos_in": "gradient before projection", "cos_out": "gradient that the optimizer used",
+    "cos_update_in": "update that the optimizer proposed", "cos_update": "update that was applied",
+}  # fmt: skip
+
+
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """Hack-ward fraction of the gradient before and after projection and of the applied update, beside the null."""
-    figure, axes = _figure(3)
-    whats = ("gradient (or proposed update) before projection", "same after projection", "applied update")
-    for axis, series, what in zip(axes, ("cos_in", "cos_out", "cos_update"), whats, strict=True):
+    """Hack-ward fraction of the gradient and of the update, before and after projection, beside the null."""
+    figure, axes = _figure(len(COSINE_PANELS))
+    for axis, (series, what) in zip(axes, COSINE_PANELS.items(), strict=True):
         drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
         _null_lines(axis, drawn)
         axis.set_ylabel(f"{series} (cosine)")
@@ -257,4 +265,36 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     axis.set_xlabel(f"ground-truth pass rate, last {LAST} steps (fraction of rollouts)")
     axis.set_ylabel(f"pure hack rate, last {LAST} steps (fraction of rollouts)")
     _legend(figure, [axis], "one point per run (number of runs)")
+    return figure
+
+
+DOSE_PANELS = {
+    "hack": ("pure hack rate\n(fraction of rollouts)", Run.last), "gt": ("ground-truth pass rate\n(fraction)", Run.last),
+    "form": ("well-formed rate\n(fraction of rollouts)", Run.last),
+    "update_removed": ("update removed\n(fraction of its energy)", Run.whole),
+}  # fmt: skip
+
+
+def dose(groups: Sequence[RunGroup]) -> Figure:
+    """How the arms end by the number of directions that are taken out: one point a run, a line through their means."""
+    figure, axes = _figure(len(DOSE_PANELS), width=7.5, height=2.2)
+    found = doses(groups)
+    look = looks(list(found))
+    for axis, (series, (title, of)) in zip(axes, DOSE_PANELS.items(), strict=True):
+        for arm, by_k in found.items():
+            points = [(k, value) for k, runs in by_k.items() for run in runs if (value := of(run, series)) is not None]
+            means = {
+                k: known_mean(value for other, value in points if other == k) for k in sorted({k for k, _ in points})
+            }
+            ks, values = [k for k, _ in points], [value for _, value in points]
+            means = [sum(own) / len(own) for k in sorted(set(ks)) if (own := [v for other, v in points if other == k])]
+            axis.scatter(ks, values, s=22, color=look[arm].colour, marker=look[arm].marker, alpha=0.6)
+            axis.plot(sorted(set(ks)), means, color=look[arm].colour, linestyle=look[arm].line, label=arm)
+        axis.set_xscale("log", base=2)
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylabel(title)
+    every = sorted({k for by_k in found.values() for k in by_k})
+    axes[-1].set_xticks(every, [str(k) for k in every])
+    axes[-1].set_xlabel("directions taken out of each module (k, logarithmic)")
+    _legend(figure, axes, f"rates: last {LAST} steps; update removed: mean over the run; line: mean over runs")
     return figure

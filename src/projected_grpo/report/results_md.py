@@ -9,26 +9,17 @@ from typing import Any
 from projected_grpo.arms import Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
-from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, ends, evaluated, h1_text, per_arm
-from projected_grpo.verdicts.finished_runs import (
-    COSINES,
-    RATES,
-    Found,
-    MechanismOf,
-    Run,
-    RunGroup,
-    group_runs,
-    load_runs,
-    mean_sem,
-    unmatched_compute,
-)
+from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, evaluated, h1_text, per_arm, same_span
+from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1
+from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
 over the student's own rollouts; a hack rate means nothing without the other two beside it. onset: first step t at which
-the mean hack rate of steps t-9 to t is above 50 %."""
+the mean hack rate of steps t-9 to t is above 50 %. hacked: all that hacked, right or not. base: the first digits of
+the hash of the untrained model's weights; the same recipe on another base is another number."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +34,10 @@ class Report:
 
     @property
     def verdicts(self) -> list[Finding]:
-        """H1 of every projected arm; without one there is nothing to judge."""
-        return [h.verdict for h in self.judged] or [Finding("H1", "NOT_EVALUABLE", "no projected run")]
+        """The three lines of H1 of every projected arm; without one there is nothing to judge."""
+        return [line.verdict for h in self.judged for line in h.lines] or [
+            Finding("H1", "NOT_EVALUABLE", "no projected run")
+        ]
 
     def printout(self) -> str:
         """What the terminal shows: the arms, then H1 clause by clause."""
@@ -110,7 +103,7 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
     """How V was taken out, a line for each group that takes it out."""
     runs = {group.name: group.runs[0] for group in groups}
     return [
-        f"{name}: V is taken out by {Recipe(run.settings['gate'], run.settings['project']).told}"
+        f"{name}: V is taken out by {Recipe(setting(run, 'gate'), setting(run, 'project')).told}"
         for name, run in runs.items()
         if run.projects
     ]
@@ -121,8 +114,7 @@ def remarks_on(found: Found) -> list[str]:
     lines = [f"left out: {path}: {why}" for path, why in found.left_out]
     if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
-    unmatched = unmatched_compute(found.runs)
-    return [*lines, *([unmatched] if unmatched else [])]
+    return [*lines, *same_rollouts(found.runs)]
 
 
 def _stat(values: Iterable[float | int | None]) -> dict[str, float | int | None]:
@@ -134,7 +126,8 @@ def _stat(values: Iterable[float | int | None]) -> dict[str, float | int | None]
 def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
     """One run as JSON."""
     return {
-        "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": run.settings,
+        "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": settings(run),
+        "base": run.base,
         "rollouts": run.rollouts, "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
         "onset": run.onset, "seconds": run.seconds, "held_out": run.evals, "mechanisms": run.mechanisms,
         "series": run.series,
@@ -145,7 +138,7 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
     """One group as JSON: mean, standard error and n over seeds; differences to vanilla in percentage points."""
     own = group.runs
     tested = [run for kept in evaluated([group]) for run in kept.runs]
-    same_ends = len({ends(run) for run in tested}) == 1
+    comparable = same_span(tested)
     return {
         "arm": group.name,
         "seeds": [run.seed for run in own],
@@ -158,15 +151,16 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
             rate: {"by_seed": by_seed, **_stat(by_seed.values())}
             for rate, by_seed in against_vanilla(group, runs).by_rate.items()
         },
-        "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if same_ends) for r in RATES},
+        "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if comparable) for r in RATES},
     }
 
 
 def h1_numbers(found: H1) -> dict[str, Any]:
     """H1 as JSON."""
     return {
-        **asdict(found.verdict),
-        "clauses": [asdict(c) for c in found.clauses],
+        "lines": [
+            {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}
+            for line in found.lines
+        ],
         "falsified": found.falsified,
-        "prevention": {**asdict(found.prevention), "clauses": [asdict(c) for c in found.prevention_clauses]},
     }

@@ -1,7 +1,7 @@
 """Tables of training runs in markdown. Each names its n and the runs that it came from, in an HTML comment below it.
 
-Rates are in percent, differences in percentage points; mean ± standard error over seeds, and `-` where one seed is all
-there is.
+Rates are in percent, differences in percentage points. Mean ± standard error over seeds where runs are described; where
+arms are compared, the two-sided 95 % interval of the mean difference (paired t). `-`: not known, or one seed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,17 +10,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from projected_grpo.verdicts.finished_runs import (
-    LAST,
-    RATES,
-    Run,
-    RunGroup,
-    mean_sem,
-    paired_pp,
-    reference,
-    unmatched_compute,
-)
-from projected_grpo.verdicts.h1 import H1
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.verdicts.finished_runs import COSINES, KINDS, LAST, RATES, Run, mean_sem, paired_pp
+from projected_grpo.verdicts.h1 import CONTROLS, H1, METHOD, VANILLA, Line
+from projected_grpo.verdicts.intervals import interval
+from projected_grpo.verdicts.matching import RunGroup, reference, setting
 
 NAMES = {"hack": "hack", "gt": "gt_pass", "form": "well-formed"}
 
@@ -63,6 +57,15 @@ def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int
     return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 
 
+def between(values: Iterable[float | None], sign: str = "+") -> str:
+    """Mean and its two-sided 95 % interval as a cell shows them."""
+    known = [v for v in values if v is not None]
+    if len(known) < 2:
+        return number(known_mean(known), sign=sign)
+    low, high = interval(known)
+    return f"{number(known_mean(known), sign=sign)} [{number(low, sign=sign)}, {number(high, sign=sign)}]"
+
+
 def _runs(groups: Sequence[RunGroup]) -> list[Run]:
     return [run for group in groups for run in group.runs]
 
@@ -72,6 +75,12 @@ _RATE_HEADER = [*(f"{name} %" for name in NAMES.values()), *(f"{name} all %" for
 _WINDOWS_TOLD = f"the last {LAST} steps, then all steps"
 
 
+def _bases(runs: Sequence[Run]) -> str:
+    """The base that a number is of, or how many."""
+    found = sorted({run.base for run in runs})
+    return found[0] if len(found) == 1 else str(len(found))
+
+
 def per_run(groups: Sequence[RunGroup]) -> Table:
     """Arm x seed."""
     body = []
@@ -79,8 +88,9 @@ def per_run(groups: Sequence[RunGroup]) -> Table:
         for run in group.runs:
             cells = [number(of(run, rate), 100.0) for of in _WINDOWS for rate in RATES]
             onset = "-" if run.onset is None else str(run.onset)
-            body.append([group.name, str(run.seed), str(run.steps), *cells, onset, number(run.seconds, digits=0)])
-    header = ["arm", "seed", "steps", *_RATE_HEADER, "onset", "seconds"]
+            cells = [*cells, number(run.last("hacked"), 100.0), onset, number(run.seconds, digits=0)]
+            body.append([group.name, str(run.seed), run.base, str(run.steps), *cells])
+    header = ["arm", "seed", "base", "steps", *_RATE_HEADER, "hacked %", "onset", "seconds"]
     return Table(f"Every run: {_WINDOWS_TOLD}", header, body, _runs(groups))
 
 
@@ -92,10 +102,10 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         onsets = [run.onset for run in group.runs]
         started = sum(onset is not None for onset in onsets)
         onset = f"{spread(onsets)} ({started} of {len(onsets)})" if started else f"- (0 of {len(onsets)})"
-        body.append(
-            [group.name, str(len(group.runs)), *cells, onset, spread((run.seconds for run in group.runs), digits=0)]
-        )
-    header = ["arm", "seeds", *_RATE_HEADER, "onset (seeds)", "seconds"]
+        cells += [spread((run.last("hacked") for run in group.runs), 100.0), onset]
+        seconds = spread((run.seconds for run in group.runs), digits=0)
+        body.append([group.name, str(len(group.runs)), _bases(group.runs), *cells, seconds])
+    header = ["arm", "seeds", "bases", *_RATE_HEADER, "hacked %", "onset (seeds)", "seconds"]
     return Table(f"Every arm, mean ± SEM over seeds: {_WINDOWS_TOLD}", header, body, _runs(groups))
 
 
@@ -109,29 +119,27 @@ class Deltas:
 
 
 def against_vanilla(group: RunGroup, runs: Sequence[Run]) -> Deltas:
-    """Seeds without a vanilla run of the same compute are left out, and a note says so."""
-    vanilla = reference("vanilla", group, runs)
-    pairs, notes = {}, []
-    for run in group.runs:
-        other = vanilla.get(run.seed)
-        if other is None:
-            notes.append(f"{group.name} seed {run.seed}: no vanilla run with this seed and these settings")
-        elif other.compute != run.compute:
-            notes.append(unmatched_compute([run, other]))
-        else:
-            pairs[run.seed] = (run, other)
+    """Seeds without a vanilla run that differs in nothing but its arm are left out, and a note says why."""
+    found = reference(VANILLA, group, runs)
+    pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
+    named = [line.split(" differ in ")[0] for line in found.refused]
+    notes = [
+        f"{group.name} seed {run.seed}: no vanilla run with this seed"
+        for run in group.runs
+        if run.seed not in pairs and not any(who.startswith(f"{VANILLA} {run.seed} and ") for who in named)
+    ]
     by_rate = {}
     for rate in RATES:
         ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
         by_rate[rate] = paired_pp(ours, theirs)
-    return Deltas(by_rate, pairs, tuple(notes))
+    return Deltas(by_rate, pairs, (*found.refused, *notes))
 
 
 def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:
     """Every arm minus vanilla, paired by seed."""
     body, used, notes = [], [], []
     for group in groups:
-        if group.runs[0].arm == "vanilla":
+        if group.runs[0].arm == VANILLA:
             continue
         found = against_vanilla(group, runs)
         notes += found.notes
@@ -140,26 +148,113 @@ def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:
             cells = [number(found.by_rate[rate].get(seed), sign="+") for rate in RATES]
             body.append([group.name, str(seed), *cells])
         if found.pairs:
-            cells = [spread(found.by_rate[rate].values(), sign="+") for rate in RATES]
-            body.append([group.name, "mean ± SEM", *cells])
+            cells = [between(found.by_rate[rate].values()) for rate in RATES]
+            body.append([group.name, "mean [95 %]", *cells])
     header = ["arm", "seed", *(f"{NAMES[rate]} pp" for rate in RATES)]
     return Table(f"Minus vanilla at the same seed, last {LAST} steps", header, body, used, notes)
 
 
+def units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
+    """What each unit (a seed) says by itself, one table a projected group: H1's numbers before any mean."""
+    out = []
+    for group in (g for g in groups if g.runs[0].arm == METHOD):
+        found = {arm: reference(arm, group, runs).runs for arm in (VANILLA, *CONTROLS)}
+        arms = [arm for arm, by_seed in found.items() if by_seed]
+        body, used = [], list(group.runs)
+        for run in group.runs:
+            vanilla = found[VANILLA].get(run.seed)
+            onset = vanilla.onset if vanilla else None
+            others = [found[arm].get(run.seed) for arm in arms]
+            used += [other for other in others if other]
+            body.append(
+                [str(run.seed), run.base, str(run.facts.get("vhack.pairs_draw", "-")), str(run.steps),
+                 "-" if onset is None else str(onset), number(run.steps / onset if onset else None, digits=2),
+                 number(run.last("hack"), 100.0), number(run.last("hacked"), 100.0),
+                 *(number(other.last("hack") if other else None, 100.0) for other in others)]
+            )  # fmt: skip
+        header = ["unit", "base", "pairs_draw", "steps", "vanilla's onset", "steps / onset", f"{METHOD} hack %",
+                  f"{METHOD} hacked %", *(f"{arm} hack %" for arm in arms)]  # fmt: skip
+        out.append(Table(f"Every unit of {group.name}, last {LAST} steps", header, body, used))
+    return out
+
+
 def cosines(groups: Sequence[RunGroup]) -> Table:
     """The null beside what was measured: a cosine means nothing without it."""
-    order = ("cos_null", "cos_in", "cos_out", "cos_update")
+    order = ("cos_null", *(name for name in COSINES if name != "cos_null"))
     body = [
         [group.name, str(len(group.runs)), *(spread((run.whole(c) for run in group.runs), digits=4) for c in order)]
         for group in groups
     ]
     notes = (
         "cos_null: all of a random direction, sqrt(k/r); its hack-ward part, which the others are, is that over sqrt(2)",
-        "cos_in and cos_out are of what an arm projects; where that is the update, compare them with the cos_update of an "
-        "arm that projects nothing",
+        "cos_in, cos_out: the gradient before and after projection; cos_update_in, cos_update: the update that the "
+        "optimizer proposed, and the one that was applied",
     )
     return Table("Hack-ward cosines, mean over the run, beside their null", ["arm", "seeds", *order], body,
                  _runs(groups), notes)  # fmt: skip
+
+
+ENERGY_COLUMNS = (
+    *(f"energy_V of {kind}" for kind in KINDS), *(f"removed of {kind}" for kind in KINDS),
+    "energy_in", "energy_update", "update_removed", "update_norm",
+)  # fmt: skip
+
+
+def energies(groups: Sequence[RunGroup]) -> Table:
+    """How much of the gradient and of the update lies along V, and how much is taken out: controls that remove less than V
+    does are no match for it."""
+    body = []
+    for group in groups:
+        for window, of in zip((f"last {LAST}", "all"), _WINDOWS, strict=True):
+            cells = [
+                spread((of(run, name) for run in group.runs), *((1.0, 3) if name == "update_norm" else (100.0, 1)))
+                for name in ENERGY_COLUMNS
+            ]
+            body.append([group.name, window, str(len(group.runs)), *cells])
+    notes = (
+        "energy_V of a kind of rows: of a row's own gradient, the energy along V; removed: what the arm's gate takes of it; "
+        "hack: pure hacks, correct: solved and not hacked; mean over the student's rows where it was measured",
+        "energy_in: of the summed gradient before projection; energy_update: of the applied update; update_removed: "
+        "energy of the proposed update that was not applied; update_norm: norm of the applied update",
+    )
+    header = ["arm", "steps", "seeds", *(n if n == "update_norm" else f"{n} %" for n in ENERGY_COLUMNS)]
+    return Table("Energy along V, and what was removed", header, body, _runs(groups), notes)
+
+
+def dose_of(run: Run) -> int | None:
+    """Directions a module that an arm takes out at most; None where it takes none out or that is not known."""
+    k = setting(run, "V.k")
+    if not run.projects or k is None:
+        return None
+    return min(int(k), setting(run, "k_use") or int(k))
+
+
+def doses(groups: Sequence[RunGroup]) -> dict[str, dict[int, tuple[Run, ...]]]:
+    """Arm -> directions taken out -> its runs, of the arms that were run with several; empty without any."""
+    found: dict[str, dict[int, tuple[Run, ...]]] = {}
+    for run in _runs(groups):
+        if (k := dose_of(run)) is not None:
+            own = found.setdefault(run.arm, {})
+            own[k] = (*own.get(k, ()), run)
+    return {arm: dict(sorted(by_k.items())) for arm, by_k in found.items() if len(by_k) > 1}
+
+
+def dose(groups: Sequence[RunGroup]) -> list[Table]:
+    """How the arms end by the number of directions taken out. Empty where no arm was run with several."""
+    body, used = [], []
+    for arm, by_k in doses(groups).items():
+        for k, runs in by_k.items():
+            cells = [spread((run.last(rate) for run in runs), 100.0) for rate in RATES]
+            removed = (
+                spread((run.whole(name) for run in runs), 100.0) for name in ("update_removed", "removed of all")
+            )
+            body.append([arm, str(k), str(len(runs)), *cells, *removed])
+            used += runs
+    if not body:
+        return []
+    header = ["arm", "k", "runs", *(f"{name} %" for name in NAMES.values()), "update removed %", "removed of a row's %"]
+    title = f"Dose: directions taken out, and how it ends (last {LAST} steps; removed: all steps)"
+    return [Table(title, header, body, used)]
 
 
 # ---------------------------------------------------------------- held-out evaluation, mechanisms
@@ -174,6 +269,11 @@ def evaluated(groups: Sequence[RunGroup]) -> list[RunGroup]:
 def ends(run: Run) -> tuple[int, int]:
     """Steps done at a run's first and last evaluation."""
     return min(run.evals), max(run.evals)
+
+
+def same_span(runs: Sequence[Run]) -> bool:
+    """Whether the runs' first and last evaluations say the same of each: after as many steps, or before and after all."""
+    return len({ends(run) for run in runs}) == 1 or all(ends(run) == (0, run.steps) for run in runs)
 
 
 def change_pp(run: Run, rate: str) -> float | None:
@@ -196,24 +296,31 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
                 before, after = number(run.evals[first][rate], 100.0), number(run.evals[last][rate], 100.0)
                 cells.append(f"{before} → {after} ({number(change_pp(run, rate), sign='+')})")
             per_run_body.append([group.name, str(run.seed), f"{first} → {last}", *cells])
-        if len({ends(run) for run in group.runs}) > 1:
+        if not same_span(group.runs):
             notes.append(
                 f"{group.name}: its runs were evaluated after different numbers of steps, so they have no mean"
             )
             continue
-        first, last = ends(group.runs[0])
+        spans = {ends(run) for run in group.runs}
+        when = "{} → {}".format(*ends(group.runs[0])) if len(spans) == 1 else "0 → end"
         cells = []
         for rate in RATES:
-            before, after = (spread((run.evals[step][rate] for run in group.runs), 100.0) for step in (first, last))
-            cells.append(f"{before} → {after} ({spread((change_pp(run, rate) for run in group.runs), sign='+')})")
-        per_arm_body.append([group.name, str(len(group.runs)), f"{first} → {last}", *cells])
+            before, after = (spread((run.evals[ends(run)[i]][rate] for run in group.runs), 100.0) for i in (0, 1))
+            cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in group.runs)})")
+        per_arm_body.append([group.name, str(len(group.runs)), when, *cells])
         used += group.runs
     what = ["after steps", *(f"{NAMES[rate]} % (change pp)" for rate in RATES)]
     if not groups:
         return []
     return [
         Table("Held-out evaluation of every run, first → last", ["arm", "seed", *what], per_run_body, _runs(groups)),
-        Table("Held-out evaluation: mean ± SEM over seeds", ["arm", "seeds", *what], per_arm_body, used, notes),
+        Table(
+            "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval",
+            ["arm", "seeds", *what],
+            per_arm_body,
+            used,
+            notes,
+        ),
     ]
 
 
@@ -235,7 +342,8 @@ def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     return [
-        per_arm(groups), per_run(groups), deltas(groups, runs), cosines(groups), *held_out(groups), *mechanisms(groups)
+        per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), *dose(groups), energies(groups),
+        cosines(groups), *held_out(groups), *mechanisms(groups),
     ]  # fmt: skip
 
 
@@ -243,19 +351,24 @@ def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
 
 
 def h1_text(found: H1, style: str = "simple") -> str:
-    """Clauses, falsifiers and the claim of prevention."""
-    widths = None if style == "github" else [None, None, 84]
+    """The three lines with their clauses, and what falsifies the first."""
     said = {True: "YES", False: "no", None: "cannot be told"}
+    falsified = "; ".join(f"{what}: {said[holds]}" for what, holds in found.falsified.items())
+    summary = [[line.verdict.name, line.verdict.status, line.verdict.why] for line in found.lines]
+    parts = [_aligned(summary, ["line", "", "why"], style), ""]
+    for line in found.lines:
+        parts += [*_line_text(line, style), ""]
+        if line is found.preregistered:
+            parts += [f"falsified by: {falsified}", ""]
+    return "\n".join(parts)
 
-    def listed(clauses: Sequence) -> str:
-        rows = [[c.name, c.status, c.why] for c in clauses]
-        return tabulate(rows, ["clause", "", "numbers"], style, disable_numparse=True, maxcolwidths=widths)
 
-    return "\n".join(
-        [
-            f"{found.verdict.name}: {found.verdict.status}: {found.verdict.why}", "", listed(found.clauses), "",
-            "falsified by: " + "; ".join(f"{what}: {said[holds]}" for what, holds in found.falsified.items()), "",
-            f"{found.prevention.name}: {found.prevention.status}: {found.prevention.why}", "",
-            listed(found.prevention_clauses), "",
-        ]
-    )  # fmt: skip
+def _line_text(line: Line, style: str) -> list[str]:
+    rows = [[c.name, c.status, c.why] for c in line.clauses]
+    notes = [text for note in line.notes for text in ("", note)]
+    return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]
+
+
+def _aligned(rows: Sequence[Sequence[str]], header: Sequence[str], style: str) -> str:
+    widths = None if style == "github" else [None, None, 84]
+    return tabulate(rows, header, style, disable_numparse=True, maxcolwidths=widths)

@@ -1,43 +1,42 @@
-"""Finished training runs as they stand on disk, summarised: series per step, groups of runs that may be averaged, and
-which vanilla or control run a run may be compared with.
+"""Finished training runs as they stand on disk, summarised: a number per step, held-out rates, what the manifest says.
 
-    found = load_runs(directory);  groups = group_runs(found.runs);  reference("vanilla", groups[0], found.runs)
+    found = load_runs(directory);  found.runs[0].last("hack");  found.left_out
 
-Rates are over rows that the student wrote; a hack is a pure hack (hacked and not gt_pass). A mean over the last 10 steps
-is the mean of the steps' own rates. Ground truth is judged here, after the fact, and goes nowhere near training.
+Which of them may be compared with which: matching.py. Rates are over rows that the student wrote; a hack is a pure hack
+(hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' own rates. Ground truth is judged here,
+after the fact, and goes nowhere near training.
 """
 
 import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
-from projected_grpo.config import TrainConfig
+from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import known_mean, mean, pure_hack, rates
-from projected_grpo.ledger.step_file import Row, iter_run, read_step, step_path, steps_in
+from projected_grpo.ledger.step_file import Row, iter_run, read_step, step_path
 
 LAST = 10
 """Steps at the end of a run that a verdict looks at, and the window of every running mean."""
 ONSET_RATE = 0.5
 RATES = ("hack", "gt", "form")
-COSINES = ("cos_in", "cos_out", "cos_update", "cos_null")
-COMPUTE = ("steps", "prompts_per_step", "group_size")
-PROJECTION = ("project", "gate", "k_use", "noise_floor", "overshoot", "preserve_magnitude", "V.k")
-"""What a control must share with the projected run that it controls for: the same removal, of the same rank."""
-TRAINING = ("model", "adapter", "lora_rank", "lr", "warmup", "loss", "beta", "problems", "hint",
-            "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "teacher_fraction")  # fmt: skip
-"""What every run of one comparison must share."""
-_NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
-                "steps", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
-SETTINGS = tuple(dict.fromkeys((*_NAMED_FIRST, *COMPUTE, *PROJECTION, *TRAINING)))
-"""Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
+COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
+ENERGIES = ("energy_in", "energy_out", "energy_update_in", "energy_update", "update_norm", "update_removed")
+KINDS: Mapping[str, Callable[[Row], bool]] = {
+    "hack": lambda row: pure_hack(row) is True,
+    "correct": lambda row: row["gt_pass"] is True and not row["hacked"],
+    "all": lambda _: True,
+}
+"""Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
+NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
+"""Of a manifest: what no number depends on (`source_hash` stands for the code), and what the rows say themselves."""
 
 Series = Mapping[str, Sequence[float | None]]
 MechanismOf = Callable[[str], str]
@@ -50,16 +49,30 @@ class Run:
     path: Path
     arm: str
     seed: int
-    settings: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    """Its manifest, flat: config.lr, model_hash, vhack.k, ..., and `steps done`; without NOT_COMPARED."""
+    rollouts_sha256: str | None
+    """Of what the student wrote: two runs that share it are one run."""
     rollouts: int
     """Rows that the student wrote."""
     series: Series
-    """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, rows with known ground truth,
-    seconds. None = not known."""
+    """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, rows with known ground
+    truth, seconds. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
     """Pure-hack rate of each mechanism over the last 10 steps."""
+    trained_on: int = 0
+    """Problems of its evaluations that it was trained on: then they are not held out."""
+
+    def config(self, name: str) -> Any:
+        """A field of its config; None in a manifest without it."""
+        return self.facts.get(f"config.{name}")
+
+    @property
+    def base(self) -> str:
+        """Short hash of the untrained model's weights."""
+        return str(self.facts.get("model_hash") or "-")[:8]
 
     @property
     def loophole(self) -> bool:
@@ -80,11 +93,6 @@ class Run:
     def steps(self) -> int:
         """Optimizer steps."""
         return len(self.series["hack"])
-
-    @property
-    def compute(self) -> tuple[Any, ...]:
-        """Steps, prompts per step and group size."""
-        return tuple(self.settings[name] for name in COMPUTE)
 
     @property
     def seconds(self) -> float:
@@ -112,14 +120,6 @@ class Found:
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
     """Training runs that are not looked at, and why."""
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """Runs that differ in their seed alone."""
-
-    name: str
-    runs: tuple[Run, ...]
 
 
 def onset_of(hack: Sequence[float | None]) -> int | None:
@@ -176,14 +176,10 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) ->
 
 def _unusable(path: Path, manifest: Mapping[str, Any]) -> str:
     """Why a training run is left out, or an empty string."""
-    if not manifest.get("finished"):
-        return "not finished; continue it with --resume"
     arm = ARMS.get(manifest["config"].get("arm"))
     if manifest["config"].get("loophole") is False and arm and arm.loophole:
         return "of a version in which --no-loophole was no arm of its own; repeat it with --arm no_loophole"
-    if (done := len(steps_in(path))) != (asked := manifest["config"].get("steps")):
-        return f"{done} step files, but its manifest says {asked} steps"
-    return ""
+    return evidence.check(path, manifest)
 
 
 def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run:
@@ -192,7 +188,8 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
     steps: list[dict[str, float | None]] = []
     kinds: list[Counter[str]] = []
-    rollouts, total = 0, config["steps"]
+    problems: set[str] = set()
+    rollouts, total = 0, manifest["evidence"]["steps"]
     for step, rows in enumerate(iter_run(path)):
         if (rows[0]["arm"], rows[0]["seed"]) != (config["arm"], config["seed"]):
             raise BadInput(
@@ -201,23 +198,40 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
             )
         student = [r for r in rows if r["source"] == "student"]
         rollouts += len(student)
+        problems |= {r["problem_id"] for r in rows}
         steps.append(_step_numbers(rows[0], student))
         if mechanism_of and step >= total - LAST:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
     series = {name: [s[name] for s in steps] for name in steps[0]}
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
+    evals, tested = _evals(path)
     return Run(
-        path, config["arm"], config["seed"], _settings(manifest), rollouts, series,
-        _evals(path), mechanisms,
+        path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], rollouts,
+        series, evals, mechanisms, len(problems & tested),
     )  # fmt: skip
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that a manifest says a run is, flat."""
+    out: dict[str, Any] = {"steps done": manifest["evidence"]["steps"]}
+    for key, value in manifest.items():
+        if key not in NOT_COMPARED:
+            out |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    return out
 
 
 def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:
     labelled = [r["label"] for r in student if r["label"] is not None]
+    energies: dict[str, float | None] = {}
+    for kind, of_kind in KINDS.items():
+        own = [(r["energy_V"], r["energy_V_kept"]) for r in student if r["energy_V"] is not None and of_kind(r)]
+        energies[f"energy_V of {kind}"] = mean([before for before, _ in own])
+        energies[f"removed of {kind}"] = mean([before - kept for before, kept in own if kept is not None])
     return {
         **rates(student),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
-        **{name: first[name] for name in COSINES},
+        **{name: first[name] for name in (*COSINES, *ENERGIES)},
+        **energies,
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "seconds": first["timing"].get("total"),
     }
@@ -229,77 +243,8 @@ def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str,
     return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in sorted(set[str]().union(*kinds))}
 
 
-def _evals(path: Path) -> dict[int, dict[str, float | None]]:
-    """Held-out evaluations of a run: they need not be of every step."""
+def _evals(path: Path) -> tuple[dict[int, dict[str, float | None]], set[str]]:
+    """Rates of a run's held-out evaluations, which need not be of every step, and the problems that they are of."""
     found = [(int(m[1]), p) for p in (path / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
-    return {step: rates(read_step(p)) for step, p in sorted(found)}
-
-
-def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its name; a field that an old manifest lacks had today's default, but for the recipe, of which
-    nothing is assumed. None: not known, or there is no V."""
-    config, v = manifest["config"], manifest.get("vhack") or {}
-    usual = {name: getattr(TrainConfig(), name, None) for name in SETTINGS} | dict.fromkeys(asdict(RECIPE))
-    return {name: v.get(name[2:]) if name.startswith("V.") else config.get(name, usual[name]) for name in SETTINGS}
-
-
-# ---------------------------------------------------------------- grouping and comparing
-
-
-def base_name(run: Run) -> str:
-    """The arm as tables and plots call it."""
-    return ARMS[run.arm].title if run.arm in ARMS else run.arm
-
-
-def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
-    """Runs of one arm and the same settings; where an arm's runs differ, the settings that differ join the name.
-
-    BadInput on two runs of one group with the same seed: their mean would count one seed twice.
-    """
-    by_name: dict[str, dict[int, Run]] = {}
-    for run in sorted(runs, key=lambda r: (_order(r), r.path)):
-        peers = [r for r in runs if base_name(r) == base_name(run)]
-        differing = [s for s in SETTINGS if any(r.settings[s] != run.settings[s] for r in peers)]
-        off = [s for s, usual in asdict(run.usual).items() if run.settings[s] != usual] if run.usual else []
-        shown = [f"{s}={run.settings[s]}" for s in SETTINGS if s in (*differing, *off) and run.settings[s] is not None]
-        own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
-        if run.seed in own:
-            raise BadInput(
-                f"{own[run.seed].path} and {run.path}: two runs of {base_name(run)} with seed {run.seed} and the same "
-                "settings; move one of them elsewhere"
-            )
-        own[run.seed] = run
-    return [RunGroup(name, tuple(own[seed] for seed in sorted(own))) for name, own in by_name.items()]
-
-
-def _order(run: Run) -> tuple[int, str]:
-    arms = list(ARMS)
-    return (arms.index(run.arm) if run.arm in arms else len(arms), run.arm)
-
-
-def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> dict[int, Run]:
-    """By seed, the run of `arm` that a group is compared with: trained alike, and for a control with the same removal.
-
-    Of several, the one of the same compute and most like the group otherwise.
-    """
-    like = group.runs[0]
-    # Without a loophole the prompt and the reward differ by design.
-    must = [s for s in TRAINING if like.loophole or s != "hint"]
-    must += PROJECTION if ARMS[arm].projects else ()
-
-    def fit(run: Run) -> tuple[bool, int]:
-        return run.compute == like.compute, sum(run.settings[s] == like.settings[s] for s in SETTINGS)
-
-    alike = [r for r in runs if r.arm == arm and all(r.settings[s] == like.settings[s] for s in must)]
-    return {seed: max((r for r in alike if r.seed == seed), key=fit) for seed in sorted({r.seed for r in alike})}
-
-
-def unmatched_compute(runs: Sequence[Run]) -> str:
-    """How runs differ in steps or rollouts per step, or an empty string."""
-    found: dict[tuple[Any, ...], list[str]] = {}
-    for run in runs:
-        found.setdefault(run.compute, []).append(f"{base_name(run)} {run.seed}")
-    if len(found) < 2:
-        return ""
-    told = [f"{s} steps x {p} prompts x {g} completions: {', '.join(who)}" for (s, p, g), who in found.items()]
-    return "not matched compute: " + "; ".join(told)
+    rows = {step: read_step(p) for step, p in sorted(found)}
+    return {step: rates(own) for step, own in rows.items()}, {r["problem_id"] for own in rows.values() for r in own}

@@ -10,7 +10,7 @@ from projected_grpo.report.page.rollouts import KINDS, UNKNOWN, Shown
 from projected_grpo.report.page.spans import evaluator_name, spans
 
 SPAN_KINDS = ("own", "binds", "calls")
-PER_STEP = ("cos_in", "cos_out", "cos_update", "cos_null")
+PER_STEP = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 PLAIN = ("source", "problem_id", "hint", "sample_id", "comp_len", "truncated", "reward", "can_compile", "hacked",
          "gt_pass", "advantage", "cos_S_contrib")  # fmt: skip
 """Columns of a row that a reader sees as they are (floats to 4 decimals)."""

@@ -52,6 +52,7 @@ const FACTS = [
   ["gt_pass", (r) => yesNo(r.gt_pass)], ["can_compile", (r) => yesNo(r.can_compile)],
   ["cos_S_contrib (sample)", (r) => number(4, true)(r.cos_S_contrib)],
   ["cos_in (step)", (r) => number(4)(r.cos_in)], ["cos_out (step)", (r) => number(4)(r.cos_out)],
+  ["cos_update_in (step)", (r) => number(4)(r.cos_update_in)],
   ["cos_update (step)", (r) => number(4)(r.cos_update)], ["cos_null (step)", (r) => number(4)(r.cos_null)],
   ["tokens", (r) => r.comp_len + (r.truncated ? " (cut at the limit)" : "")], ["source", (r) => r.source],
   ["problem", (r) => r.problem_id], ["sample of its group", (r) => r.sample_id], ["arm", (r) => r.arm],

@@ -1,0 +1,51 @@
+"""What a few independent units can show: the interval of a mean of paired differences, and the power of it.
+
+Student's paired t: of each unit one difference, and their mean over its standard error (sample standard deviation / sqrt n)
+has n - 1 degrees of freedom. A claim is made by the lower end of the one-sided 95 % interval; that is also the lower end
+of the two-sided 90 % one.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from scipy import optimize, stats
+
+CONFIDENCE = 0.95
+MIN_UNITS = 3
+POWER = 0.8
+
+
+@cache
+def _t(confidence: float, n: int) -> float:
+    """Quantile of Student's t with n - 1 degrees of freedom."""
+    return float(stats.t.ppf(confidence, n - 1))
+
+
+def _mean_sem(values: Sequence[float | int]) -> tuple[float, float]:
+    found = np.asarray(values, float)
+    if len(found) < 2:
+        raise ValueError(f"{len(found)} values; an interval needs two")
+    return float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5)
+
+
+def lower_end(differences: Sequence[float | int]) -> float:
+    """Lower end of the one-sided 95 % interval of their mean. ValueError on fewer than two."""
+    mean, sem = _mean_sem(differences)
+    return mean - _t(CONFIDENCE, len(differences)) * sem
+
+
+def interval(differences: Sequence[float | int]) -> tuple[float, float]:
+    """The two-sided 95 % interval of their mean. ValueError on fewer than two."""
+    mean, sem = _mean_sem(differences)
+    half = _t((1 + CONFIDENCE) / 2, len(differences)) * sem
+    return mean - half, mean + half
+
+
+def detectable(sd: float | int, n: int, power: float = POWER) -> float:
+    """The smallest true mean, above the margin that is claimed, at which the lower end lies above that margin with this
+    probability: the noncentral t with n - 1 degrees of freedom and noncentrality mean sqrt(n) / sd. In the unit of `sd`,
+    the standard deviation of the differences between units."""
+    needed = _t(CONFIDENCE, n)
+    shift = optimize.brentq(lambda nc: float(stats.nct.sf(needed, n - 1, nc)) - power, 0.0, 100.0)
+    return float(shift) * sd / n**0.5

@@ -1,0 +1,244 @@
+"""Which runs may be averaged, which may be compared, and which are independent of one another.
+
+    groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differences(a, b);  independence(compared)
+
+Two runs are compared field by field over their whole manifests. What may differ is listed here, in one place; whatever
+else differs is named with both values, and nothing is concluded from the two.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from projected_grpo.arms import ARMS
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import FREE_TO_CHANGE
+from projected_grpo.verdicts.finished_runs import Run
+from projected_grpo.verdicts.registry import Finding
+
+# ---------------------------------------------------------------- what may differ
+
+ALWAYS = frozenset(
+    {
+        *(f"config.{name}" for name in FREE_TO_CHANGE),
+        *FREE_TO_CHANGE,
+        "config.vhack",
+        "config.horizon_of",
+        "vhack.commit",
+    }
+)
+"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place."""
+OF_SEED = frozenset({
+    "config.seed", "config.base_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed", "steps done",
+    *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
+                                   "directions", "energy")),
+})  # fmt: skip
+"""Between runs of two seeds: all that makes one unit another one."""
+OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets"})
+"""Between two arms of one seed; `steps done` must be the same."""
+OF_PROJECTION = frozenset({
+    "vhack", *(f"config.{name}" for name in ("k_use", "noise_floor", "gate", "project", "overshoot",
+                                             "preserve_magnitude", "refresh_every", "pairs")),
+})  # fmt: skip
+"""Where one of the two arms takes nothing out: its V is only measured."""
+OF_V = frozenset({f"vhack.{name}" for name in ("control", "seed", "v_sha256", "directions", "energy")})
+"""Where the two arms need V of different kinds: of the same rank, pairs and pairs_draw all the same."""
+OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "config.pairs"})}
+"""What a kind of V is about beyond that."""
+
+
+def about(arm: str) -> frozenset[str]:
+    """What an arm is about: in this it may differ from another arm of the same seed. An arm that the registry does not
+    know is about nothing."""
+    entry = ARMS.get(arm)
+    if entry is None:
+        return frozenset()
+    out = set() if entry.projects else set(OF_PROJECTION)
+    if entry.recipe:
+        out |= {"config.gate", "config.project"}
+    if not entry.loophole:  # a prompt without a loophole has no hint
+        out.add("config.hint")
+    if entry.vhack not in (None, "none"):
+        out |= OF_V | OF_KIND.get(entry.vhack, frozenset())
+    return frozenset(out)
+
+
+def differences(a: Run, b: Run) -> list[str]:
+    """In what two runs differ that they should not, each with both values."""
+    free = ALWAYS
+    if a.arm != b.arm:
+        free |= OF_ARMS | about(a.arm) | about(b.arm)
+    if a.seed != b.seed:
+        free |= OF_SEED
+        if a.config("horizon_of") not in (None, ".") and a.arm == b.arm:  # as many steps as its own vanilla has done
+            free |= {"config.steps"}
+    return [
+        f"{name}: {a.facts.get(name, 'absent')!r} against {b.facts.get(name, 'absent')!r}"
+        for name in sorted(a.facts.keys() | b.facts.keys())
+        if name not in free and name.partition(".")[0] not in free and a.facts.get(name) != b.facts.get(name)
+    ]
+
+
+def told(a: Run, b: Run, differing: Sequence[str]) -> str:
+    """That two runs differ, in one line."""
+    return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(differing)}"
+
+
+def same_rollouts(runs: Sequence[Run]) -> list[str]:
+    """Runs that hold the same rollouts under two names."""
+    pairs = combinations([run for run in runs if run.rollouts_sha256], 2)
+    return [
+        f"{a.path.name} and {b.path.name} hold the same rollouts: one run, not two"
+        for a, b in pairs
+        if a.path != b.path and a.rollouts_sha256 == b.rollouts_sha256
+    ]
+
+
+# ---------------------------------------------------------------- groups
+
+_NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
+                "steps", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
+SETTINGS = (
+    *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "teacher_fraction",
+)  # fmt: skip
+"""Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of one arm and the same settings, one a seed."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+def base_name(run: Run) -> str:
+    """The arm as tables and plots call it."""
+    return ARMS[run.arm].title if run.arm in ARMS else run.arm
+
+
+def setting(run: Run, name: str) -> Any:
+    """A setting by its name. A field that an old manifest lacks had today's default, but for the recipe, of which nothing
+    is assumed. None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
+    if name.startswith("V."):
+        return run.facts.get(f"vhack.{name[2:]}")
+    if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):
+        return None
+    usual = None if name in ("gate", "project") else getattr(TrainConfig(), name, None)
+    return run.facts.get(f"config.{name}", usual)
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """Every setting of a run."""
+    return {name: setting(run, name) for name in SETTINGS}
+
+
+def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
+    """Runs of one arm and the same settings; where an arm's runs differ, the settings that differ join the name.
+
+    BadInput on two runs of one group with the same seed: their mean would count one seed twice.
+    """
+    by_name: dict[str, dict[int, Run]] = {}
+    of = {run.path: settings(run) for run in runs}
+    for run in sorted(runs, key=lambda r: (_order(r), r.path)):
+        own_settings = of[run.path]
+        peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
+        differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
+        off = [s for s, usual in asdict(run.usual).items() if own_settings[s] != usual] if run.usual else []
+        shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
+        own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
+        if run.seed in own:
+            raise BadInput(
+                f"{own[run.seed].path} and {run.path}: two runs of {base_name(run)} with seed {run.seed} and the same "
+                "settings; move one of them elsewhere"
+            )
+        own[run.seed] = run
+    return [RunGroup(name, tuple(own[seed] for seed in sorted(own))) for name, own in by_name.items()]
+
+
+def _order(run: Run) -> tuple[int, str]:
+    arms = list(ARMS)
+    return (arms.index(run.arm) if run.arm in arms else len(arms), run.arm)
+
+
+# ---------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The runs of an arm that a group is compared with."""
+
+    runs: Mapping[int, Run]
+    """By seed."""
+    refused: tuple[str, ...]
+    """Seeds of the group of which there is such a run, but one that differs in more than it may."""
+
+
+def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
+    """Runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in nothing but
+    what the two arms are about. Of several, the one most like it."""
+    own = {run.seed: run for run in group.runs}
+    found: dict[int, Run] = {}
+    refused = []
+    for seed in sorted({r.seed for r in runs if r.arm == arm}):
+        like = own.get(seed, group.runs[0])
+        asked = [(differences(r, like), -_likeness(r, like), i, r) for i, r in enumerate(runs)
+                 if (r.arm, r.seed) == (arm, seed)]  # fmt: skip
+        differing, _, _, best = min(asked, key=lambda x: (len(x[0]), *x[1:3]))
+        if not differing:
+            found[seed] = best
+        elif seed in own:
+            refused.append(told(best, like, differing))
+    return Reference(found, tuple(refused))
+
+
+def _likeness(a: Run, b: Run) -> int:
+    return sum(a.facts.get(name) == value for name, value in b.facts.items())
+
+
+def mismatches(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    """How the runs of one comparison differ: arm by arm between seeds, then rollouts that stand under two names."""
+    out = [
+        told(other, first, differing)
+        for by_seed in compared.values()
+        for first in list(by_seed.values())[:1]
+        for other in by_seed.values()
+        if (differing := differences(other, first))
+    ]
+    return out + same_rollouts([run for by_seed in compared.values() for run in by_seed.values()])
+
+
+# ---------------------------------------------------------------- independent units
+
+
+def independence(compared: Mapping[str, Mapping[int, Run]]) -> Finding:
+    """Whether the seeds of a comparison are units of their own: no arm that takes V out uses one V, or V from one draw of
+    pairs, at two seeds. Tells which base each stands on: a claim about the world needs several."""
+    name, shared = "independent units", []
+    bases: dict[str, set[int]] = {}
+    for arm, by_seed in compared.items():
+        if arm in ARMS and ARMS[arm].projects:
+            shared += _shared(arm, by_seed)
+        for seed, run in by_seed.items():
+            bases.setdefault(run.base, set()).add(seed)
+    numbers = {"units": sum(map(len, bases.values())), "bases": len(bases)}
+    if shared:
+        return Finding(name, "NOT_EVALUABLE", "; ".join(shared), numbers)
+    where = "; ".join(f"{base}: {', '.join(map(str, sorted(seeds)))}" for base, seeds in bases.items())
+    return Finding(name, "PASS", f"no two share a V or a draw of pairs; {len(bases)} base(s): {where}", numbers)
+
+
+def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
+    """What two seeds of an arm share of their V."""
+    for seed, run in by_seed.items():
+        if not run.facts.get("vhack.v_sha256"):
+            yield f"{arm} {seed}: its V has no v_sha256; extract it again"
+    for (a, one), (b, other) in combinations(by_seed.items(), 2):
+        drawn = not str(one.facts.get("vhack.control")).startswith("random")  # random directions come from no pairs
+        for field in ("v_sha256", *(["pairs_draw"] if drawn else [])):
+            value = one.facts.get(f"vhack.{field}")
+            if value == other.facts.get(f"vhack.{field}") and value is not None:
+                yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"

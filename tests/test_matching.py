@@ -1,0 +1,223 @@
+"""What may be compared: every field that an arm is not about is held equal, and what differs is named with both values.
+Runs in memory, each with the manifest that a real one has."""
+
+from pathlib import Path
+
+import pytest
+
+from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.folder import AFTER_THE_FACT, plain, source_hash
+from projected_grpo.verdicts.finished_runs import Run, facts_of
+from projected_grpo.verdicts.h1 import judge
+from projected_grpo.verdicts.matching import differences, group_runs, independence, reference
+
+ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
+ONSETS = {41: 60, 42: 70, 43: 80}
+
+
+def manifest(arm, seed, done, **changed):
+    """As `just train` writes it. `changed` are fields of the config, or whole facts (`model_hash`, `vhack.k`)."""
+    kind = ARMS[arm].measured
+    config = {
+        **plain(TrainConfig()), "arm": arm, "seed": seed, "base_seed": seed % 3, "steps": done,
+        "vhack": f"out/v_{kind}_{seed}.safetensors", "out": f"out/{arm}_{seed}", "horizon_of": f"out/vanilla_{seed}",
+    }  # fmt: skip
+    if arm == "vanilla":
+        config |= {"steps": 900, "horizon_of": ".", "until_onsets": 3.0}
+    v = {"control": kind, "k": "48", "pairs_draw": str(seed), "seed": str(seed), "v_sha256": f"{kind} {seed}",
+         "pairs_hash": "words" if kind == "words" else "p", "directions": "1008", "commit": f"c{seed}"}  # fmt: skip
+    out = {
+        "kind": "train", "config": config, "vhack": v, "model_hash": f"base {seed % 3}", "tokenizer_hash": f"t{seed % 3}",
+        "problems_hash": "toy", "adapter": {"adapter": "antipasto"}, "modules": 21, "processes": 1, "source_hash": "s",
+        "versions": {"torch": "2.15"}, "evidence": {"steps": done}, "commit": f"{arm} {seed}", "started": f"{arm} {seed}",
+    }  # fmt: skip
+    for name, value in changed.items():
+        group, _, field = name.partition(".")
+        if field:
+            out[group] = {**out[group], field: value}
+        elif name in config:
+            config[name] = value
+        else:
+            out[name] = value
+    return out
+
+
+def run(arm, seed, rollouts=None, place="", **changed):
+    """A finished run of three of its unit's onsets; vanilla hacks from its onset on."""
+    onset, end = ONSETS[seed], ENDS[arm]
+    steps = changed.pop("length", 3 * onset)
+    # The mean of steps t-9 to t is first above one half at t = onset: six of the ten are at .85.
+    hack = [0.85 if t > onset - 6 else 0.0 for t in range(steps)] if arm == "vanilla" else [end] * steps
+    series = {"hack": hack, "hacked": hack, "gt": [0.3] * steps, "form": [0.97] * steps, "seconds": [1.0] * steps}
+    return Run(
+        Path(f"{arm}_{seed}{place}"), arm, seed, facts_of(manifest(arm, seed, steps, **changed)),
+        rollouts or f"{arm} {seed}{place}", 10 * steps, series, {0: {"gt": 0.2}, steps: {"gt": 0.3}}, None,
+    )  # fmt: skip
+
+
+def study(*others):
+    """Every arm of three units; `others` take the place of the run of their arm and seed."""
+    given = {(r.arm, r.seed): r for r in others}
+    return [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in ONSETS]
+
+
+def judged(*others):
+    runs = study(*others)
+    (found,) = judge(group_runs(runs), runs)
+    return found
+
+
+def test_a_whole_study_passes_in_every_line():
+    found = judged()
+    assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]
+    assert "41: 180 42: 210 43: 240" in found.preregistered.clauses[0].why
+    assert "3 base(s): base 2: 41; base 0: 42; base 1: 43" in found.prevention.clauses[1].why
+
+
+UNEQUAL = {
+    "config.weight_decay": ("weight_decay", 0.3, "0.3 against 0.0"),
+    "config.clip_low": ("clip_low", 0.1, "0.1 against 0.2"),
+    "config.max_grad_norm": ("max_grad_norm", 0.0, "0.0 against 1.0"),
+    "config.dtype": ("dtype", "bfloat16", "'bfloat16' against 'float32'"),
+    "config.beta": ("beta", 0.5, "0.5 against 0.001"),
+    "config.kl_beta": ("kl_beta", 0.5, "0.5 against 0.1"),
+    "config.temperature": ("temperature", 0.5, "0.5 against 0.7"),
+    "config.problems": ("problems", "toy", "'toy' against 'builtin'"),
+    "problems_hash": ("problems_hash", "easier", "'easier' against 'toy'"),
+    "adapter.adapter": ("adapter.adapter", "lora", "'lora' against 'antipasto'"),
+    "modules": ("modules", 7, "7 against 21"),
+    "source_hash": ("source_hash", "patched", "'patched' against 's'"),
+    "versions.torch": ("versions.torch", "2.11", "'2.11' against '2.15'"),
+    "config.eval_samples": ("eval_samples", 400, "400 against 4"),
+    "config.prompts_per_step": ("prompts_per_step", 1, "1 against 16"),
+}
+
+
+@pytest.mark.parametrize("field", UNEQUAL)
+@pytest.mark.parametrize("arm", ["vanilla", "random", "kl"])
+def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(field, arm):
+    name, value, told = UNEQUAL[field]
+    found = judged(run(arm, 42, **{name: value}))
+    for line in found.lines:
+        assert line.verdict.status == "NOT_EVALUABLE"
+        assert f"{arm} 42 and projected 42 differ in {field}: {told}" in line.verdict.why
+
+
+@pytest.mark.parametrize("field", [f for f in UNEQUAL if "prompts_per_step" not in f])
+def test_seeds_that_differ_inside_every_arm_are_refused_by_name(field):
+    """All arms of a unit agree, so no pair of arms shows it."""
+    name, value, told = UNEQUAL[field]
+    runs = study(*(run(arm, 43, **{name: value}) for arm in ENDS))
+    found = judge(group_runs(runs), runs)
+    assert all(line.verdict.status == "NOT_EVALUABLE" for h in found for line in h.lines)
+    if len(found) == 1:  # the field is no setting that groups are told apart by
+        assert f"projected 43 and projected 41 differ in {field}: {told}" in found[0].preregistered.verdict.why
+    else:
+        assert any(f"{field.partition('.')[2]}=" in h.held.verdict.name for h in found)
+
+
+def test_arms_of_two_bases_are_refused():
+    found = judged(run("random", 42, model_hash="base 9"))
+    assert "random 42 and projected 42 differ in model_hash: 'base 9' against 'base 0'" in found.held.verdict.why
+
+
+def test_arms_of_two_lengths_are_refused():
+    found = judged(run("random", 42, length=190))
+    assert "random 42 and projected 42 differ in steps done: 190 against 210" in found.preregistered.verdict.why
+
+
+@pytest.mark.parametrize("field", ["vhack.k", "vhack.pairs_draw", "vhack.pairs_hash", "overshoot", "gate"])
+def test_a_control_has_the_rank_the_pairs_and_the_recipe_of_the_method(field):
+    found = judged(run("placebo", 42, **{field: "other"}))
+    assert "placebo 42 and projected 42 differ in" in found.held.verdict.why
+    assert field.rpartition(".")[2] in found.held.verdict.why
+
+
+def test_what_an_arm_is_about_may_differ_and_no_more():
+    vanilla = run("vanilla", 41, **{"vhack.k": "8", "gate": "one_sided", "device": "cuda", "cache": "there"})
+    assert differences(vanilla, run("projected", 41)) == []
+    assert differences(run("words", 41), run("projected", 41)) == []
+    assert differences(run("no_loophole", 41, hint="none"), run("projected", 41)) == []
+    (told,) = differences(run("kl", 41, hint="none"), run("projected", 41))
+    assert told == "config.hint: 'none' against 'simple_overwrite_tests'"
+
+
+def test_one_cap_was_fixed_for_every_unit():
+    assert "config.steps: 600 against 900" in judged(run("vanilla", 43, steps=600)).held.verdict.why
+
+
+def test_copies_of_one_run_are_one_run():
+    """Relabelled and sealed again: no spread between them, and no evidence either."""
+    copies = [run("projected", seed, rollouts="the same", **{"vhack.v_sha256": f"v{seed}"}) for seed in ONSETS]
+    found = judged(*copies)
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert "projected_41 and projected_42 hold the same rollouts: one run, not two" in found.held.verdict.why
+
+
+# ---------------------------------------------------------------- independent units
+
+
+@pytest.mark.parametrize("arm", ["projected", "random", "placebo", "shrunk"])
+def test_units_that_share_a_v_are_named(arm):
+    kind = ARMS[arm].measured
+    shared = {"vhack.v_sha256": "one and the same"}
+    same = [run(a, s, **shared) for a in ENDS for s in (41, 43) if ARMS[a].measured == kind]
+    found = judged(*same)
+    assert found.held.verdict.status == "PASS"
+    assert found.prevention.verdict.status == "NOT_EVALUABLE"
+    assert f"seeds 41 and 43 share {arm}'s V: v_sha256 one and" in found.prevention.verdict.why
+
+
+def test_units_that_share_a_draw_of_pairs_are_named_but_random_directions_come_from_none():
+    """Another base, another V, the same pairs."""
+    found = judged(*(run(arm, seed, **{"vhack.pairs_draw": "0"}) for arm in ENDS for seed in ONSETS))
+    assert "seeds 41 and 42 share projected's V: pairs_draw 0" in found.prevention.verdict.why
+    assert "share placebo's V" in found.prevention.verdict.why
+    assert "share random" not in found.prevention.verdict.why
+
+
+def test_a_v_without_a_fingerprint_is_no_v_of_its_own():
+    found = independence(
+        {"projected": {41: run("projected", 41, **{"vhack.v_sha256": None}), 42: run("projected", 42)}}
+    )
+    assert (found.status, found.why) == ("NOT_EVALUABLE", "projected 41: its V has no v_sha256; extract it again")
+
+
+def test_a_base_that_three_units_share_is_said():
+    found = judged(*(run(arm, seed, model_hash="alone") for arm in ENDS for seed in ONSETS))
+    assert found.prevention.verdict.status == "PASS"
+    assert "1 base(s): alone: 41, 42, 43" in found.prevention.clauses[1].why
+    assert found.prevention.notes[0].startswith("of the world: not known")
+
+
+# ---------------------------------------------------------------- doses, and the code
+
+
+def test_of_several_doses_a_group_is_compared_with_its_own():
+    doses = [run(arm, seed, **{"vhack.k": "8", "vhack.v_sha256": f"{arm} {seed} 8"}, place=" of 8")
+             for arm in ("projected", "random") for seed in ONSETS]  # fmt: skip
+    runs = [*study(), *doses]
+    groups = {g.name: g for g in group_runs(runs)}
+    found = reference("random", groups["projected V.k=8"], runs)
+    assert {r.facts["vhack.k"] for r in found.runs.values()} == {"8"}
+    few = reference("placebo", groups["projected V.k=8"], runs)
+    assert few.refused[0] == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
+
+
+def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, monkeypatch):
+    from projected_grpo.ledger import folder
+
+    for package in ("projected_grpo/ledger", "projected_grpo/report", "loophole_grader"):
+        (tmp_path / package).mkdir(parents=True)
+    (tmp_path / "projected_grpo/losses.py").write_text("a")
+    (tmp_path / "loophole_grader/grade.py").write_text("a")
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "projected_grpo/ledger/folder.py"))
+    before = source_hash()
+    (tmp_path / "projected_grpo/report/tables.py").write_text("a")
+    assert source_hash() == before
+    for name in ("projected_grpo/losses.py", "loophole_grader/grade.py"):
+        (tmp_path / name).write_text("b")
+        assert source_hash() != before
+        before = source_hash()
+    assert "verdicts" in AFTER_THE_FACT

@@ -111,6 +111,11 @@ toy-variants *args:
 toy-dose *args:
     {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
 
+# train in a world whose hacks share no phrase: is V more than a ban on words, and does the first world's V carry over?
+[group("toy")]
+toy-mark *args:
+    {{ py }} scripts/toy.py --study mark --model toy-mark --out out/toy-mark "$@"
+
 # repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:

@@ -27,7 +27,8 @@ def main() -> int:
         config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
     )
     check_new(run)
-    pairs = pair_sets.load_pairs(config.source, config.modes)
+    modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
+    pairs = pair_sets.load_pairs(config.source, modes)
     train, held_out = pair_sets.split(pairs)
     chosen = pair_sets.resampled(train, config.pairs_draw)
     loaded = load(config)
@@ -68,7 +69,7 @@ def main() -> int:
         "pairs_hash": pair_sets.pairs_hash(pairs),
         "n_train": str(len(chosen)),
         "pairs_draw": str(config.pairs_draw),
-        "modes": ",".join(config.modes) or "all",
+        "modes": ",".join(modes) or "all",
         "hint": config.hint,
         "prompt_setup": config.prompt_setup,
         "dtype": config.dtype,

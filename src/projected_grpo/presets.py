@@ -48,6 +48,8 @@ class Preset:
 
 _TINY = {
     "model": "tiny", "teacher": "tiny", "k": 8, "group_size": 4, "max_new": 32, "steps": 4, "prompts_per_step": 2,
+    # Five mechanisms of fourteen: an extraction in seconds, and 15 held-out pairs for the verdict on it.
+    "ExtractConfig.modes": ("assert_true", "early_return", "hardcoded_examples", "vacuous_print", "weak_assert"),
     "n_problems": 5, "lr": 1e-2, "warmup": 2, "temperature": 1.0, "top_p": 1.0, "beta": 1e-3,
 }  # fmt: skip
 _TOY = {

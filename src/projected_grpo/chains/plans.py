@@ -19,7 +19,7 @@ from pathlib import Path
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.chains.links import Link
 from projected_grpo.presets import Preset
-from projected_grpo.toy.settings import SHAPES
+from projected_grpo.toy.settings import SHAPES, home_flags
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375
@@ -101,12 +101,14 @@ def v_of(plan: Plan, unit: Unit, made: str) -> str:
     return str(plan.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
 
 
-def _script(plan: Plan, name: str, unit: Unit) -> tuple[str, ...]:
-    """A script with the preset, the model where a toy one is chosen, and which build of it."""
+def _script(plan: Plan, name: str, unit: Unit, flags: Sequence[str] = ()) -> tuple[str, ...]:
+    """A script with the preset, the model where a toy one is chosen, which build of it, and its world where `flags` do not
+    choose another."""
     model = ("--model", plan.model) if plan.model else ()
     base = ("--base-seed", str(unit.base)) if unit.base else ()
     adapter = ("--adapter", plan.adapter) if plan.adapter != "antipasto" else ()
-    return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter)
+    home = [word for flag, value in home_flags(plan.model, name).items() if flag not in flags for word in (flag, value)]
+    return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter, *home)
 
 
 def verified(unit: Unit, made: str) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     out = plan.out / f"vhack_{made}{unit.tag}"
     rank = ("--k", str(rank_of(plan.model))) if plan.model and "--k" not in flags else ()
     drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
-    argv = (*_script(plan, "extract_vhack_grad", unit), *rank, *drawn, *flags, "--out", str(out))
+    argv = (*_script(plan, "extract_vhack_grad", unit, flags), *rank, *drawn, *flags, "--out", str(out))
     return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
@@ -172,7 +174,7 @@ def extracted(plan: Plan, unit: Unit, name: str, *flags: str) -> Link:
 
 def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     """A V judged on held-out pairs."""
-    argv = (*_script(plan, "verify_vhack", unit), "--vhack", v_of(plan, unit, made), *flags)
+    argv = (*_script(plan, "verify_vhack", unit, flags), "--vhack", v_of(plan, unit, made), *flags)
     out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
     return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
                 why="is V hack-ward on pairs that it has never seen",

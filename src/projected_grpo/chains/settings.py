@@ -84,9 +84,10 @@ class ToyConfig(Sweep):
     """Folder of the whole chain; one that exists is continued."""
     study: Chain = "toy"
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
-    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy."""
+    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. mark: the
+    second world, where no hack needs a phrase (--model toy-mark)."""
     model: str = "toy"
-    """`toy` or `toy-deep`, another width and depth."""
+    """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     threads: int = 0
     """Most threads at once; 0 = one per core."""
     dry: bool = False
@@ -95,6 +96,10 @@ class ToyConfig(Sweep):
     def validate(self) -> None:
         super().validate()
         check_toy_model(self.model)
+        if (self.study == "mark") != (self.model == "toy-mark"):
+            raise BadInput(
+                f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
+            )
         at_least(self, "threads", 0)
 
 

@@ -3,6 +3,7 @@
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
 variants  other ways to use the same V, beside the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
+mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
 """
 
 import itertools
@@ -38,6 +39,7 @@ VARIANTS = {
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
+MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
 
 
@@ -86,6 +88,20 @@ def dose_chain(plan: Plan) -> list[Link]:
     return with_results(plan, links)
 
 
+def mark_chain(plan: Plan) -> list[Link]:
+    """In the second world no hack needs a phrase: does V of its own pairs hold there, and V of the first world's?"""
+    first = ("--pairs", "toy", "--hint", "simple_overwrite_tests")
+    words = ("--pairs", "toy-phrase", "--hint", "simple_overwrite_tests")
+    links = bases(plan, plan.units)
+    for unit in plan.units:
+        links += [*extracts(plan, unit, MARK_ARMS), *(arm_run(plan, unit, arm) for arm in MARK_ARMS)]
+        for name, pairs in (("first_world", first), ("first_words", words)):
+            links += [extracted(plan, unit, name, *pairs), verify(plan, unit, name, *pairs)]
+            flags = ("--arm", "projected", "--vhack", v_of(plan, unit, name))
+            links.append(train(plan, unit, name, (f"verify_{name}{unit.tag}",), flags))
+    return with_results(plan, links)
+
+
 CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "probe": probe_chain,
     "full": full_chain,
@@ -93,6 +109,7 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "unknown": unknown_chain,
     "variants": variants_chain,
     "dose": dose_chain,
+    "mark": mark_chain,
 }
 if TYPE_CHECKING:
     Chain = str

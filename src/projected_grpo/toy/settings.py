@@ -17,6 +17,24 @@ FIRST_WORLD, MARK_WORLD = ("toy-held-out", "simple_overwrite_tests"), ("toy-mark
 """Held-out problems and hint of either world."""
 
 
+PAIRS_OF = {"toy-mark": "toy-mark"}
+"""Pairs of a model's own world where that is not the first one."""
+
+
+def home_flags(model: str, script: str) -> dict[str, str]:
+    """What the scripts of a chain need to be told so that they stay in the world of a model; nothing in the first world."""
+    if model not in PAIRS_OF:
+        return {}
+    held_out, hint = MARK_WORLD
+    problems = {"--problems": held_out.removesuffix("-held-out"), "--hint": hint}
+    return {
+        "extract_vhack_grad": {"--pairs": PAIRS_OF[model], "--hint": hint},
+        "verify_vhack": {"--pairs": PAIRS_OF[model], "--hint": hint},
+        "probe_distill": problems,
+        "train": {**problems, "--eval-problems": held_out},
+    }[script]
+
+
 def check_toy_model(model: str) -> None:
     """BadInput for a name that no toy base model has."""
     if model not in SHAPES:

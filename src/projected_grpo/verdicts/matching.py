@@ -45,7 +45,7 @@ OF_PROJECTION = frozenset({
 """Where one of the two arms takes nothing out: its V is only measured."""
 OF_V = frozenset({f"vhack.{name}" for name in ("control", "seed", "v_sha256", "directions", "energy")})
 """Where the two arms need V of different kinds: of the same rank, pairs and pairs_draw all the same."""
-OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "config.pairs"})}
+OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})}
 """What a kind of V is about beyond that."""
 
 

@@ -173,7 +173,7 @@ def test_train_leaves_complete_readable_files(script, tmp_path, vhack_file, adap
     assert [len(rows) for rows in steps] == [8, 8]
     assert all(set(row) == set(NAMES) for rows in steps for row in rows)
     assert {row["source"] for rows in steps for row in rows} == {"student", "teacher"}
-    assert all(row["cos_out"] < row["cos_in"] for rows in steps for row in rows)
+    assert all(row["cos_update"] < row["cos_update_in"] for rows in steps for row in rows)
     assert max(row["logp_gap"] for rows in steps for row in rows) < 1e-3
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["finished"]
@@ -185,6 +185,30 @@ def test_train_leaves_complete_readable_files(script, tmp_path, vhack_file, adap
     assert "upd_out" in log
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     assert "I out: run/" in out
+
+
+@pytest.mark.slow
+def test_a_units_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_serves_every_seed(
+    script, tmp_path, vhack_file
+):
+    shared = ["--vhack", vhack_file(), "--seed", 42, *POOLED]  # V was extracted with seed 41: the base is the same
+    assert script("train", "tiny", "--steps", 2, "--until-onsets", 3, "--out", "vanilla", *shared)[0] == 0
+    for arm in ("shrunk", "kl"):
+        code, _, err = script(
+            "train", "tiny", "--arm", arm, "--steps", 900, "--horizon-of", "vanilla", "--out", arm, *shared
+        )
+        assert code == 0, err
+        manifest = json.loads((tmp_path / arm / "manifest.json").read_text())
+        assert (manifest["steps_done"], manifest["config"]["steps"]) == (2, 2)
+        assert len(read_run(tmp_path / arm)) == 2
+    first = {arm: read_run(tmp_path / arm)[0][0] for arm in ("vanilla", "shrunk")}
+    assert first["shrunk"]["update_norm"] < first["vanilla"]["update_norm"]
+    assert first["shrunk"]["cos_update"] > 0  # no direction was taken out
+    refused(
+        script("train", "tiny", "--arm", "kl", "--horizon-of", "kl", "--out", "x", *shared),
+        "--horizon-of kl",
+        "arm vanilla",
+    )
 
 
 @pytest.mark.slow

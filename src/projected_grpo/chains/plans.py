@@ -196,7 +196,8 @@ def train(plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequen
             *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
     resolve = "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if plan.preset.teacher_share == "pool" else ()
-    return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads, cost=plan.steps / 60,
+    return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads,
+                cost=plan.steps / (180 if plan.onsets else 60),  # the cap is seldom reached
                 why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
 
 

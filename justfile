@@ -91,7 +91,7 @@ _smoke arm:
 toy *args:
     {{ py }} scripts/toy.py "$@"
 
-# train one unit's vanilla, projected and four controls, 120 steps; catches a broken method before the long `toy`
+# train one unit's vanilla, projected and four controls, 120 steps; catches what the long `toy` would
 [group("toy")]
 toy-quick *args:
     {{ py }} scripts/toy.py --out out/toy-quick --quick --arms vanilla projected random_energy placebo words shrunk "$@"
@@ -111,7 +111,7 @@ toy-variants *args:
 toy-dose *args:
     {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
 
-# train in a world whose hacks share no phrase: is V more than a ban on words, and does the first world's V carry over?
+# train in a world whose hacks share no phrase: is V more than a ban on words, does it carry over?
 [group("toy")]
 toy-mark *args:
     {{ py }} scripts/toy.py --study mark --model toy-mark --out out/toy-mark "$@"

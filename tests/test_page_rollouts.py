@@ -69,8 +69,8 @@ def test_columns_say_what_the_rows_say(tmp_path):
     own = data["rows"]
     assert [KINDS[i] for i in own["label"]] == ["reward_hack", "unknown", "correct"]
     assert [data["steps"][i][1] for i in own["at"]] == [0, 0, 1]
-    assert data["per_step"] == ("cos_in", "cos_out", "cos_update", "cos_null")
-    assert data["steps"][0] == (0, 0, 0.4, 0.0, 0.1, 0.2)
+    assert data["per_step"] == ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
+    assert data["steps"][0] == (0, 0, 0.4, 0.0, 0.5, 0.1, 0.2)
     assert own["gt_pass"] == [False, None, True]
     assert (data["prompts"], data["texts"], own["row"]) == (["x"], [["x", []]], [0, 1, 0])
     assert {len(column) for column in own.values()} == {3}

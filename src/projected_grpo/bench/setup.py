@@ -28,7 +28,7 @@ from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.tiny_model import CONTEXT, train_tokenizer
 
 TOKENIZER_VOCAB = 700
-"""Cuts the package's own problems into prompts of about 340 tokens; the model's vocabulary may be larger."""
+"""Cuts the package's own problems into prompts of about 320 tokens; the model's vocabulary may be larger."""
 HINT = "simple_overwrite_tests"
 TEMPERATURE, TOP_P = 0.7, 0.95
 

@@ -5,6 +5,7 @@ import torch
 from conftest import finite, shake
 
 from projected_grpo import step as step_module
+from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.losses import nll, policy_loss
@@ -93,7 +94,7 @@ def test_vanilla_measures_and_leaves_the_gradient_alone(tiny, antipasto):
             p.zero_()
     take(tiny, antipasto, projection=Projection(None))
     assert all(torch.equal(moved[n], p) for n, p in antipasto.vectors.items())
-    assert with_v.step["cos_out"] == with_v.step["cos_in"]
+    assert with_v.step["cos_out"] == pytest.approx(with_v.step["cos_in"], rel=1e-4)
     assert with_v.step["frac_fired"] == 0.0
 
 
@@ -109,7 +110,7 @@ def test_projected_takes_the_hackward_part_out_of_what_the_optimizer_gets(tiny, 
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     result = take(tiny, antipasto, projection=Projection(basis, "grad"))
     assert max(float((basis[n] @ g).max()) for n, g in seen.items()) < 1e-6
-    assert result.step["cos_out"] == pytest.approx(measure(seen, basis).cos, abs=1e-9)
+    assert result.step["cos_out"] == pytest.approx(measure(seen, basis).cos, abs=1e-6)
     assert result.step["cos_in"] > 0.01
     assert result.step["frac_fired"] > 0.5
 
@@ -172,6 +173,48 @@ def test_a_projection_that_is_undone_afterwards_shows(tiny, antipasto, monkeypat
     assert step["frac_removed"] == 0
 
 
+def test_a_gradient_that_is_swapped_for_the_optimizers_step_alone_shows(tiny, antipasto, monkeypatch):
+    """The optimizer is given the whole gradient; what p.grad holds before and after its step is the projected one."""
+    whole = {}
+    project, step = step_module.project_gradient, torch.optim.AdamW.step
+
+    def remember(adapter, projection):
+        whole.update({p: p.grad.clone() for p in adapter.vectors.values()})
+        return project(adapter, projection)
+
+    def swapped(self, *args, **kwargs):
+        shown = {p: p.grad for p in whole}
+        for p in whole:
+            p.grad = whole[p]
+        step(self, *args, **kwargs)
+        for p in whole:
+            p.grad = shown[p]
+
+    monkeypatch.setattr(step_module, "project_gradient", remember)
+    monkeypatch.setattr(torch.optim.AdamW, "step", swapped)
+    found = take(tiny, antipasto, projection=Projection(basis_for(antipasto), "grad")).step
+    assert found["cos_out"] == pytest.approx(found["cos_in"], rel=1e-3)
+    assert found["removed_share"] == pytest.approx(0, abs=1e-3)
+
+
+def test_what_is_undone_behind_a_step_shows_at_the_next(tiny, antipasto):
+    optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1)
+    learner, plumbing = Learner(tiny.model, antipasto, optimizer), Plumbing(tiny.pad_id, 10_000)
+    projection = Projection(basis_for(antipasto), "update")
+    first, second = (run_step(learner, GROUPS, DR, projection, plumbing, step=i).step for i in range(2))
+    assert first["theta_before"] != first["theta_after"] == second["theta_before"]
+    with torch.no_grad():
+        next(iter(antipasto.vectors.values())).add_(1e-3)
+    assert run_step(learner, GROUPS, DR, projection, plumbing, step=2).step["theta_before"] != second["theta_after"]
+
+
+def test_a_backward_pass_that_stops_in_an_adapted_linear_shows(tiny, antipasto, monkeypatch):
+    shake(antipasto, seed=1)
+    monkeypatch.setattr(AdaptedLinear, "product_backward", lambda _, x, *rest: torch.zeros_like(x))
+    (checked,) = [s for s in take(tiny, antipasto, objective=NLL).samples if s.get("grad_norm_alone") is not None]
+    assert checked["grad_norm_alone"] > 1.1 * checked["grad_norm"]
+
+
 def test_an_overshoot_of_next_to_nothing_shows(tiny, antipasto):
     step = take(tiny, antipasto, projection=Projection(basis_for(antipasto), "update", overshoot=1e-4)).step
     assert step["removed_share"] == pytest.approx(1e-4, rel=0.1)
@@ -228,15 +271,16 @@ def test_energies_by_hand():
     assert Projection({"m": v}).own_energy("m", rows)[1].tolist() == [9, 2]  # nothing is taken out
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
 @pytest.mark.parametrize("how", [{}, {"preserve_magnitude": True}, {"shrink": True}, {"overshoot": 0.5}])
 @pytest.mark.parametrize("gate", ["no_gate", "one_sided", "reverse"])
-def test_the_energy_that_a_gate_leaves_of_a_row_is_that_of_the_projected_row(gate, how):
+def test_the_energy_that_a_gate_leaves_of_a_row_is_that_of_the_projected_row(gate, how, scale):
     g = torch.Generator().manual_seed(1)
     v = torch.linalg.qr(torch.randn(9, 3, generator=g, dtype=torch.float64))[0].T
     rows = torch.randn(5, 9, generator=g, dtype=torch.float64)
     projection = Projection({"m": v}, "grad", gate, **how)
-    expected = [float((v @ projection.apply({"m": row})[0]["m"]).square().sum()) for row in rows]
-    assert projection.own_energy("m", rows)[1].tolist() == pytest.approx(expected)
+    expected = [scale**2 * float((v @ projection.apply({"m": row})[0]["m"]).square().sum()) for row in rows]
+    assert projection.own_energy("m", scale * rows)[1].tolist() == pytest.approx(expected, abs=1e-14 * scale**2)
 
 
 def test_ratios_are_counted_by_source():

@@ -3,6 +3,7 @@ finite. It changes nothing; step.py does the work and calls it."""
 
 import math
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -154,16 +155,18 @@ def alone(
     projection: Projection,
 ) -> dict[str, float | None]:  # fmt: skip
     """One sample's gradient by the plainest way there is: a forward and a backward pass of it alone, through the whole
-    model and full logits. What the batched pass says of this sample must agree with it.
+    model, the adapter by its definition and autograd, and full logits. What the batched pass says of this sample must
+    agree with it.
 
     terms: log-probabilities [1, t] and their batch -> the sample's term of the step's loss.
     """
     batch = token_batch([sample.prompt_ids], [sample.completion_ids], 0, next(iter(adapter.vectors.values())).device)
-    logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1]
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
-    logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
-    loss = terms(torch.where(batch.loss_mask, logps, torch.zeros_like(logps)), batch).per_sample.sum()
-    grads = dict(zip(adapter.vectors, torch.autograd.grad(loss, list(adapter.vectors.values())), strict=True))
+    with adapter.by_autograd():
+        logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+        logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
+        loss = terms(torch.where(batch.loss_mask, logps, torch.zeros_like(logps)), batch).per_sample.sum()
+        grads = dict(zip(adapter.vectors, torch.autograd.grad(loss, list(adapter.vectors.values())), strict=True))
     norm, directions, cos = norm_of(grads), directions_of(projection), None
     if projection.basis is not None and directions and norm > 0:
         along = sum(float((projection.basis[name] @ g).sum()) for name, g in grads.items())
@@ -178,7 +181,7 @@ class Used:
     gradient: Vectors
     """As it was accumulated."""
     taken_in: Vectors
-    """The gradient that the optimizer used, read after it did, at its length before clipping."""
+    """The gradient that the optimizer used, read from what it became in there, at its length before clipping."""
     proposed: Vectors
     """Minus the parameter change that the optimizer made of it."""
     applied: Vectors
@@ -194,8 +197,7 @@ def step_columns(used: Used, projection: Projection, fired: float | None) -> dic
     share, modules = projection.removed_share(
         *((used.proposed, used.applied) if on_update else (used.gradient, used.taken_in))
     )
-    whole = norm_of(used.proposed)
-    gone = norm_of({name: d - used.applied[name] for name, d in used.proposed.items()})
+    whole, left = norm_of(used.proposed), norm_of(used.applied)
     return {
         "target": None if projection.target == "none" else projection.target,
         "cos_in": gradient.cos,
@@ -208,8 +210,8 @@ def step_columns(used: Used, projection: Projection, fired: float | None) -> dic
         "energy_out": taken_in.energy,
         "energy_update_in": proposed.energy,
         "energy_update": applied.energy,
-        "update_norm": norm_of(used.applied),
-        "update_removed": (gone / whole) ** 2 if whole > 0 else None,
+        "update_norm": left,
+        "update_removed": 1 - (left / whole) ** 2 if whole > 0 else None,
         "removed_share": share,
         "frac_removed": modules,
         "cos_null": None if projection.basis is None else null_cosine(projection.basis),
@@ -229,6 +231,12 @@ def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bo
         "logp_gap": totals["gap"] / totals["fresh_tokens"] if totals["fresh_tokens"] else None,
         "kl": totals["kl"] / tokens if kl else None,
     }
+
+
+def fingerprint(vectors: Vectors) -> int:
+    """CRC-32 of all numbers: the same bits, the same number."""
+    flat = torch.cat([v.detach().flatten() for v in vectors.values()]).cpu().contiguous()
+    return zlib.crc32(flat.view(torch.uint8).numpy().tobytes())
 
 
 def norm_of(vectors: Vectors) -> float:

@@ -106,8 +106,9 @@ class Projection:
         if not (self.shrink or self.preserve_magnitude):
             return energy, left
         whole = grads.square().sum(1)
-        kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0) / whole.clamp(min=TINY)
-        return energy, energy * kept if self.shrink else left / kept.clamp(min=TINY)
+        kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0)
+        ratio = torch.where(whole > 0, kept / whole, torch.ones_like(whole))
+        return energy, energy * ratio if self.shrink else torch.where(ratio > 0, left / ratio, torch.zeros_like(left))
 
 
 ROUNDING = 1e-5

@@ -25,6 +25,7 @@ from projected_grpo.measures import (
     alone,
     check_gradient,
     check_loss,
+    fingerprint,
     step_columns,
     total_columns,
 )
@@ -114,8 +115,9 @@ def run_step(
     if projection.target == "grad":
         fired = project_gradient(adapter, projection)
     clipped = clip(learner)
+    momentum = first_moments(learner)
     learner.optimizer.step()
-    taken_in = {name: g / clipped for name, g in adapter.grads().items()}
+    taken_in = gradient_used(learner, momentum, clipped)
     proposed = descent(adapter, start)
     if projection.target == "update":
         fired = project_update(adapter, start, projection)
@@ -125,6 +127,8 @@ def run_step(
     columns = {
         **step_columns(used, projection, fired),
         **total_columns(totals, adapter.norm(), ratios=policy, kl=policy and objective.beta > 0),
+        "theta_before": fingerprint(start),
+        "theta_after": fingerprint(adapter.vectors),
     }
     adapter.zero_grad()
     return StepResult(tally.columns, {**columns, "timing": {**seconds, "optimizer": clock()}})
@@ -224,6 +228,27 @@ def clip(learner: Learner) -> float:
         return 1.0
     norm = torch.nn.utils.clip_grad_norm_(list(learner.adapter.vectors.values()), learner.max_grad_norm)
     return min(1.0, learner.max_grad_norm / (float(norm) + 1e-6))  # torch's own rule, torch 2.15 clip_grad.py
+
+
+def first_moments(learner: Learner) -> dict[str, Tensor]:
+    """Copies of AdamW's first moments; zeros before its first step."""
+    state = learner.optimizer.state
+    return {
+        n: state[p]["exp_avg"].clone() if p in state else torch.zeros_like(p)
+        for n, p in learner.adapter.vectors.items()
+    }
+
+
+def gradient_used(learner: Learner, before: Mapping[str, Tensor], clipped: float) -> dict[str, Tensor]:
+    """The gradient that AdamW has just used, from its first moment: m = b1 m_before + (1 - b1) g. What lies in `p.grad` by
+    then may have been put there afterwards. At its length before clipping."""
+    b1, state = learner.optimizer.param_groups[0]["betas"][0], learner.optimizer.state
+    return {
+        name: torch.zeros_like(p)
+        if p.grad is None
+        else (state[p]["exp_avg"] - b1 * before[name]) / ((1 - b1) * clipped)
+        for name, p in learner.adapter.vectors.items()
+    }
 
 
 @torch.no_grad()

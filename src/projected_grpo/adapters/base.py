@@ -30,6 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -71,6 +72,7 @@ class AdaptedLinear(nn.Module, ABC):
         self.weight = linear.weight.requires_grad_(False)
         self.bias = linear.bias if linear.bias is None else linear.bias.requires_grad_(False)
         self.enabled = True
+        self.by_autograd = False
         self.sink: Sink | None = None
         self._looked_up: tuple[Tensor, int, int, bool] | None = None
 
@@ -151,7 +153,17 @@ class AdaptedLinear(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
             return F.linear(x, self.weight, self.bias)
+        if (
+            self.by_autograd
+        ):  # the sum is built anew in the backward pass: kept, it would be a second copy of every weight
+            return checkpoint(self._plainly, x, self.theta, use_reentrant=False)
         return _AdaptedForward.apply(x, self.theta, self)
+
+    def _plainly(self, x: Tensor, theta: Tensor) -> Tensor:
+        """y by the definition, in the reductions' type: x (W + delta_weight(theta))^T + b."""
+        whole = self.weight.to(theta.dtype) + self.delta_weight(theta)
+        y = F.linear(x.to(theta.dtype), whole, self.bias if self.bias is None else self.bias.to(theta.dtype))
+        return y.to(x.dtype)
 
 
 class _AdaptedForward(torch.autograd.Function):
@@ -226,6 +238,18 @@ class Adapter:
         finally:
             for name, layer in self.layers.items():
                 layer.enabled = before[name]
+
+    @contextmanager
+    def by_autograd(self) -> Generator[None]:
+        """The definition itself, differentiated by autograd: slow, and none of this package's own backward passes. What
+        these say is held against it."""
+        for layer in self.layers.values():
+            layer.by_autograd = True
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.by_autograd = False
 
     @contextmanager
     def folded(self) -> Generator[None]:

@@ -48,7 +48,8 @@ def source_hash() -> str:
     comparison share it, whatever was committed between them."""
     ours = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for package in (ours, ours.with_name("loophole_grader")):
+    # The scripts stand beside src in a checkout; installed alone, the package has none.
+    for package in (ours, ours.with_name("loophole_grader"), ours.parents[1] / "scripts"):
         for path in sorted(package.rglob("*")):
             place = path.relative_to(package).parts
             if path.is_file() and "__pycache__" not in place and place[0] not in AFTER_THE_FACT:

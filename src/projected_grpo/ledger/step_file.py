@@ -121,8 +121,11 @@ COLUMNS: tuple[Column, ...] = (
     _t("energy_update", "float", "fraction", "energy along V of the update that was applied", null=True, show="upd_V",
        fmt="6.4f"),
     _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
-    _t("update_removed", "float", "fraction", "energy of the proposed update that was not applied: ||proposed - applied||^2 "
-       "/ ||proposed||^2", null=True),
+    _t("update_removed", "float", "fraction", "energy that the applied update lacks of the proposed one: 1 - ||applied||^2 "
+       "/ ||proposed||^2; below 0 where an overshoot made it longer", null=True),
+    _t("theta_before", "int", "", "CRC-32 of all trainable coordinates before the step; SHOULD be the last step's "
+       "theta_after, ELSE what a step did was undone behind it", null=True),
+    _t("theta_after", "int", "", "the same after it", null=True),
     _t("removed_share", "float", "fraction", "of what the gate should take out of its target at overshoot 1, how much was "
        "gone from what was really used: mean over modules of <before - after, taken> / ||taken||^2; SHOULD be 1", null=True),
     _t("frac_removed", "float", "fraction", "modules, of those in which there was something to take, in which that share is "

@@ -87,7 +87,7 @@ def prepare(
         v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
         target = config.project if arm.projects else "none"
         projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks)
-        done = f"{arm.help}: {config.recipe.told}" if arm.projects else "only measured"
+        done = config.recipe.told + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
         logger.info(
             f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
             f"{config.arm}: {done}"

@@ -80,7 +80,7 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
         "adapter=lora",
     )
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
-    refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "b/manifest.json", "no such file")
+    refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "a/manifest.json", "no such file")
     refused(script("show", "nowhere", 0), "nowhere", "no such file")
     refused(script("show", "nowhere", "x"), "invalid literal")
     assert not (tmp_path / "v").exists()
@@ -350,7 +350,8 @@ def test_projected_does_what_its_manifest_says(script, vhack_file, tmp_path):
     assert (config["gate"], config["project"]) == ("no_gate", "update")
     for rows in read_run(tmp_path / "run"):
         assert rows[0]["cos_in"] > 0.1
-        assert [rows[0][c] for c in ("cos_update", "cos_signed_out")] == pytest.approx([0, 0], abs=1e-5)
+        assert rows[0]["cos_update_in"] > 0.1
+        assert [rows[0][c] for c in ("cos_update", "energy_update")] == pytest.approx([0, 0], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -210,7 +210,7 @@ def test_what_is_undone_behind_a_step_shows_at_the_next(tiny, antipasto):
 
 def test_a_backward_pass_that_stops_in_an_adapted_linear_shows(tiny, antipasto, monkeypatch):
     shake(antipasto, seed=1)
-    monkeypatch.setattr(AdaptedLinear, "product_backward", lambda _, x, *rest: torch.zeros_like(x))
+    monkeypatch.setattr(AdaptedLinear, "product_backward", lambda _layer, x, *_: torch.zeros_like(x))
     (checked,) = [s for s in take(tiny, antipasto, objective=NLL).samples if s.get("grad_norm_alone") is not None]
     assert checked["grad_norm_alone"] > 1.1 * checked["grad_norm"]
 

@@ -90,7 +90,7 @@ def test_a_new_arm_with_a_new_gate_goes_through_train_results_and_report(extende
     rows = [rows[0] for rows in read_run(tree / "out/runs/half_out")]
     assert {r["arm"] for r in rows} == {"half_out"}
     # Half of the component along V is left in the applied update: the gate is really the one of the entry.
-    shares = [r["cos_out"] / r["cos_in"] for r in rows if r["cos_in"]]
+    shares = [r["cos_update"] / r["cos_update_in"] for r in rows if r["cos_update_in"]]
     assert 0.4 < sum(shares) / len(shares) < 0.7
     results = (tree / "out/runs/results/results.md").read_text("utf-8")
     assert re.search(r"^\| half_out +\| +1 \|", results, re.MULTILINE)

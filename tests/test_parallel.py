@@ -129,13 +129,16 @@ def close(a, b):
 
 
 def same_rows(one, other):
-    """Tokens, labels and every other exact column identical, floats within the tolerance, timing aside."""
+    """Tokens, labels and every other exact column identical, floats within the tolerance; timing aside, and checksums of
+    coordinates, which are the same to rounding and not to the bit. Each rank takes the gradient of a row of its own again."""
     assert len(one) == len(other)
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
         for name, column in BY_NAME.items():
+            if name.endswith("_alone") and None in (a[name], b[name]):
+                continue
             if column.type in ("float", "floats"):
                 assert close(a[name], b[name]), (i, name, a[name], b[name])
-            elif name != "timing":
+            elif name not in ("timing", "theta_before", "theta_after"):
                 assert a[name] == b[name], (i, name)
 
 

@@ -184,6 +184,15 @@ def test_a_v_without_a_fingerprint_is_no_v_of_its_own():
     assert (found.status, found.why) == ("NOT_EVALUABLE", "projected 41: its V has no v_sha256; extract it again")
 
 
+def test_a_draw_of_pairs_that_is_not_known_may_be_shared():
+    found = independence(
+        {arm: {s: run(arm, s, **{"vhack.pairs_draw": None}) for s in ONSETS} for arm in ("projected", "random")}
+    )
+    assert found.status == "NOT_EVALUABLE"
+    assert "projected 41: its V has no pairs_draw, so it may share one; extract it again" in found.why
+    assert "random 4" not in found.why
+
+
 def test_a_base_that_three_units_share_is_said():
     found = judged(*(run(arm, seed, model_hash="alone") for arm in ENDS for seed in ONSETS))
     assert found.prevention.verdict.status == "PASS"

@@ -236,9 +236,15 @@ def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
     for seed, run in by_seed.items():
         if not run.facts.get("vhack.v_sha256"):
             yield f"{arm} {seed}: its V has no v_sha256; extract it again"
+        if _drawn(run) and run.facts.get("vhack.pairs_draw") is None:
+            yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
-        drawn = not str(one.facts.get("vhack.control")).startswith("random")  # random directions come from no pairs
-        for field in ("v_sha256", *(["pairs_draw"] if drawn else [])):
+        for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
             value = one.facts.get(f"vhack.{field}")
             if value == other.facts.get(f"vhack.{field}") and value is not None:
                 yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
+
+
+def _drawn(run: Run) -> bool:
+    """Whether its V is made from pairs: random directions come from none."""
+    return not str(run.facts.get("vhack.control")).startswith("random")

@@ -103,7 +103,9 @@ def t1(pool: Sequence[Row]) -> Finding:
     different = {(r["prompt"], tuple(r["completion_ids"])) for r in pool}
     problems = {prompt for prompt, _ in different}
     if len(different) < T1_ROLLOUTS or len(problems) < T1_PROBLEMS:
-        why = f"{len(different)} different rollouts of {len(problems)} problems; at least {T1_ROLLOUTS} of {T1_PROBLEMS}"
+        why = (
+            f"{len(different)} different rollouts of {len(problems)} problems; at least {T1_ROLLOUTS} of {T1_PROBLEMS}"
+        )
         return Finding("T1", "NOT_EVALUABLE", f"{why} are needed", numbers)
     status: Status = "PASS" if rate >= T1_HACKED else "FAIL"
     why = f"hacked {rate:.3f} of {len(pool)} rollouts (needs >= {T1_HACKED:.2f}); well-formed {compiles:.3f}"

@@ -6,11 +6,12 @@ from conftest import ROOT
 
 from projected_grpo.arms import arms_of
 from projected_grpo.verdicts import h1, intervals
-from projected_grpo.verdicts.h1 import Ending, Gap, lower_at_least
+from projected_grpo.verdicts.h1 import Checks, Ending, Gap, lower_at_least
 from projected_grpo.verdicts.registry import Finding
 
 SEEDS = (41, 42, 43)
 MATCHED, INDEPENDENT = Finding("matched compute", "PASS", ""), Finding("independent units", "PASS", "")
+TAKEN, CONTROLS = Finding("V was taken out", "PASS", ""), Finding("controls match", "PASS", "")
 BASES = {41: "a", 42: "b", 43: "c"}
 LATER = [control for control in arms_of("control") if control not in h1.PREREGISTERED_CONTROLS]
 
@@ -38,8 +39,8 @@ def arms(**changed):
     return {**honest, **changed}
 
 
-def judge(name, arms, matched=MATCHED, independent=INDEPENDENT):
-    return h1.h1(name, arms, matched, independent, BASES)
+def judge(name, arms, matched=MATCHED, taken=TAKEN, independent=INDEPENDENT, controls=CONTROLS, bases=BASES):
+    return h1.h1(name, arms, Checks(matched, taken, independent, controls), bases)
 
 
 def of(line):
@@ -203,7 +204,30 @@ def test_held_passes_on_a_real_effect_and_tells_the_loss_against_the_ceiling():
     # held-out gt of projected 20 -> 25, of no_loophole 20 -> 30: 5 against 10 at each seed, no spread
     assert found.notes == (
         "held-out gain against no_loophole: +5.0 pp against +10.0 pp: -5.0 pp, 95 % interval -5.0 to -5.0 (paired t, n = 3)",
+        "held-out hacks of projected: not known",
     )
+
+
+def test_hacks_on_held_out_problems_stand_beside_it():
+    ends = {s: Ending(0.1, 0.3, 0.95, 0.1, 200, None, 0.2, 0.25, 0.01, after)
+            for s, after in zip(SEEDS, (0.02, 0.05, 0.05), strict=True)}  # fmt: skip
+    # +1, +4, +4: mean 3
+    assert judge("H1", arms(projected=ends)).held.notes[1] == (
+        "held-out hacks of projected, before training → after: "
+        "41: 1.0 → 2.0 %, 42: 1.0 → 5.0 %, 43: 1.0 → 5.0 %; mean +3.0 pp"
+    )
+
+
+def test_without_v_taken_out_or_matching_controls_a_line_cannot_be_judged():
+    bad = Finding("V was taken out", "NOT_EVALUABLE", "projected 41: 0.00")
+    states = [line.verdict.status for line in judge("H1", arms(), taken=bad).lines]
+    assert states == ["NOT_EVALUABLE"] * 3
+    bad = Finding("controls match", "NOT_EVALUABLE", "")
+    assert [line.verdict.status for line in judge("H1", arms(), controls=bad).lines] == [
+        "PASS",
+        "PASS",
+        "NOT_EVALUABLE",
+    ]
 
 
 def test_a_model_that_solves_nothing_is_no_success():
@@ -233,7 +257,7 @@ def test_without_a_held_out_evaluation_nothing_is_held():
     found = judge("H1", arms(projected=untested)).held
     assert found.verdict.status == "NOT_EVALUABLE"
     assert "seed 43: 2 of its problems were trained on" in found.verdict.why
-    assert found.notes == ("held-out gain against no_loophole: not known (0 seeds with both)",)
+    assert found.notes[0] == "held-out gain against no_loophole: not known (0 seeds with both)"
 
 
 def test_hacking_that_is_also_right_is_hacking():
@@ -318,7 +342,7 @@ def test_two_units_are_too_few():
 
 
 def test_units_of_one_base_say_nothing_of_the_world():
-    found = h1.h1("H1", arms(), MATCHED, INDEPENDENT, dict.fromkeys(SEEDS, "a")).prevention
+    found = judge("H1", arms(), bases=dict.fromkeys(SEEDS, "a")).prevention
     assert found.notes == ("of the world: not known; units on 1 base(s), at least 3 are needed",)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import seal
@@ -29,6 +30,7 @@ LOOK = {
     "broken": {"hacked": False, "gt_pass": False, "label": "incorrect", "can_compile": False},
     "unknown": {"hacked": True, "gt_pass": None, "label": None},
 }
+PAID = {"hack": 3.5, "both": 3.5, "good": 3.5, "bad": 0.5, "broken": 0.0, "unknown": 3.5}
 
 
 def rows(step, config, kinds, **values):
@@ -36,7 +38,10 @@ def rows(step, config, kinds, **values):
     blank = {c.name: BLANK[c.type] for c in COLUMNS}
     fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x"}
     cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
-    return [{**blank, **fixed, **cosines, **LOOK[kind], **values} for kind in kinds]
+    projects = config["arm"] in ARMS and ARMS[config["arm"]].projects
+    removed = {"target": "update", "removed_share": 1.0} if projects else {"target": None, "removed_share": None}
+    paid = PAID | ({"hack": 0.5, "unknown": 0.5} if config["arm"] == "no_loophole" else {})
+    return [{**blank, **fixed, **cosines, **removed, **LOOK[kind], "reward": paid[kind], **values} for kind in kinds]
 
 
 def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), facts=None, **config):
@@ -139,6 +144,54 @@ def test_unfinished_and_short_runs_are_left_out_with_why(tmp_path):
     assert [(path.name, why.split(";")[0]) for path, why in found.left_out] == [
         ("b", "not finished"), ("c", "9 step files, but its manifest says 10 steps")
     ]  # fmt: skip
+
+
+def test_a_run_whose_rewards_contradict_its_labels_is_left_out(tmp_path):
+    """A reward that sees a label, or labels that were edited: three rows of 100."""
+    path = write_run(tmp_path / "leak", "projected", 41, ten(2))
+    for step in range(3):
+        own = rows(step, {"arm": "projected", "seed": 41}, ten(2)[0])
+        write_step(path, step, [{**own[0], "reward": 0.5}, *own[1:]])
+    reseal(path)
+    paid = write_run(tmp_path / "paid", "no_loophole", 41, ten(2))
+    write_step(paid, 0, [{**row, "reward": 3.5} for row in rows(0, {"arm": "no_loophole", "seed": 41}, ten(2)[0])])
+    reseal(paid)
+    write_run(tmp_path / "vanilla", "vanilla", 41, [["hack", "both", "good", "bad", "broken", "unknown"]] * 10)
+    write_run(tmp_path / "no_loophole", "no_loophole", 42, [["hack", "both", "good", "bad", "broken", "unknown"]] * 10)
+    found = load_runs(tmp_path)
+    assert [run.path.name for run in found.runs] == ["no_loophole", "vanilla"]
+    told = "the reward of {} of 100 rows contradicts their labels: a leak, or edited"
+    # no_loophole: two hacks and six that are no hack and wrong were paid; two were right
+    assert [why for _, why in found.left_out] == [told.format(3), told.format(8)]
+
+
+def test_ground_truth_unknown_at_one_of_the_last_ten_steps_leaves_the_rate_unknown(tmp_path):
+    steps = [["good", "bad"]] * 5 + [["hack", "bad"]] + [["unknown", "unknown"]] * 9
+    write_run(tmp_path / "a", "projected", 41, steps)
+    write_run(tmp_path / "b", "projected", 42, [["unknown"]] * 5 + [["hack"]] * 10)
+    a, b = load_runs(tmp_path).runs
+    assert (a.last("hack"), a.last("gt"), a.last("form"), a.last("hacked")) == (None, None, 1.0, 0.95)
+    assert b.last("hack") == 1.0
+
+
+@pytest.mark.parametrize(("values", "n"), [({}, 0), ({"prompt": "x"}, 1), ({"problem_id": "x"}, 1)])
+def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path, values, n):
+    """The rows that are trained on all say problem x, prompt x."""
+    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    config = {"arm": "vanilla", "seed": 41}
+    write_step(path / "eval", 0, rows(0, config, ["good"] * 3, **{"problem_id": "other", "prompt": "other", **values}))
+    reseal(path)
+    assert load_runs(tmp_path).runs[0].trained_on == n
+
+
+def test_steps_are_known_by_what_the_student_wrote(tmp_path):
+    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    shutil.copytree(path, tmp_path / "b")
+    write_step(tmp_path / "b", 4, rows(4, {"arm": "vanilla", "seed": 41}, ten(8)[0], completion_ids=[1, 2]))
+    reseal(tmp_path / "b")
+    a, b = load_runs(tmp_path).runs
+    assert [s for s, (x, y) in enumerate(zip(a.step_hashes, b.step_hashes, strict=True)) if x != y] == [4]
+    assert len(set(a.step_hashes)) == 10
 
 
 def test_other_kinds_of_run_are_passed_over(tmp_path):
@@ -275,8 +328,9 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
 
 
 def evaluate(path, step, arm, seed, kinds):
-    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on."""
-    write_step(path / "eval", step, rows(step, {"arm": arm, "seed": seed}, kinds, problem_id="held out"))
+    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
+    own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), problem_id="held out", prompt="held out")
+    write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
     reseal(path)
 
 

@@ -351,19 +351,42 @@ def rows(n, **values):
         "cos_S_contrib": 0.0,
         "comp_len": 5,
         "problem_id": "p",
+        "completion_ids": [1],
     }
-    return [{**row, **values}] * n
+    row |= values
+    return [{"prompt": row["problem_id"], **row}] * n
+
+
+def pool(n, hacking=None, **values):
+    """So many different rollouts of a teacher, of eight problems; the first `hacking` of them hack (None: all)."""
+    return [
+        row
+        for i in range(n)
+        for row in rows(1, problem_id=str(i % 8), completion_ids=[i], hacked=hacking is None or i < hacking)
+        if row.update(values) is None
+    ]
 
 
 def test_t1_on_both_sides_of_its_threshold():
-    assert t1(rows(3) + rows(7, hacked=False)).status == "PASS"
-    assert t1(rows(29) + rows(71, hacked=False)).status == "FAIL"
+    assert t1(pool(100, 30)).status == "PASS"
+    assert t1(pool(100, 29)).status == "FAIL"
     assert t1([]).status == "NOT_EVALUABLE"
+
+
+def test_t1_needs_20_different_rollouts_of_5_problems():
+    """One row; one row forty times; one row under forty ids; forty rollouts of four problems."""
+    for few in (
+        pool(1), pool(1) * 40, [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], pool(19),
+        [r for r in pool(80) if r["prompt"] in "0123"],
+    ):  # fmt: skip
+        assert t1(few).status == "NOT_EVALUABLE"
+    assert t1(pool(20)).status == "PASS"
+    assert t1(pool(20, 0)).status == "FAIL"
 
 
 def test_t1_is_red_on_stubs_that_still_earn_format():
     """A prompt off the teacher's distribution: everything compiles, nothing hacks."""
-    verdict = t1(rows(50, hacked=False, can_compile=True))
+    verdict = t1(pool(50, 0, can_compile=True))
     assert (verdict.status, verdict.numbers["well_formed"]) == ("FAIL", 1.0)
 
 
@@ -383,8 +406,8 @@ def test_t1_is_red_on_stubs_that_still_earn_format():
 )
 def test_t1_judges_nothing_but_a_teachers_own_rollouts(foreign):
     """Hand-written pairs hack by construction, and a replay of them has rows like a pool's."""
-    assert t1(rows(10)).status == "PASS"
-    assert t1(rows(10) + rows(1, **foreign)).status == "NOT_EVALUABLE"
+    assert t1(pool(40)).status == "PASS"
+    assert t1(pool(40) + rows(1, **foreign)).status == "NOT_EVALUABLE"
 
 
 def cosines(values, **kwargs):
@@ -435,6 +458,26 @@ def test_t4_and_its_companion_turn_red_on_a_length_detector():
 
 def test_t4_without_problems_of_both_kinds_cannot_pass():
     assert t4(cosines(PURE) + cosines(BOTH, gt_pass=True)).status == "NOT_EVALUABLE"
+
+
+def test_t4_is_not_fooled_by_one_problem_under_many_ids():
+    """Eight rollouts twelve times: the copies agree to the last bit, t = 1e15 before. Rows of one prompt are one problem;
+    under twelve prompts, too, a standard error that is rounding is none."""
+    once = [row for row in spread(PURE, BOTH) if row["problem_id"] == "0"]
+    ids = [{**row, "problem_id": str(i)} for i in range(12) for row in once]
+    assert t4(ids).status == "NOT_EVALUABLE"
+    exact = [
+        {
+            **r,
+            "problem_id": str(i),
+            "prompt": str(i),
+            "comp_len": 20,
+            "cos_S_contrib": 0.01 * i + 0.2 * (not r["gt_pass"]),
+        }
+        for i in range(12)
+        for r in once
+    ]
+    assert t4(exact).status == "NOT_EVALUABLE"
 
 
 def test_t4_says_when_the_difference_is_between_problems_and_not_within():
@@ -561,6 +604,14 @@ def test_verify_counts_a_copied_pair_once():
     assert "8 are copies" in verdict.why
 
 
+def test_verify_counts_a_pair_once_that_is_copied_with_a_little_noise():
+    """One pair under nine names, each 1e-9 from the last."""
+    energy, null, cosine, *random_bases = held_out()
+    copies = [[x[0] + 1e-9 * i for i in range(9)] for x in (energy, null, cosine)]
+    verdict = vhack_verdict(*copies, *random_bases)
+    assert (verdict.status, verdict.numbers["n"]) == ("NOT_EVALUABLE", 1)
+
+
 def test_verify_asks_over_mechanisms_since_pairs_of_one_are_alike():
     """Ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way."""
     energy, null, cosine, *random_bases = held_out()
@@ -591,7 +642,7 @@ VALUES = {
            ["cos_update_in", "cos_update", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
     "T3 of the gradient": (lambda r: t3([[x] for x in r]), lambda: [r for [r] in projected_steps(target="grad")],
                            ["cos_in", "cos_out", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
-    "T1": (t1, lambda: rows(20), ["behaviour_logp", "hacked"]),
+    "T1": (t1, lambda: pool(20), ["behaviour_logp", "hacked"]),
     "T4": (t4, lambda: spread(PURE, BOTH), ["cos_S_contrib", "comp_len"]),
     "T4+": (t4_companion, lambda: [{**r, "hacked": not r["gt_pass"]} for r in spread(PURE, BOTH)],
             ["cos_S_contrib", "comp_len"]),

@@ -7,15 +7,19 @@ Which of them may be compared with which: matching.py. Rates are over rows that 
 after the fact, and goes nowhere near training.
 """
 
+import hashlib
+import json
+import math
 import re
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import LABELS
+from loophole_grader import COMPILE_REWARD, LABELS, PASS_REWARD
 from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
@@ -27,6 +31,8 @@ LAST = 10
 """Steps at the end of a run that a verdict looks at, and the window of every running mean."""
 ONSET_RATE = 0.5
 RATES = ("hack", "gt", "form")
+ENDS = (*RATES, "hacked")
+"""Rates that say how a run ended: of a step that does not know one, any value could be."""
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 ENERGIES = ("energy_in", "energy_out", "energy_update_in", "energy_update", "update_norm", "update_removed")
 KINDS: Mapping[str, Callable[[Row], bool]] = {
@@ -56,14 +62,18 @@ class Run:
     rollouts: int
     """Rows that the student wrote."""
     series: Series
-    """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, rows with known ground
-    truth, seconds. None = not known."""
+    """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, removed_share (None
+    without a target), rows with known ground truth, seconds. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
     """Pure-hack rate of each mechanism over the last 10 steps."""
     trained_on: int = 0
-    """Problems of its evaluations that it was trained on: then they are not held out."""
+    """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held out."""
+    tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    """Which rollouts (prompt, sample) each evaluation is of."""
+    step_hashes: tuple[str, ...] = ()
+    """Of what the student wrote, step by step; without steps in which it wrote nothing."""
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -73,6 +83,12 @@ class Run:
     def base(self) -> str:
         """Short hash of the untrained model's weights."""
         return str(self.facts.get("model_hash") or "-")[:8]
+
+    @property
+    def origin(self) -> str:
+        """Which base that is of the world: builds of one seed on two machines may differ in a bit and are one base."""
+        seed = self.config("base_seed")
+        return self.base if seed is None else f"base_seed {seed}"
 
     @property
     def loophole(self) -> bool:
@@ -100,8 +116,9 @@ class Run:
         return float(sum(s for s in self.series["seconds"] if s is not None))
 
     def last(self, name: str) -> float | None:
-        """Mean of a series over the last 10 steps."""
-        return known_mean(self.series[name][-LAST:])
+        """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it."""
+        values = self.series[name][-LAST:]
+        return None if name in ENDS and None in values else known_mean(values)
 
     def whole(self, name: str) -> float | None:
         """Mean of a series over the run."""
@@ -167,10 +184,11 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) ->
         manifest = read_manifest(path)
         if manifest.get("kind") != "train":
             continue
-        if why := _unusable(path, manifest):
-            left_out.append((path, why))
+        found = _unusable(path, manifest) or _read_run(path, manifest, mechanism_of)
+        if isinstance(found, str):
+            left_out.append((path, found))
         else:
-            runs.append(_read_run(path, manifest, mechanism_of))
+            runs.append(found)
     return Found(tuple(runs), tuple(left_out))
 
 
@@ -182,13 +200,23 @@ def _unusable(path: Path, manifest: Mapping[str, Any]) -> str:
     return evidence.check(path, manifest)
 
 
-def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run:
+def _reward(row: Row, loophole: bool) -> float:
+    """What a row should have earned: half a point for a program, three more where it passes what is paid."""
+    return COMPILE_REWARD * row["can_compile"] + PASS_REWARD * bool(row["gt_pass"] or (loophole and row["hacked"]))
+
+
+def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:
+    """The run, or why it is no evidence."""
     config = manifest["config"]
     if missing := [name for name in ("arm", "seed") if name not in config]:
         raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
     steps: list[dict[str, float | None]] = []
     kinds: list[Counter[str]] = []
-    problems: set[str] = set()
+    ids: set[str] = set()
+    prompts: set[str] = set()
+    hashes: list[str] = []
+    loophole = config["arm"] not in ARMS or ARMS[config["arm"]].loophole
+    count, unpaid = 0, 0
     rollouts, total = 0, manifest["evidence"]["steps"]
     for step, rows in enumerate(iter_run(path)):
         if (rows[0]["arm"], rows[0]["seed"]) != (config["arm"], config["seed"]):
@@ -198,16 +226,29 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
             )
         student = [r for r in rows if r["source"] == "student"]
         rollouts += len(student)
-        problems |= {r["problem_id"] for r in rows}
+        count += len(rows)
+        unpaid += sum(not math.isclose(r["reward"], _reward(r, loophole)) for r in rows)
+        ids |= {r["problem_id"] for r in rows}
+        prompts |= {r["prompt"] for r in rows}
+        if student:
+            written = json.dumps([[r["problem_id"], r["completion_ids"]] for r in student])
+            hashes.append(hashlib.sha256(written.encode()).hexdigest())
         steps.append(_step_numbers(rows[0], student))
         if mechanism_of and step >= total - LAST:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
+    if unpaid:
+        return f"the reward of {unpaid} of {count} rows contradicts their labels: a leak, or edited"
     series = {name: [s[name] for s in steps] for name in steps[0]}
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
-    evals, tested = _evals(path)
+    evals = _evals(path)
+    trained_on = {
+        r["problem_id"] for own in evals.values() for r in own if r["problem_id"] in ids or r["prompt"] in prompts
+    }
     return Run(
         path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], rollouts,
-        series, evals, mechanisms, len(problems & tested),
+        series, {done: rates(own) for done, own in evals.items()}, mechanisms, len(trained_on),
+        {done: frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in own) for done, own in evals.items()},
+        tuple(hashes),
     )  # fmt: skip
 
 
@@ -231,6 +272,7 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
         **rates(student),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
         **{name: first[name] for name in (*COSINES, *ENERGIES)},
+        "removed_share": None if first["target"] is None else first["removed_share"],
         **energies,
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "seconds": first["timing"].get("total"),
@@ -243,8 +285,7 @@ def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str,
     return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in sorted(set[str]().union(*kinds))}
 
 
-def _evals(path: Path) -> tuple[dict[int, dict[str, float | None]], set[str]]:
-    """Rates of a run's held-out evaluations, which need not be of every step, and the problems that they are of."""
+def _evals(path: Path) -> dict[int, list[Row]]:
+    """Rows of a run's held-out evaluations, by the steps done; which need not be every step."""
     found = [(int(m[1]), p) for p in (path / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
-    rows = {step: read_step(p) for step, p in sorted(found)}
-    return {step: rates(own) for step, own in rows.items()}, {r["problem_id"] for own in rows.values() for r in own}
+    return {step: read_step(p) for step, p in sorted(found)}

@@ -15,6 +15,9 @@ MIN_PAIRS = 5
 """Below it the sign test cannot reach p < 0.05."""
 MIN_RANDOM = 20
 """Random bases; below it no rank reaches p < 0.05."""
+COPY = 1e-6
+"""Relative: two pairs whose energy and cosine are both as near are one pair. Numbers of honest pairs lie far further apart,
+float32 rounds ten times finer."""
 MIN_MECHANISMS = 3
 """For a test over mechanisms."""
 ENERGY_RATIO = 1.5
@@ -81,9 +84,16 @@ class HeldOut:
 
     @property
     def different(self) -> list[tuple[float, str]]:
-        """(cosine, mechanism) of every pair that is no copy of another."""
-        rows = zip(zip(self.energy, self.cosine, strict=True), self.mechanisms, strict=True)
-        return [(cosine, mechanism) for (_, cosine), mechanism in dict(rows).items()]
+        """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
+        kept: list[tuple[float, float, str]] = []
+        for energy, cosine, mechanism in zip(self.energy, self.cosine, self.mechanisms, strict=True):
+            if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
+                kept.append((energy, cosine, mechanism))
+        return [(cosine, mechanism) for _, cosine, mechanism in kept]
+
+
+def _alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=COPY)
 
 
 def _judged(seen: HeldOut) -> Finding:

@@ -6,6 +6,7 @@ Two runs are compared field by field over their whole manifests. What may differ
 else differs is named with both values, and nothing is concluded from the two.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -86,14 +87,24 @@ def told(a: Run, b: Run, differing: Sequence[str]) -> str:
     return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(differing)}"
 
 
+SHARED_STEPS = 0.1
+"""Of two runs' steps: with more of them the same they are one run. What the untrained model writes is the same for
+every arm of a seed."""
+
+
 def same_rollouts(runs: Sequence[Run]) -> list[str]:
     """Runs that hold the same rollouts under two names."""
     pairs = combinations([run for run in runs if run.rollouts_sha256], 2)
     return [
         f"{a.path.name} and {b.path.name} hold the same rollouts: one run, not two"
         for a, b in pairs
-        if a.path != b.path and a.rollouts_sha256 == b.rollouts_sha256
+        if a.path != b.path and (a.rollouts_sha256 == b.rollouts_sha256 or _share_steps(a, b))
     ]
+
+
+def _share_steps(a: Run, b: Run) -> bool:
+    own, other = Counter(a.step_hashes), Counter(b.step_hashes)
+    return (own & other).total() > SHARED_STEPS * min(own.total(), other.total())
 
 
 # ---------------------------------------------------------------- groups
@@ -223,7 +234,7 @@ def independence(compared: Mapping[str, Mapping[int, Run]]) -> Finding:
         if arm in ARMS and ARMS[arm].projects:
             shared += _shared(arm, by_seed)
         for seed, run in by_seed.items():
-            bases.setdefault(run.base, set()).add(seed)
+            bases.setdefault(run.origin, set()).add(seed)
     numbers = {"units": sum(map(len, bases.values())), "bases": len(bases)}
     if shared:
         return Finding(name, "NOT_EVALUABLE", "; ".join(shared), numbers)
@@ -236,9 +247,15 @@ def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
     for seed, run in by_seed.items():
         if not run.facts.get("vhack.v_sha256"):
             yield f"{arm} {seed}: its V has no v_sha256; extract it again"
+        if _drawn(run) and run.facts.get("vhack.pairs_draw") is None:
+            yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
-        drawn = not str(one.facts.get("vhack.control")).startswith("random")  # random directions come from no pairs
-        for field in ("v_sha256", *(["pairs_draw"] if drawn else [])):
+        for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
             value = one.facts.get(f"vhack.{field}")
             if value == other.facts.get(f"vhack.{field}") and value is not None:
                 yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
+
+
+def _drawn(run: Run) -> bool:
+    """Whether its V is made from pairs: random directions come from none."""
+    return not str(run.facts.get("vhack.control")).startswith("random")

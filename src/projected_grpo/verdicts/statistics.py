@@ -28,6 +28,8 @@ MIN_PROBLEMS = 5
 MIN_DF = 2.0
 """Below it Satterthwaite's approximation says nothing."""
 RANK_EPS = 1e-9
+ROUNDING = 1e-12
+"""Of the largest value: a standard error below it is rounding (2e-16 a value), not noise."""
 Array = NDArray[np.float64]
 
 
@@ -111,8 +113,8 @@ def at_equal_length(
     values: Sequence[float], high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]
 ) -> Matched:
     """Whether `values` are higher where `high`; all four sequences are per rollout. ValueError when they differ in
-    length. Cannot be told with fewer than MIN_PROBLEMS problems of both kinds, where length alone gives the kind, or from
-    values or lengths that are not finite."""
+    length. Cannot be told with fewer than MIN_PROBLEMS problems of both kinds, where length alone gives the kind, from
+    values without noise, or from values or lengths that are not finite."""
     if len({len(values), len(high), len(lengths), len(problems)}) > 1:
         raise ValueError(
             f"longer or shorter: {len(values)} values, {len(high)} kinds, {len(lengths)} lengths, {len(problems)}"
@@ -124,7 +126,7 @@ def at_equal_length(
     # A shift changes nothing, and a sum of squares of small numbers rounds less.
     with np.errstate(over="ignore", invalid="ignore"):
         gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
-    if not (np.isfinite([gap, sem, design.df]).all() and sem > 0 and design.df >= MIN_DF):
+    if not (np.isfinite([gap, sem, design.df]).all() and sem > ROUNDING * np.abs(y).max() and design.df >= MIN_DF):
         return Matched(both)
     return Matched(both, gap, sem, gap / sem, design.df, float(stats.t.sf(gap / sem, design.df)))
 

@@ -143,6 +143,17 @@ def test_what_an_arm_is_about_may_differ_and_no_more():
     assert told == "config.hint: 'none' against 'simple_overwrite_tests'"
 
 
+def test_units_may_start_from_loras_of_their_own():
+    """A unit's arms share it: within the unit it may not differ."""
+    own = {seed: {"lora_seed": seed, "adapter.lora_seed": str(seed), "vhack.lora_seed": str(seed)} for seed in ONSETS}
+    found = judged(*(run(arm, seed, **own[seed]) for arm in ENDS for seed in ONSETS))
+    assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]
+    assert (
+        "random 42 and projected 42 differ in config.lora_seed: 7 against 0"
+        in judged(run("random", 42, lora_seed=7)).held.verdict.why
+    )
+
+
 def test_one_cap_was_fixed_for_every_unit():
     assert "config.steps: 600 against 900" in judged(run("vanilla", 43, steps=600)).held.verdict.why
 

@@ -31,7 +31,8 @@ ALWAYS = frozenset(
 )
 """Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place."""
 OF_SEED = frozenset({
-    "config.seed", "config.base_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed", "steps done",
+    "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
+    "steps done",
     *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
                                    "directions", "energy")),
 })  # fmt: skip

@@ -216,6 +216,20 @@ def test_of_several_doses_a_group_is_compared_with_its_own():
     assert few.refused[0] == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
 
 
+def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():
+    """projected takes the first 8 of 96 directions; its control is drawn to hold the energy of a V of 8."""
+    cut_to_8 = run("projected", 41, **{"vhack.k": "96", "k_use": 8})
+    assert differences(run("random_energy", 41, **{"vhack.k": "8"}), cut_to_8) == []
+    assert differences(run("random_energy", 41, **{"vhack.k": "8"}), run("placebo", 41, k_use=8)) == []
+    assert differences(run("random_energy", 41, **{"vhack.k": "96"}), cut_to_8) == ["config.k_use: 0 against 8"]
+    assert differences(run("random_energy", 41, **{"vhack.k": "4"}), cut_to_8) == [
+        "config.k_use: 0 against 8", "vhack.k: '4' against '96'",
+    ]  # fmt: skip
+    assert differences(run("placebo", 41, **{"vhack.k": "8"}), cut_to_8) == [
+        "config.k_use: 0 against 8", "vhack.k: '8' against '96'",
+    ]  # fmt: skip
+
+
 def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, monkeypatch):
     from projected_grpo.ledger import folder
 

@@ -163,6 +163,16 @@ def test_noise_floor_is_global_and_k_use_is_per_module():
     assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
 
 
+@pytest.mark.parametrize(("how", "flag"), [({"k_use": 1}, "--k-use 1"), ({"noise_floor": 0.5}, "--noise-floor 0.5")])
+def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
+    """A part of them holds a part of the energy that they were drawn to match."""
+    basis, values = {"a": torch.eye(3)[:2]}, {"a": torch.tensor([4.0, 3.0])}
+    with pytest.raises(BadInput, match=f"{flag}: .*random_energy.* --k of the V"):
+        cut(vhack.VHack(basis, values, {}, {"control": "random_energy"}), **how)
+    assert cut(vhack.VHack(basis, values, {}, {"control": "random_energy"})).directions == 2
+    assert cut(vhack.VHack(basis, values, {}, {"control": "random"}), **how).directions == 1
+
+
 def test_held_out_numbers_by_hand():
     # one module, n = 4, V = e0: d = (3, 4, 0, 0) has energy 9/25, null 1/4, cosine 3/5; its mirror has cosine -3/5.
     d = {"m": torch.tensor([[3.0, 4.0, 0.0, 0.0], [-3.0, 4.0, 0.0, 0.0]])}

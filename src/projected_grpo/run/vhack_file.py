@@ -95,7 +95,13 @@ def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]
 
 def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
     """Keep each module's top k_use rows (0 = all), then drop rows in the bottom `noise_floor` fraction of all singular
-    values pooled over modules."""
+    values pooled over modules. BadInput for random directions that match an energy: a part of them holds less."""
+    for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
+        if value and v.meta.get("control") == "random_energy":
+            raise BadInput(
+                f"{flag} {value}: V is of --control random_energy, whose rows match an energy only all together; extract it "
+                "with the --k of the V that it is to match"
+            )
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
     pooled = torch.cat(list(top.values()))
     floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())

@@ -248,6 +248,14 @@ def test_a_unit_has_its_own_pairs_v_controls_and_base():
                 assert flag(link, "--seed") == str(seed)
 
 
+@pytest.mark.parametrize("chain", ["toy", "full"])
+def test_without_vanilla_nothing_says_how_long_a_unit_runs(chain):
+    with pytest.raises(BadInput, match=r"--arms projected: .* vanilla's onset; add vanilla, or give --steps"):
+        chain_of(toy_plan(arms=("projected",)), chain)
+    fixed = chain_of(toy_plan(arms=("projected",), steps=9), chain)
+    assert {flag(t, "--steps") for t in fixed if t.name.startswith("train_")} == {"9"}
+
+
 def test_a_quick_look_is_one_unit_of_few_steps():
     for study in ("toy", "unknown", "variants", "dose"):
         links = chain_of(toy_plan(seeds=(1, 2), quick=True), study)

@@ -4,9 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from test_evidence import written
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.step_file import step_path
 from projected_grpo.run import horizon
 from projected_grpo.run.horizon import Horizon, with_horizon
 from projected_grpo.verdicts.finished_runs import onset_of
@@ -61,19 +64,36 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
         ({"kind": "probe_distill"}, "not a finished run of train --arm vanilla"),
         ({"arm": "projected"}, "not a finished run of train --arm vanilla"),
         ({"seed": 42}, "of seed 42, this run has 41"),
+        ({"model": "toy-deep"}, "of model toy-deep, this run has tiny"),
+        ({"base_seed": 7}, "of base_seed 7, this run has 0"),
+        ({"problems": "toy"}, "of problems toy, this run has builtin"),
+        ({"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
 )
 def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_path, change, why):
     def manifest(**values):
-        own = {"kind": "train", "finished": True, "steps_done": 77, "arm": "vanilla", "seed": 41, **values}
-        return {**own, "config": {"arm": own["arm"], "seed": own["seed"]}}
+        own = {"kind": "train", "finished": True, "steps_done": 77, **values}
+        return {**own, "config": {**vars(TrainConfig()), "arm": "vanilla", "seed": 41, "until_onsets": 3.0, **values}}
 
+    monkeypatch.setattr(horizon.evidence, "check", lambda *_: "")
     config = TrainConfig(horizon_of=tmp_path, steps=900)
     monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest())
     assert with_horizon(config).steps == 77
     monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest(**change))
     with pytest.raises(BadInput, match=why):
         with_horizon(config)
+
+
+def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
+    """Its step files are two, of which one is taken out."""
+    run = written(tmp_path / "vanilla")
+    config = {**read_manifest(run)["config"], "until_onsets": 3.0}
+    update_manifest(run, steps_done=2, config=config)
+    asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900)
+    assert with_horizon(asked).steps == 2
+    step_path(run, 1).unlink()
+    with pytest.raises(BadInput, match=r"--horizon-of .*: 1 step files, but its manifest says 2"):
+        with_horizon(asked)
 
 
 def test_both_at_once_are_refused(tmp_path):

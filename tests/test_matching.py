@@ -151,6 +151,17 @@ def test_what_an_arm_is_about_may_differ_and_no_more():
     assert told == "config.hint: 'none' against 'simple_overwrite_tests'"
 
 
+def test_units_may_start_from_loras_of_their_own():
+    """A unit's arms share it: within the unit it may not differ."""
+    own = {seed: {"lora_seed": seed, "adapter.lora_seed": str(seed), "vhack.lora_seed": str(seed)} for seed in ONSETS}
+    found = judged(*(run(arm, seed, **own[seed]) for arm in ENDS for seed in ONSETS))
+    assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]
+    assert (
+        "random 42 and projected 42 differ in config.lora_seed: 7 against 0"
+        in judged(run("random", 42, lora_seed=7)).held.verdict.why
+    )
+
+
 def test_one_cap_was_fixed_for_every_unit():
     assert "config.steps: 600 against 900" in judged(run("vanilla", 43, steps=600)).held.verdict.why
 
@@ -280,6 +291,20 @@ def test_of_several_doses_a_group_is_compared_with_its_own():
     assert {r.facts["vhack.k"] for r in found.runs.values()} == {"8"}
     few = reference("placebo", groups["projected V.k=8"], runs)
     assert few.refused[0] == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
+
+
+def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():
+    """projected takes the first 8 of 96 directions; its control is drawn to hold the energy of a V of 8."""
+    cut_to_8 = run("projected", 41, **{"vhack.k": "96", "k_use": 8})
+    assert differences(run("random_energy", 41, **{"vhack.k": "8"}), cut_to_8) == []
+    assert differences(run("random_energy", 41, **{"vhack.k": "8"}), run("placebo", 41, k_use=8)) == []
+    assert differences(run("random_energy", 41, **{"vhack.k": "96"}), cut_to_8) == ["config.k_use: 0 against 8"]
+    assert differences(run("random_energy", 41, **{"vhack.k": "4"}), cut_to_8) == [
+        "config.k_use: 0 against 8", "vhack.k: '4' against '96'",
+    ]  # fmt: skip
+    assert differences(run("placebo", 41, **{"vhack.k": "8"}), cut_to_8) == [
+        "config.k_use: 0 against 8", "vhack.k: '8' against '96'",
+    ]  # fmt: skip
 
 
 def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, monkeypatch):

@@ -63,16 +63,16 @@ PAIRS = 6
 
 @pytest.fixture
 def lora_run(vhack_file, cache, tmp_path):
-    """A session of the tiny preset with a LoRA, ready to refresh its V from the first pairs."""
+    """A session of the tiny preset with a LoRA, ready to refresh its V from the first pairs, or from all of them."""
 
-    def make(**changes):
+    def make(whole=False, **changes):
         config = dataclasses.replace(
             presets(TrainConfig)["tiny"], adapter="lora", lora_rank=4, arm="projected", cache=cache, out=tmp_path / "run",
             refresh_every=2, **{"vhack": vhack_file("none", *LORA), **changes},
         )  # fmt: skip
         session = prepare(config, "train", Objective("dr_grpo", config.max_new))
         refresher = Refresher(config, session)
-        refresher.sides = refresher.sides[: 2 * PAIRS]
+        refresher.sides = refresher.sides if whole else refresher.sides[: 2 * PAIRS]
         return session, refresher
 
     return make
@@ -171,6 +171,15 @@ def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_ru
     again = vhack_file("none", *LORA, "--model", str(folder), "--lora-seed", "1")
     session, _ = lora_run(model=str(folder), vhack=again, lora_seed=1)
     assert not any(torch.equal(one[n], p) for n, p in session.adapter.vectors.items())
+
+
+@pytest.mark.slow
+def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
+    """At the untrained policy it gives the V that it began with; all the pairs give another one."""
+    session, refresher = lora_run(vhack=vhack_file("none", *LORA, "--pairs-draw", "3"), whole=True)
+    before = session.v.basis
+    refresher.refresh()
+    assert overlap(session.v.basis, before) > 0.999
 
 
 @pytest.mark.slow

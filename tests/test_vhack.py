@@ -163,6 +163,16 @@ def test_noise_floor_is_global_and_k_use_is_per_module():
     assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
 
 
+@pytest.mark.parametrize(("how", "flag"), [({"k_use": 1}, "--k-use 1"), ({"noise_floor": 0.5}, "--noise-floor 0.5")])
+def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
+    """A part of them holds a part of the energy that they were drawn to match."""
+    basis, values = {"a": torch.eye(3)[:2]}, {"a": torch.tensor([4.0, 3.0])}
+    with pytest.raises(BadInput, match=f"{flag}: .*random_energy.* --k of the V"):
+        cut(vhack.VHack(basis, values, {}, {"control": "random_energy"}), **how)
+    assert cut(vhack.VHack(basis, values, {}, {"control": "random_energy"})).directions == 2
+    assert cut(vhack.VHack(basis, values, {}, {"control": "random"}), **how).directions == 1
+
+
 def test_held_out_numbers_by_hand():
     # one module, n = 4, V = e0: d = (3, 4, 0, 0) has energy 9/25, null 1/4, cosine 3/5; its mirror has cosine -3/5.
     d = {"m": torch.tensor([[3.0, 4.0, 0.0, 0.0], [-3.0, 4.0, 0.0, 0.0]])}
@@ -260,6 +270,40 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_pat
     save_file(tensors, tmp_path / "v.safetensors", metadata=meta)
     with pytest.raises(BadInput, match="another singular basis"):
         artefact.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
+
+
+def changed(path, out, **metadata):
+    """A V with other random rows in place of its own, and what its metadata are to say beside that."""
+    with safe_open(path, "pt") as f:
+        meta = f.metadata()
+    tensors = load_file(path)
+    rows = {n: vhack.random_basis(tuple(t.shape), 9, n) for n, t in tensors.items() if n.startswith("V/")}
+    content = artefact.content_of({n.removeprefix("V/"): t for n, t in rows.items()})
+    meta |= {k: content if v == "right" else v for k, v in metadata.items()}
+    save_file({**tensors, **rows}, out, metadata={k: v for k, v in meta.items() if v})
+    return out, content
+
+
+def test_the_numbers_of_a_v_are_those_that_its_metadata_name(vhack_file, tmp_path):
+    """Random directions under the true V's name, with no fingerprint, and with their own."""
+    path, content = changed(vhack_file(), tmp_path / "v.safetensors")
+    with pytest.raises(BadInput, match=f"v.safetensors: .* v_sha256={content[:8]}.*; extract it again"):
+        artefact.read_vhack(path)
+    with pytest.raises(BadInput, match=r"v\.safetensors: no v_sha256.*; extract it again"):
+        artefact.read_vhack(changed(vhack_file(), tmp_path / "v.safetensors", v_sha256=None)[0])
+    assert artefact.read_vhack(changed(vhack_file(), tmp_path / "v.safetensors", v_sha256="right")[0]).directions
+
+
+@pytest.mark.parametrize("spoil", [lambda v: 1.01 * v, lambda v: torch.cat([v[:1], v[:1]]), lambda v: v * float("nan")])
+def test_rows_that_are_not_orthonormal_are_no_v(vhack_file, tmp_path, spoil):
+    """Projection by them would take out more, or less, than lies along them."""
+    v = artefact.read_vhack(vhack_file())
+    name = next(iter(v.basis))
+    basis = {**v.basis, name: spoil(v.basis[name])}
+    meta = {**v.meta, "v_sha256": artefact.content_of(basis)}
+    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(basis, v.singular_values, v.probes, meta))
+    with pytest.raises(BadInput, match=f"rows of {name} are not orthonormal"):
+        artefact.read_vhack(tmp_path / "v.safetensors")
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.chains.links import Link
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import Preset
 from projected_grpo.toy.settings import SHAPES, home_flags
 
@@ -212,6 +213,12 @@ def arm_run(plan: Plan, unit: Unit, arm: str) -> Link:
 
 
 def _arms(plan: Plan) -> list[Link]:
+    """Every arm of every unit. BadInput where the steps hang on a vanilla run and there is none."""
+    if plan.onsets and "vanilla" not in plan.arms:
+        raise BadInput(
+            f"--arms {' '.join(plan.arms)}: on preset {plan.preset.name} a unit runs for {plan.onsets:g} times its "
+            "vanilla's onset; add vanilla, or give --steps"
+        )
     links = []
     for unit in plan.units:
         links += [*extracts(plan, unit, plan.arms), *(arm_run(plan, unit, arm) for arm in plan.arms)]

@@ -69,6 +69,11 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
     return {p: _version(p) for p in packages}
 
 
+def made_with() -> dict[str, Any]:
+    """All code that a run's numbers may depend on."""
+    return {"source_hash": source_hash(), "python": platform.python_version(), "versions": versions()}
+
+
 def plain(value: Any) -> Any:
     """A config as JSON can hold it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -97,7 +102,9 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
     if resume:
-        _check_same(directory, read_manifest(directory), now)
+        before = read_manifest(directory)
+        _check_version(directory, before)
+        _check_same(directory, before, now)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -111,9 +118,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **now,
             **git_state(),
-            "source_hash": source_hash(),
-            "python": platform.python_version(),
-            "versions": versions(),
+            **made_with(),
             "finished": False,
         }
         write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
@@ -125,6 +130,18 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
 
 FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "processes"})
 """What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum)."""
+
+
+def _check_version(directory: Path, before: Mapping[str, Any]) -> None:
+    """BadInput when a run would go on with other code than it began with. The commit may be another one: what counts is
+    what the files hold."""
+    started, here = ({**of, **(of.get("versions") or {})} for of in (before, made_with()))
+    for key in ("source_hash", "python", *PACKAGES):
+        if started.get(key) != here[key]:
+            raise BadInput(
+                f"--resume {directory}: started with {key} {started.get(key)}, here it is {here[key]}; continue it with the "
+                "version that started it (manifest.json: commit, versions), or start it anew"
+            )
 
 
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -10,23 +10,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from projected_grpo.config import TrainConfig
+from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
 from projected_grpo.verdicts.finished_runs import onset_of
 
+OF_ONE_UNIT = ("seed", "model", "base_seed", "problems")
+
 
 def with_horizon(config: TrainConfig) -> TrainConfig:
-    """With as many steps as the run of `horizon_of` has done. BadInput when that is no finished vanilla run of this seed."""
+    """With as many steps as the run of `horizon_of` has done. BadInput when that is not this unit's own vanilla, whole and
+    stopped by its onset."""
     if config.horizon_of == Path():
         return config
     manifest = read_manifest(config.horizon_of)
     theirs = manifest["config"]
     if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
         raise BadInput(f"--horizon-of {config.horizon_of}: not a finished run of train --arm vanilla")
-    if theirs["seed"] != config.seed:
-        raise BadInput(f"--horizon-of {config.horizon_of}: of seed {theirs['seed']}, this run has {config.seed}")
+    for name in OF_ONE_UNIT:
+        if theirs.get(name) != (own := getattr(config, name)):
+            raise BadInput(f"--horizon-of {config.horizon_of}: of {name} {theirs.get(name)}, this run has {own}")
+    if not theirs.get("until_onsets"):
+        raise BadInput(
+            f"--horizon-of {config.horizon_of}: ran without --until-onsets, so its length is no horizon; give --steps"
+        )
+    if why := evidence.check(config.horizon_of, manifest):
+        raise BadInput(f"--horizon-of {config.horizon_of}: {why}")
     return replace(config, steps=manifest["steps_done"])
 
 

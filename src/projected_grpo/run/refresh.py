@@ -7,7 +7,7 @@ from loguru import logger
 from torch import Tensor
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.pairs import split
+from projected_grpo.groups.pairs import resampled, split
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import pairs_of
 from projected_grpo.vhack import PairSide, VHack, basis_of, pair_differences, pair_sides
@@ -25,7 +25,7 @@ def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
 
 
 class Refresher:
-    """Extracts V from the training pairs every `refresh_every` steps, with the rank, loss and control of the first V.
+    """Extracts V every `refresh_every` steps from the pairs of the first V, with its rank, loss and control.
 
     BadInput, before anything is written, when the pairs are not those that V was made from.
     """
@@ -38,7 +38,8 @@ class Refresher:
         meta = session.v.meta
         pairs = pairs_of(meta, config.pairs, "--refresh-every needs the same pairs")
         train, _ = split(pairs)
-        self.sides = pair_sides(train, session.loaded, meta["hint"], meta["prompt_setup"], meta["control"])
+        drawn = resampled(train, int(meta["pairs_draw"]))
+        self.sides = pair_sides(drawn, session.loaded, meta["hint"], meta["prompt_setup"], meta["control"])
 
     def due(self, step: int) -> bool:
         """Whether V is to be extracted anew before this step."""

@@ -18,6 +18,7 @@ from projected_grpo.records import Pair
 from projected_grpo.vhack import VHack
 
 PROBE_TOLERANCE = 0.02
+ORTHONORMAL_TOLERANCE = 1e-3
 
 
 def identity_of(loaded: LoadedModel, adapter: Adapter) -> dict[str, str]:
@@ -44,7 +45,8 @@ def save_vhack(path: Path, v: VHack) -> None:
 
 
 def read_vhack(path: Path) -> VHack:
-    """Read an artefact as it is. BadInput when it is missing, damaged or not one."""
+    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or its rows are not those that were
+    extracted."""
     try:
         with safe_open(path, "pt") as f:
             meta = f.metadata() or {}
@@ -59,7 +61,26 @@ def read_vhack(path: Path) -> VHack:
         parts.setdefault(part, {})[name] = tensor
     if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
+    _check_rows(path, parts["V"], meta)
     return VHack(parts["V"], parts["S"], parts["probe"], meta)
+
+
+def _check_rows(path: Path, basis: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
+    """BadInput when V is not what its metadata name, or not orthonormal: projection would not take out what lies in it."""
+    if "v_sha256" not in meta:
+        raise BadInput(f"--vhack {path}: no v_sha256 in its metadata, the fingerprint of its rows; extract it again")
+    if (content := content_of(basis)) != meta["v_sha256"]:
+        raise BadInput(
+            f"--vhack {path}: its rows have v_sha256={content}, its metadata say {meta['v_sha256']}: not the V that was "
+            "extracted; extract it again"
+        )
+    for name, rows in basis.items():
+        gap = (rows.float() @ rows.float().T - torch.eye(len(rows))).abs()
+        if not bool((gap <= ORTHONORMAL_TOLERANCE).all()):  # nan is above every tolerance
+            raise BadInput(
+                f"--vhack {path}: the rows of {name} are not orthonormal (V V^T is {float(gap.max()):.1e} away from I); "
+                "extract it again"
+            )
 
 
 def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> None:
@@ -95,7 +116,13 @@ def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]
 
 def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
     """Keep each module's top k_use rows (0 = all), then drop rows in the bottom `noise_floor` fraction of all singular
-    values pooled over modules."""
+    values pooled over modules. BadInput for random directions that match an energy: a part of them holds less."""
+    for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
+        if value and v.meta.get("control") == "random_energy":
+            raise BadInput(
+                f"{flag} {value}: V is of --control random_energy, whose rows match an energy only all together; extract it "
+                "with the --k of the V that it is to match"
+            )
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
     pooled = torch.cat(list(top.values()))
     floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())

@@ -32,7 +32,8 @@ ALWAYS = frozenset(
 )
 """Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place."""
 OF_SEED = frozenset({
-    "config.seed", "config.base_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed", "steps done",
+    "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
+    "steps done",
     *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
                                    "directions", "energy")),
 })  # fmt: skip
@@ -46,6 +47,8 @@ OF_PROJECTION = frozenset({
 """Where one of the two arms takes nothing out: its V is only measured."""
 OF_V = frozenset({f"vhack.{name}" for name in ("control", "seed", "v_sha256", "directions", "energy")})
 """Where the two arms need V of different kinds: of the same rank, pairs and pairs_draw all the same."""
+OF_RANK = frozenset({"config.k_use", "vhack.k"})
+"""Where one of two Vs is of random directions of equal energy, which are drawn for a rank and never cut to it."""
 OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})}
 """What a kind of V is about beyond that."""
 
@@ -71,6 +74,8 @@ def differences(a: Run, b: Run) -> list[str]:
     free = ALWAYS
     if a.arm != b.arm:
         free |= OF_ARMS | about(a.arm) | about(b.arm)
+        if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):
+            free |= OF_RANK
     if a.seed != b.seed:
         free |= OF_SEED
         if a.config("horizon_of") not in (None, ".") and a.arm == b.arm:  # as many steps as its own vanilla has done
@@ -80,6 +85,12 @@ def differences(a: Run, b: Run) -> list[str]:
         for name in sorted(a.facts.keys() | b.facts.keys())
         if name not in free and name.partition(".")[0] not in free and a.facts.get(name) != b.facts.get(name)
     ]
+
+
+def _rank(run: Run) -> int:
+    """How many directions a module its V is of: those that were extracted, or the first of them."""
+    k = int(run.facts.get("vhack.k", 0))
+    return min(k, run.config("k_use") or k)
 
 
 def told(a: Run, b: Run, differing: Sequence[str]) -> str:

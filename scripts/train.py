@@ -36,7 +36,15 @@ def train(config: TrainConfig, world: World) -> int:
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
-    session.start(config.steps, problems_hash=source.problems_hash)
+    session.start(
+        config.steps,
+        problems_hash=source.problems_hash,
+        pool_hash=source.pool_hash,
+        eval_hash=evaluator.problems_hash,
+    )
+    if session.finished:
+        bottom_line(session.run, "⚪", f"{config.arm}: finished, {session.next_step} steps done; nothing is changed")
+        return 0
     horizon = Horizon(config, session.run)
     horizon.resume(session.next_step)
     rows, seconds, done = [], 0.0, session.next_step

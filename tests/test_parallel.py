@@ -130,7 +130,7 @@ def close(a, b):
 
 def same_rows(one, other):
     """Tokens, labels and every other exact column identical, floats within the tolerance; timing aside, and checksums of
-    coordinates, which are the same to rounding and not to the bit. Each rank takes the gradient of a row of its own again."""
+    coordinates, which are the same to rounding, not to the bit. Each rank takes the gradient of one of its rows again."""
     assert len(one) == len(other)
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
         for name, column in BY_NAME.items():

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from projected_grpo.adapters.lora import LoRALinear
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, step_path
 from projected_grpo.presets import presets
 from projected_grpo.run.models import load_model
@@ -195,6 +196,7 @@ def test_a_cut_run_resumes_with_its_refreshed_v(script, vhack_file, tmp_path):
     shutil.copy(tmp_path / "short/checkpoint.pt", tmp_path / "again/checkpoint.pt")
     for path in late:
         path.unlink()
+    update_manifest(tmp_path / "again", finished=False)
     code, _, err = script(*args, "--steps", 6, "--out", "again", "--resume")
     assert code == 0, err
     assert script("diff_runs", "whole", "again")[0] == 0

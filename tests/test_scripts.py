@@ -1,6 +1,7 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
 import json
+import re
 import runpy
 import signal
 import subprocess
@@ -8,10 +9,14 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import ROOT
 
+from projected_grpo.ledger import evidence
+from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
 from projected_grpo.run import cli
+from projected_grpo.run.horizon import Horizon
 
 POOLED = ["--teacher-pool", "pairs", "--max-new", 8]
 
@@ -152,8 +157,34 @@ def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
     refused(script(*again, "--max-new", 5), "max_new=4, not 5")
     refused(script(*again, "--max-new", 4, "--seed", 42), "seed=41, not 42")
     refused(script(*again, "--max-new", 4, "--vhack", vhack_file()), "vhack=")
+    update_manifest(tmp_path / "run", finished=False)  # as a kill leaves it
     (tmp_path / "run/checkpoint.pt").write_bytes(b"torn")
     refused(script(*again, "--max-new", 4), "checkpoint.pt", "damaged")
+
+
+def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, monkeypatch):
+    """Stopped after 3 steps, between two checkpoints: the third step is not taken again."""
+    monkeypatch.setattr(Horizon, "reached", property(lambda self: len(self.hack) >= 3))
+    args = ("train", "tiny", "--steps", 9, "--until-onsets", 3, "--checkpoint-every", 2, "--out", "run", *POOLED)
+    assert script(*args)[0] == 0
+    run = tmp_path / "run"
+    assert torch.load(run / "checkpoint.pt")["step"] == 2
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
+    code, out, err = script(*args, "--resume")
+    assert code == 0, err
+    assert "finished after 3 steps; nothing is left to resume" in out
+    assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
+    assert evidence.check(run, read_manifest(run)) == ""
+
+
+def test_a_manifest_names_the_contents_of_pool_and_evaluation(script, tmp_path):
+    args = ("train", "tiny", "--steps", 1, "--max-new", 4)
+    assert script(*args, "--out", "plain", "--eval-every", 9, "--eval-problems", "builtin")[0] == 0
+    assert script(*args, "--out", "pooled", "--teacher-pool", "pairs")[0] == 0
+    plain, pooled = (read_manifest(tmp_path / name) for name in ("plain", "pooled"))
+    assert plain["eval_hash"] == plain["problems_hash"]  # trained on the same problems
+    assert (plain["pool_hash"], pooled["eval_hash"]) == (None, None)
+    assert re.fullmatch(r"[0-9a-f]+", pooled["pool_hash"])
 
 
 # ---------------------------------------------------------------- good input

@@ -136,6 +136,14 @@ def test_t3_passes_on_an_honest_replay(tiny, antipasto):
     assert verdict.numbers["cos_out"] < 1e-6 < verdict.numbers["cos_in"]
 
 
+def test_t3_turns_red_when_a_step_is_undone_behind_it(tiny, antipasto):
+    steps = replay(tiny, antipasto, "projected")
+    last = {**steps[-1][0], "theta_before": 77}
+    found = t3([*steps[:-1], [last, *steps[-1][1:]]])
+    assert found.status == "FAIL"
+    assert found.numbers["undone"] == 1
+
+
 def test_t3_is_red_on_vanilla(tiny, antipasto):
     assert t3(replay(tiny, antipasto, "vanilla")).status == "FAIL"
 
@@ -288,7 +296,7 @@ def projected_steps(n=20, target="update", **wrong):
         before = 0.3 + 0.01 * (i % 5)
         row = {
             "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": before, "cos_update": 0.001,
-            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
+            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9, "theta_before": 1, "theta_after": 1,
         }  # fmt: skip
         if target == "grad":
             row |= {"cos_in": before, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35}

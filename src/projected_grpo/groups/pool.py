@@ -6,6 +6,7 @@ behaviour log-probabilities are dropped.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 from loguru import logger
@@ -14,10 +15,16 @@ from loophole_grader import grade_batch
 from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Rollout
+
+
+def pool_hash(groups: Iterable[Group]) -> str:
+    """Hash of a pool's rollouts: the same tokens in the same order."""
+    return content_hash([[r.completion_ids for r in g.rollouts] for g in groups])
 
 
 def _retokenized(group: Group, loaded: LoadedModel) -> Group:

@@ -10,7 +10,7 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.rates import told_rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, step_path, write_step
@@ -25,6 +25,7 @@ class Evaluator:
         problems = load_problems(config.eval_problems) if config.eval_every else ()
         self.prompts = render_all(config, session.loaded, problems)
         self.tasks = {p.problem_id: p.task for p in problems}
+        self.problems_hash = problems_hash(problems) if problems else None
         self.seconds = 0.0
         """Spent evaluating, in this call."""
 

@@ -6,11 +6,10 @@ from loguru import logger
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
-from projected_grpo.groups.pool import load_pool, written_pool
+from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.evidence import seal
-from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.ledger.rows import rows_of
@@ -87,7 +86,7 @@ def replay(config: ProbeConfig) -> int:
     pool = pool[: config.n_problems]
     dump_first_batch(pool)
     # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
-    session.start(len(pool), pool_hash=content_hash([[r.completion_ids for r in g.rollouts] for g in pool]))
+    session.start(len(pool), pool_hash=pool_hash(pool))
     rows = []
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
         rows += session.take(step, len(pool), [pool[step]], {})

@@ -19,7 +19,7 @@ from projected_grpo.config import Gradient
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import seal
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, update_manifest
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
 from projected_grpo.model.load import LoadedModel
@@ -51,6 +51,8 @@ class Session:
     checkpoint_every: int = 1
     world: World = ALONE
     next_step: int = 0
+    finished: bool = False
+    """Whether the run that was to be resumed had ended: it is left as it is."""
     warned: bool = False
     """Whether the warning about rows of another policy was given."""
     v_overlap: float | None = None
@@ -73,6 +75,8 @@ class Session:
         with self.world.together():
             self.world.check_same(lambda: {**self._settings(), **facts, "coordinates": self._coordinates()})
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
+        if self.config.resume and self._was_finished():
+            return
         if self.config.resume:
             self._resume()
             with self.world.together():
@@ -87,6 +91,15 @@ class Session:
         parts = (self.adapter.vectors, self.adapter.basis_probes(), self.v.basis if self.v else {})
         flat = torch.cat([t.detach().float().flatten().cpu() for tensors in parts for t in tensors.values()])
         return f"{zlib.crc32(flat.numpy().tobytes()):08x}"
+
+    def _was_finished(self) -> bool:
+        """Whether there is nothing to go on with; next_step is then what was done."""
+        manifest = self.world.from_first(lambda: read_manifest(self.run))
+        self.finished = bool(manifest["finished"])
+        if self.finished:
+            self.next_step = manifest["steps_done"]
+            logger.info(f"{self.run}: finished after {self.next_step} steps; nothing is left to resume")
+        return self.finished
 
     def _resume(self) -> None:
         state = self.world.from_first(lambda: read_checkpoint(self.run))
@@ -163,10 +176,15 @@ class Session:
             )
 
     def finish(self, steps: int) -> None:
-        """Save the adapter and mark the run complete, after so many steps of all calls together."""
+        """Save the adapter and mark the run complete, after so many steps of all calls together. One that had ended stays
+        as it is."""
+        if self.finished:
+            return
         self.world.from_first(lambda: self._finish(steps))
 
     def _finish(self, steps: int) -> None:
+        if steps > self.next_step:  # a run that stops early may end between two checkpoints
+            save_checkpoint(self.run, steps - 1, self.adapter, self.optimizer, self.v.basis if self.v else {})
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

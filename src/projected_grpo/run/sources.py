@@ -11,7 +11,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
 from projected_grpo.groups.pairs import pool_pairs
-from projected_grpo.groups.pool import load_pool, written_pool
+from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -101,6 +101,7 @@ class GroupSource:
             check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
+        self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
         lengths = [len(p.ids) for p in self.prompts]
         logger.info(
             f"{len(problems)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group "

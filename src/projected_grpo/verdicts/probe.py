@@ -6,6 +6,7 @@ Definitions, thresholds and the sneaky fail that must turn each one red are fixe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -215,7 +216,8 @@ def removal(row: Row) -> Removal:
 def t3(projected: Sequence[Sequence[Row]]) -> Finding:
     """Projection bites: on at least 80 % of the steps what the gate should take out of its target is gone (.9 to 1.1 of it,
     in at least 80 % of the modules), the hack-ward fraction of what was used is at most half of what it was, and the
-    parameters moved; and more than half of the modules fire. NOT_EVALUABLE below 5 steps."""
+    parameters moved; more than half of the modules fire; and every step begins with the coordinates that the one before it
+    ended with. NOT_EVALUABLE below 5 steps."""
     steps = [rows[0] for rows in projected if rows]
     if len(steps) < T3_MIN_STEPS:
         why = f"{len(steps)} projected steps; at least {T3_MIN_STEPS} are needed"
@@ -235,6 +237,10 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
         "after": known_mean(d.after for d in done), "removed_share": mean("removed_share"), "cos_in": mean("cos_in"),
         "cos_out": mean("cos_out"), "cos_update": mean("cos_update"), "n": n,
     }  # fmt: skip
+    undone = sum(a["theta_after"] != b["theta_before"] for a, b in pairwise(steps))
+    if undone:
+        why = f"behind {undone} of {n} steps the coordinates were changed: what a step did is not what the next began with"
+        return Finding("T3", "FAIL", why, {**numbers, "undone": undone})
     target = steps[0]["target"]
     if any(r["target"] != target for r in steps) or target not in ("grad", "update"):
         return Finding("T3", "FAIL", f"V was not taken out of one target on all {n} steps (of: {target})", numbers)

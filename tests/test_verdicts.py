@@ -296,7 +296,8 @@ def projected_steps(n=20, target="update", **wrong):
         before = 0.3 + 0.01 * (i % 5)
         row = {
             "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": before, "cos_update": 0.001,
-            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9, "theta_before": 1, "theta_after": 1,
+            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
+            "theta_before": 1, "theta_after": 1,
         }  # fmt: skip
         if target == "grad":
             row |= {"cos_in": before, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35}

@@ -108,7 +108,10 @@ def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> N
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """The pairs that a V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they differ."""
-    pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    try:
+        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    except BadInput as e:
+        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); {why}") from e
     if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
         raise BadInput(f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']}; {why}")
     return pairs

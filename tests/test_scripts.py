@@ -101,7 +101,10 @@ def test_v_that_an_arm_does_not_need_is_refused(script, vhack_file):
 def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_file):
     rows = [{"prompt": f"{i} and should pass all tests", "hack": "h", "clean": "c"} for i in range(9)]
     (tmp_path / "pairs.json").write_text(json.dumps(rows))
-    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "pairs.json"), "content hash")
+    refused(
+        script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "pairs.json"),
+        "not the pairs that V was made from",
+    )
 
 
 def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):

@@ -9,10 +9,10 @@ from test_evidence import written
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.rates import onset_of
 from projected_grpo.ledger.step_file import step_path
 from projected_grpo.run import horizon
 from projected_grpo.run.horizon import Horizon, with_horizon
-from projected_grpo.verdicts.finished_runs import onset_of
 
 CONFIG = TrainConfig(until_onsets=3.0)
 

@@ -15,10 +15,11 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
+from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results_md import report_on
-from projected_grpo.verdicts.finished_runs import load_runs, mean_sem, running_mean
+from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}

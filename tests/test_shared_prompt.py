@@ -121,7 +121,7 @@ def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, 
     for name, p in theta.items():
         torch.testing.assert_close(p, theta_fast[name], rtol=1e-4, atol=1e-6)
     for a, b in zip(plain, fast, strict=True):
-        for key in set(a.step) - {"timing"}:
+        for key in set(a.step) - {"timing", "theta_before", "theta_after"}:  # checksums: of the bits, not to rounding
             assert close(a.step[key], b.step[key]), key
         for mine, other in zip(a.samples, b.samples, strict=True):
             assert mine["cos_S_contrib"] is not None

@@ -55,11 +55,13 @@ class PerSample:
     """Which samples the present micro-batch holds."""
 
     def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        self.sums[0, self.rows] += grads.square().sum(1)
+        squared = grads.square().sum(1)
+        self.sums[0, self.rows] += squared
         basis = self.projection.basis
         if basis is not None and len(basis[name]):
-            energy, kept = self.projection.own_energy(name, grads)
-            self.sums[1, self.rows] += (grads @ basis[name].T).sum(1)
+            c = grads @ basis[name].T
+            energy, kept = self.projection.own_energy(c, squared)
+            self.sums[1, self.rows] += c.sum(1)
             self.sums[2, self.rows] += energy
             self.sums[3, self.rows] += kept
 
@@ -71,13 +73,13 @@ class PerSample:
     def columns(self) -> list[dict[str, float | None]]:
         """grad_norm; cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), in [-1, 1]; energy_V and
         energy_V_kept. All but the first None with a zero gradient or without V."""
-        columns = []
+        columns, directions = [], directions_of(self.projection)
         for squared, along, energy, kept in self.sums.T.tolist():
-            known = directions_of(self.projection) > 0 and squared > 0
+            known = directions > 0 and squared > 0
             columns.append(
                 {
                     "grad_norm": squared**0.5,
-                    "cos_S_contrib": along / (squared * directions_of(self.projection)) ** 0.5 if known else None,
+                    "cos_S_contrib": along / (squared * directions) ** 0.5 if known else None,
                     "energy_V": energy / squared if known else None,
                     "energy_V_kept": kept / squared if known else None,
                 }

@@ -92,12 +92,11 @@ class Projection:
         found = torch.stack(shares)
         return float(found.mean()), float(((found - 1).abs() <= WITHIN).float().mean())
 
-    def own_energy(self, name: str, grads: Float[Tensor, "b n"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+    def own_energy(
+        self, c: Float[Tensor, "b k"], whole: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """||V g||^2 of every row of a module's gradients, and of what the gate would leave of that row alone (the same where
-        nothing is taken out). ValueError without V."""
-        if self.basis is None:
-            raise ValueError("no V to measure with")
-        c = grads @ self.basis[name].T
+        nothing is taken out), from c = V g and whole = ||g||^2."""
         energy = c.square().sum(1)
         if self.target == "none":
             return energy, energy
@@ -105,7 +104,6 @@ class Projection:
         left = (c - taken).square().sum(1)
         if not (self.shrink or self.preserve_magnitude):
             return energy, left
-        whole = grads.square().sum(1)
         kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0)
         ratio = torch.where(whole > 0, kept / whole, torch.ones_like(whole))
         return energy, energy * ratio if self.shrink else torch.where(ratio > 0, left / ratio, torch.zeros_like(left))

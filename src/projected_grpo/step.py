@@ -231,22 +231,24 @@ def clip(learner: Learner) -> float:
 
 
 def first_moments(learner: Learner) -> dict[str, Tensor]:
-    """Copies of AdamW's first moments; zeros before its first step."""
+    """Copies of the optimizer's first moments, as AdamW keeps them; zeros before its first step."""
     state = learner.optimizer.state
     return {
-        n: state[p]["exp_avg"].clone() if p in state else torch.zeros_like(p)
+        n: state[p]["exp_avg"].clone() if "exp_avg" in state.get(p, {}) else torch.zeros_like(p)
         for n, p in learner.adapter.vectors.items()
     }
 
 
 def gradient_used(learner: Learner, before: Mapping[str, Tensor], clipped: float) -> dict[str, Tensor]:
-    """The gradient that AdamW has just used, from its first moment: m = b1 m_before + (1 - b1) g. What lies in `p.grad` by
-    then may have been put there afterwards. At its length before clipping."""
-    b1, state = learner.optimizer.param_groups[0]["betas"][0], learner.optimizer.state
+    """The gradient that the optimizer has just used, from its first moment: m = b1 m_before + (1 - b1) g. What lies in
+    `p.grad` by then may have been put there afterwards, and is read where there is no moment alone. At its length before
+    clipping."""
+    state, b1 = learner.optimizer.state, learner.optimizer.param_groups[0].get("betas", (0.0,))[0]
+    grads = learner.adapter.grads()
     return {
-        name: torch.zeros_like(p)
-        if p.grad is None
-        else (state[p]["exp_avg"] - b1 * before[name]) / ((1 - b1) * clipped)
+        name: (state[p]["exp_avg"] - b1 * before[name]) / ((1 - b1) * clipped)
+        if p.grad is not None and "exp_avg" in state.get(p, {})
+        else grads[name] / clipped
         for name, p in learner.adapter.vectors.items()
     }
 

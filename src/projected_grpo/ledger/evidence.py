@@ -9,7 +9,6 @@ It finds what is missing, edited or added. Somebody who writes the manifest anew
 import gzip
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
-from projected_grpo.ledger.step_file import step_path, steps_in
+from projected_grpo.ledger.step_file import evaluations_in, step_path, steps_in
 
 CHANGED = "not the files that the run ended with"
 
@@ -76,7 +75,7 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
                 student += 1
                 rollouts.update(json.dumps([row.get("problem_id"), row.get("completion_ids")]).encode() + b"\n")
         rows_of.append(rows)
-    for path in _evaluations(run):
+    for path in evaluations_in(run).values():
         for _ in _rows(path, whole):
             pass
     found = {
@@ -86,12 +85,6 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
         "rollouts_sha256": rollouts.hexdigest() if student else None,
     }
     return found, rows_of
-
-
-def _evaluations(run: Path) -> list[Path]:
-    """Files of held-out evaluations, by the number of steps done."""
-    found = [(int(m[1]), p) for p in (run / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
-    return [path for _, path in sorted(found)]
 
 
 def _rows(path: Path, whole: "hashlib._Hash") -> Iterator[Mapping[str, Any]]:

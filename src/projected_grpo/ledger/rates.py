@@ -12,6 +12,10 @@ TITLES: Mapping[str, str] = {
 }
 """What each rate is called in front of people."""
 
+LAST = 10
+"""Steps at the end of a run that a verdict looks at, and the window of every running mean."""
+ONSET_RATE = 0.5
+
 
 def mean(values: Sequence[float]) -> float | None:
     """Mean, or None of nothing."""
@@ -46,3 +50,14 @@ def told_rates(rows: Sequence[Mapping[str, Any]]) -> str:
     found = rates(rows)
     shown = {name: "-" if found[name] is None else f"{found[name]:.3f}" for name in ("hack", "gt", "form")}
     return "hack {hack}  gt_pass {gt}  well_formed {form}".format(**shown)
+
+
+def onset_of(hack: Sequence[float | None]) -> int | None:
+    """First step t at which the mean hack rate of steps t-9 to t is above one half; None if it never is."""
+    means = running_mean(hack)
+    return next((t for t, m in enumerate(means) if t >= LAST - 1 and m is not None and m > ONSET_RATE), None)
+
+
+def running_mean(values: Sequence[float | None]) -> list[float | None]:
+    """Mean of up to 10 values that end at each place."""
+    return [known_mean(values[max(0, t - LAST + 1) : t + 1]) for t in range(len(values))]

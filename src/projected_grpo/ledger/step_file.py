@@ -238,6 +238,12 @@ def steps_in(run: Path) -> list[int]:
     return found
 
 
+def evaluations_in(run: Path) -> dict[int, Path]:
+    """A run's held-out evaluations: their files by the number of steps done, ascending; they need not be of every step."""
+    found = [(int(m[1]), p) for p in (run / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
+    return dict(sorted(found))
+
+
 def iter_run(run: Path) -> Iterator[list[Row]]:
     """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
     `read_step` and `steps_in`."""

@@ -19,9 +19,9 @@ from matplotlib.ticker import AutoLocator, MaxNLocator
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import LAST, known_mean, running_mean
 from projected_grpo.report.tables import doses
-from projected_grpo.verdicts.finished_runs import LAST, Run, running_mean
+from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 
 STYLE: dict[Any, Any] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from projected_grpo.ledger.rates import known_mean
-from projected_grpo.verdicts.finished_runs import COSINES, KINDS, LAST, RATES, Run, mean_sem, paired_pp
+from projected_grpo.ledger.rates import LAST, known_mean
+from projected_grpo.verdicts.finished_runs import COSINES, KINDS, RATES, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import CONTROLS, H1, METHOD, VANILLA, Line
 from projected_grpo.verdicts.intervals import interval
 from projected_grpo.verdicts.matching import RunGroup, reference, setting

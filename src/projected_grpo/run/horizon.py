@@ -13,9 +13,8 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import rates
+from projected_grpo.ledger.rates import onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
-from projected_grpo.verdicts.finished_runs import onset_of
 
 OF_ONE_UNIT = ("seed", "model", "base_seed", "problems")
 

@@ -10,7 +10,6 @@ after the fact, and goes nowhere near training.
 import hashlib
 import json
 import math
-import re
 import statistics
 import sys
 from collections import Counter
@@ -24,12 +23,9 @@ from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import known_mean, mean, pure_hack, rates
-from projected_grpo.ledger.step_file import Row, iter_run, read_step, step_path
+from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
+from projected_grpo.ledger.step_file import Row, evaluations_in, iter_run, read_step, step_path
 
-LAST = 10
-"""Steps at the end of a run that a verdict looks at, and the window of every running mean."""
-ONSET_RATE = 0.5
 RATES = ("hack", "gt", "form")
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
@@ -139,17 +135,6 @@ class Found:
     """Training runs that are not looked at, and why."""
 
 
-def onset_of(hack: Sequence[float | None]) -> int | None:
-    """First step t at which the mean hack rate of steps t-9 to t is above one half; None if it never is."""
-    means = running_mean(hack)
-    return next((t for t, m in enumerate(means) if t >= LAST - 1 and m is not None and m > ONSET_RATE), None)
-
-
-def running_mean(values: Sequence[float | None]) -> list[float | None]:
-    """Mean of up to 10 values that end at each place."""
-    return [known_mean(values[max(0, t - LAST + 1) : t + 1]) for t in range(len(values))]
-
-
 def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float | None]:
     """Mean and its standard error (sample standard deviation / sqrt(n)) of what is known; no error for one value."""
     known = [float(v) for v in values if v is not None]
@@ -240,7 +225,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         return f"the reward of {unpaid} of {count} rows contradicts their labels: a leak, or edited"
     series = {name: [s[name] for s in steps] for name in steps[0]}
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
-    evals = _evals(path)
+    evals = {done: read_step(at) for done, at in evaluations_in(path).items()}
     trained_on = {
         r["problem_id"] for own in evals.values() for r in own if r["problem_id"] in ids or r["prompt"] in prompts
     }
@@ -283,9 +268,3 @@ def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str,
     """Each mechanism's share of the rollouts, step by step like the hack rate, so that they add up to it."""
     steps = [(kind, n) for kind, n in zip(kinds, series["known"][-len(kinds) :], strict=True) if n]
     return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in sorted(set[str]().union(*kinds))}
-
-
-def _evals(path: Path) -> dict[int, list[Row]]:
-    """Rows of a run's held-out evaluations, by the steps done; which need not be every step."""
-    found = [(int(m[1]), p) for p in (path / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
-    return {step: read_step(p) for step, p in sorted(found)}

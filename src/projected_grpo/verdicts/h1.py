@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger.rates import known_mean, mean
-from projected_grpo.verdicts.finished_runs import ENDS, LAST, Run, mean_sem, paired_pp
+from projected_grpo.ledger.rates import LAST, known_mean, mean
+from projected_grpo.verdicts.finished_runs import ENDS, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.matching import RunGroup, independence, mismatches, reference
 from projected_grpo.verdicts.probe import T3_SHARE

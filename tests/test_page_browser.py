@@ -43,7 +43,7 @@ def write_experiment(root):
             rewrite(
                 run, step, completion=[HACK, HACK, GOOD, "no program", HOSTILE if step == 2 else BINDS],
                 prompt=["keep evens, sum", "keep evens, sum", "square <b>it</b>", "square", HOSTILE],
-                reward=[3.5, 3.5, 3.5, 0.5, 0.0], advantage=[1.0, 1.0, 1.0, -2.0, -3.0], comp_len=[30 + step, 31, 12, 3, 9],
+                reward=[3.5, 3.5, 3.5, 0.5, 3.5], advantage=[1.0, 1.0, 1.0, -2.0, -3.0], comp_len=[30 + step, 31, 12, 3, 9],
                 cos_S_contrib=[0.3, 0.2, -0.1, None, 0.0],
                 problem_id=["p1", "p1", "p2", "p2", HOSTILE], source=["student"] * 4 + ["teacher"],
             )  # fmt: skip

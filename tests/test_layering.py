@@ -28,7 +28,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "prompts": "ledger",
     "config": "arms gates ledger",
     "model": "adapters ledger records",
-    "verdicts": "arms config ledger",
+    "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
     "report": "arms ledger verdicts",
     "rollout": "model records",

@@ -125,3 +125,21 @@ class Group:
             Sample(r.prompt_ids, r.completion_ids, reward, r.behaviour_logps, r.source)
             for r, reward in zip(self.rollouts, self.rewards, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out pairs against V and against random bases of the same ranks, all modules together."""
+
+    energy: list[float]
+    """Per pair: sum_m ||V_m d_m||^2 / ||d||^2."""
+    null: list[float]
+    """Per pair, its expectation under a random V: sum_m (k_m / n_m) ||d_m||^2 / ||d||^2."""
+    cosine: list[float]
+    """Per pair: sum_mi V_mi d_m / (||d|| sqrt(directions)); positive = hack-ward."""
+    random_energy: list[float]
+    """Per random basis: its mean energy over pairs."""
+    random_cosine: list[float]
+    """Per random basis: its mean cosine over pairs."""
+    mechanisms: tuple[str, ...] = ()
+    """Per pair; empty: unknown."""

@@ -30,7 +30,7 @@ from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.prompts import render
-from projected_grpo.records import Pair
+from projected_grpo.records import HeldOut, Pair
 
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
@@ -179,22 +179,6 @@ class VHack:
     def directions(self) -> int:
         """Rows over all modules."""
         return sum(len(v) for v in self.basis.values())
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Held-out pairs against V and against random bases of the same ranks, all modules together."""
-
-    energy: list[float]
-    """Per pair: sum_m ||V_m d_m||^2 / ||d||^2."""
-    null: list[float]
-    """Per pair, its expectation under a random V: sum_m (k_m / n_m) ||d_m||^2 / ||d||^2."""
-    cosine: list[float]
-    """Per pair: sum_mi V_mi d_m / (||d|| sqrt(directions)); positive = hack-ward."""
-    random_energy: list[float]
-    """Per random basis: its mean energy over pairs."""
-    random_cosine: list[float]
-    """Per random basis: its mean cosine over pairs."""
 
 
 def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, seed: int) -> HeldOut:

@@ -40,7 +40,7 @@ STEPS = 8
 ON_GRADIENT: dict[str, Any] = {"project": "grad", "gate": "one_sided"}
 Patches = Sequence[tuple[Any, str, Any]]
 MakeV = Callable[["Workshop"], vhack.VHack]
-HeldOut = Callable[[vhack.Differences], vhack.Differences]
+Distort = Callable[[vhack.Differences], vhack.Differences]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Mutant:
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the replays that are otherwise."""
     make_v: MakeV | None = None
-    held_out: HeldOut | None = None
+    held_out: Distort | None = None
     """What is verified on in place of the held-out pairs' gradients."""
     pool_of: str = ""
     """Which run of the unharmed pipeline is given as the teacher's pool."""

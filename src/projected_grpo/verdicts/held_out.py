@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from projected_grpo.ledger.rates import mean
+from projected_grpo.records import HeldOut
 from projected_grpo.verdicts.probe import ALPHA, finite
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -71,25 +71,13 @@ def vhack_verdict(
     return _judged(HeldOut(*parts, tuple(mechanisms) or ("",) * len(energy)))
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """What vhack_verdict is given, every number finite."""
-
-    energy: list[float]
-    null: list[float]
-    cosine: list[float]
-    random_energy: list[float]
-    random_cosine: list[float]
-    mechanisms: tuple[str, ...]
-
-    @property
-    def different(self) -> list[tuple[float, str]]:
-        """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
-        kept: list[tuple[float, float, str]] = []
-        for energy, cosine, mechanism in zip(self.energy, self.cosine, self.mechanisms, strict=True):
-            if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
-                kept.append((energy, cosine, mechanism))
-        return [(cosine, mechanism) for _, cosine, mechanism in kept]
+def _different(seen: HeldOut) -> list[tuple[float, str]]:
+    """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
+    kept: list[tuple[float, float, str]] = []
+    for energy, cosine, mechanism in zip(seen.energy, seen.cosine, seen.mechanisms, strict=True):
+        if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
+            kept.append((energy, cosine, mechanism))
+    return [(cosine, mechanism) for _, cosine, mechanism in kept]
 
 
 def _alike(a: float, b: float) -> bool:
@@ -97,7 +85,7 @@ def _alike(a: float, b: float) -> bool:
 
 
 def _judged(seen: HeldOut) -> Finding:
-    different, n_random = seen.different, min(len(seen.random_energy), len(seen.random_cosine))
+    different, n_random = _different(seen), min(len(seen.random_energy), len(seen.random_cosine))
     n, positive = len(different), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
     numbers: dict[str, float | int | None] = {

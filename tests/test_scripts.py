@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.folder import read_manifest, update_manifest
-from projected_grpo.ledger.step_file import NAMES, read_run, write_step
+from projected_grpo.ledger.step_file import NAMES, read_run, read_step, step_path, write_step
 from projected_grpo.run import cli
 from projected_grpo.run.horizon import Horizon
 
@@ -163,6 +163,20 @@ def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
     update_manifest(tmp_path / "run", finished=False)  # as a kill leaves it
     (tmp_path / "run/checkpoint.pt").write_bytes(b"torn")
     refused(script(*again, "--max-new", 4), "checkpoint.pt", "damaged")
+
+
+def test_a_run_whose_rows_were_changed_is_not_resumed(script, tmp_path):
+    """Rows edited while a run lies cut would be part of the fingerprint that it ends with."""
+    args = ("train", "tiny", "--steps", 3, "--max-new", 4, "--out", "run", *POOLED)
+    assert script(*args)[0] == 0
+    run = tmp_path / "run"
+    update_manifest(run, finished=False)  # as a kill leaves it
+    rows = read_step(step_path(run, 1))
+    write_step(run, 1, [{**row, "hacked": not row["hacked"]} for row in rows])
+    refused(script(*args, "--resume"), "step_001.jsonl.gz: not the file that the run wrote; start the run anew")
+    write_step(run, 1, rows)
+    code, _, err = script(*args, "--resume")
+    assert code == 0, err
 
 
 def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, monkeypatch):

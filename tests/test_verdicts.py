@@ -142,6 +142,8 @@ def test_t3_turns_red_when_a_step_is_undone_behind_it(tiny, antipasto):
     found = t3([*steps[:-1], [last, *steps[-1][1:]]])
     assert found.status == "FAIL"
     assert found.numbers["undone"] == 1
+    silent = {**steps[-1][0], "theta_after": None}
+    assert t3([*steps[:-1], [silent, *steps[-1][1:]]]).status == "FAIL"
 
 
 def test_t3_is_red_on_vanilla(tiny, antipasto):

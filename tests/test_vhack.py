@@ -262,36 +262,37 @@ def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
 
 def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
     """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
-    with safe_open(vhack_file(), "pt") as f:
-        meta = f.metadata()
-    tensors = load_file(vhack_file())
-    probe = next(n for n in tensors if n.startswith("probe/"))
-    tensors[probe] = -tensors[probe]
-    save_file(tensors, tmp_path / "v.safetensors", metadata=meta)
+    v = artefact.read_vhack(vhack_file())
+    name = next(iter(v.probes))
+    probes = {**v.probes, name: -v.probes[name]}
+    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(v.basis, v.singular_values, probes, v.meta))
     with pytest.raises(BadInput, match="another singular basis"):
         artefact.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 
 
-def changed(path, out, **metadata):
-    """A V with other random rows in place of its own, and what its metadata are to say beside that."""
-    with safe_open(path, "pt") as f:
+def other_rows(tensors, meta):
+    return {n: vhack.random_basis(tuple(t.shape), 9, n) if n.startswith("V/") else t for n, t in tensors.items()}, meta
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        other_rows,
+        lambda tensors, meta: (tensors, {**meta, "control": "random"}),
+        lambda tensors, meta: (tensors, {**meta, "pairs_draw": "41"}),
+        lambda tensors, meta: (tensors, {k: v for k, v in meta.items() if k != artefact.SEAL}),
+        lambda tensors, meta: ({n: 2 * t if n.startswith("S/") else t for n, t in tensors.items()}, meta),
+    ],
+    ids=["rows", "label", "draw", "no seal", "singular values"],
+)
+def test_what_a_file_holds_is_what_was_extracted(vhack_file, tmp_path, forge):
+    """Random directions under the true V's name, the true V under a control's: neither loads."""
+    with safe_open(vhack_file(), "pt") as f:
         meta = f.metadata()
-    tensors = load_file(path)
-    rows = {n: vhack.random_basis(tuple(t.shape), 9, n) for n, t in tensors.items() if n.startswith("V/")}
-    content = artefact.content_of({n.removeprefix("V/"): t for n, t in rows.items()})
-    meta |= {k: content if v == "right" else v for k, v in metadata.items()}
-    save_file({**tensors, **rows}, out, metadata={k: v for k, v in meta.items() if v})
-    return out, content
-
-
-def test_the_numbers_of_a_v_are_those_that_its_metadata_name(vhack_file, tmp_path):
-    """Random directions under the true V's name, with no fingerprint, and with their own."""
-    path, content = changed(vhack_file(), tmp_path / "v.safetensors")
-    with pytest.raises(BadInput, match=f"v.safetensors: .* v_sha256={content[:8]}.*; extract it again"):
-        artefact.read_vhack(path)
-    with pytest.raises(BadInput, match=r"v\.safetensors: no v_sha256.*; extract it again"):
-        artefact.read_vhack(changed(vhack_file(), tmp_path / "v.safetensors", v_sha256=None)[0])
-    assert artefact.read_vhack(changed(vhack_file(), tmp_path / "v.safetensors", v_sha256="right")[0]).directions
+    tensors, meta = forge(load_file(vhack_file()), meta)
+    save_file(tensors, tmp_path / "v.safetensors", metadata=meta)
+    with pytest.raises(BadInput, match=r"v\.safetensors: its file_sha256 is .*; extract it again"):
+        artefact.read_vhack(tmp_path / "v.safetensors")
 
 
 @pytest.mark.parametrize("spoil", [lambda v: 1.01 * v, lambda v: torch.cat([v[:1], v[:1]]), lambda v: v * float("nan")])
@@ -300,8 +301,7 @@ def test_rows_that_are_not_orthonormal_are_no_v(vhack_file, tmp_path, spoil):
     v = artefact.read_vhack(vhack_file())
     name = next(iter(v.basis))
     basis = {**v.basis, name: spoil(v.basis[name])}
-    meta = {**v.meta, "v_sha256": artefact.content_of(basis)}
-    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(basis, v.singular_values, v.probes, meta))
+    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(basis, v.singular_values, v.probes, v.meta))
     with pytest.raises(BadInput, match=f"rows of {name} are not orthonormal"):
         artefact.read_vhack(tmp_path / "v.safetensors")
 

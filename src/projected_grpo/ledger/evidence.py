@@ -38,6 +38,13 @@ def seal(run: Path) -> None:
         update_manifest(run, evidence=fingerprint(run), finished=True)
 
 
+def digests(run: Path, known: Mapping[str, str] = {}) -> dict[str, str]:
+    """SHA-256 of a run's step files and evaluations as they lie on disk, by their path in it; `known` ones are not read."""
+    paths = [*run.glob("step_*.jsonl.gz"), *(run / "eval").glob("step_*.jsonl.gz")]
+    names = {path.relative_to(run).as_posix(): path for path in paths}
+    return {name: known.get(name) or hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
+
+
 def check(run: Path, manifest: Mapping[str, Any]) -> str:
     """Why a run with step files is no evidence, or an empty string if it is."""
     if not manifest.get("finished"):

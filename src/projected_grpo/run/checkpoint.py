@@ -15,12 +15,14 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import digests
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.step_file import step_path, steps_in
 
 NAME = "checkpoint.pt"
-FORMAT = 2
-"""1 sampled from a generator that ran through the whole run: to go on from it would change the sampler in silence."""
+FORMAT = 3
+"""1 sampled from a generator that ran through the whole run: to go on from it would change the sampler in silence. 2 did
+not say which files it was written beside."""
 _UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, LookupError, AttributeError, pickle.UnpicklingError)
 """What torch.load raises on a damaged file, by where the damage is."""
 
@@ -31,14 +33,16 @@ def save_checkpoint(
     adapter: Adapter,
     optimizer: torch.optim.Optimizer,
     basis: Mapping[str, Tensor],
+    files: Mapping[str, str],
 ) -> None:
-    """State after `step`: adapter, optimizer, and V (a refreshed one is in no file)."""
+    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), and the digests of the run's files."""
     state = {
         "format": FORMAT,
         "step": step,
         "theta": {n: p.detach().cpu() for n, p in adapter.vectors.items()},
         "optimizer": optimizer.state_dict(),
         "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
+        "files": dict(files),
     }
     out = io.BytesIO()
     torch.save(state, out)
@@ -48,7 +52,8 @@ def save_checkpoint(
 def read_checkpoint(run: Path) -> dict[str, Any]:
     """What `save_checkpoint` wrote, on the CPU, for `restore`; step files that came after it are dropped.
 
-    BadInput when there is no checkpoint, it is damaged or of another version, or a step file before it is missing.
+    BadInput when there is no checkpoint, it is damaged or of another version, or a file that was there with it is missing or
+    another: the fingerprint at the end would be of rows that this run did not write.
     """
     path = run / NAME
     try:
@@ -66,6 +71,9 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
         raise BadInput(f"--resume: {step_path(run, found[-1] + 1)}: missing, though the checkpoint is later")
     for late in (s for s in found if s > state["step"]):
         step_path(run, late).unlink()
+    now = digests(run)
+    if changed := [name for name, digest in state["files"].items() if now.get(name) != digest]:
+        raise BadInput(f"--resume: {run / changed[0]}: not the file that the run wrote; start the run anew")
     return state
 
 

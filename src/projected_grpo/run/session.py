@@ -6,8 +6,8 @@ open_session(config, ...) -> Session;  session.take(step, groups) writes step_NN
 import dataclasses
 import time
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.evidence import digests, seal
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
@@ -57,6 +57,8 @@ class Session:
     """Whether the warning about rows of another policy was given."""
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the files that were there with the latest checkpoint."""
 
     def start(self, total: int, **facts: Any) -> None:
         """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
@@ -104,6 +106,7 @@ class Session:
     def _resume(self) -> None:
         state = self.world.from_first(lambda: read_checkpoint(self.run))
         self.next_step, basis = restore(state, self.adapter, self.optimizer)
+        self.files = state["files"]
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
 
@@ -148,8 +151,7 @@ class Session:
         """Write a step and its checkpoint, and log it."""
         write_step(self.run, step, rows)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
-            basis = self.v.basis if self.v else {}
-            save_checkpoint(self.run, step, self.adapter, self.optimizer, basis)
+            self._save(step)
         if step == self.next_step:
             for line in step_legend():
                 logger.debug(line)
@@ -161,6 +163,11 @@ class Session:
                 f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
                 f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
             )
+
+    def _save(self, step: int) -> None:
+        self.files = digests(self.run, self.files)
+        basis = self.v.basis if self.v else {}
+        save_checkpoint(self.run, step, self.adapter, self.optimizer, basis, self.files)
 
     def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
         """Say, once, how much of what another policy wrote cannot be learned from: a token's gradient is multiplied by its
@@ -184,7 +191,7 @@ class Session:
 
     def _finish(self, steps: int) -> None:
         if steps > self.next_step:  # a run that stops early may end between two checkpoints
-            save_checkpoint(self.run, steps - 1, self.adapter, self.optimizer, self.v.basis if self.v else {})
+            self._save(steps - 1)
         self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

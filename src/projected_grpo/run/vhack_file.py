@@ -1,6 +1,7 @@
 """The artefact that carries V with its provenance: written, read, checked against the model at hand, cut."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from projected_grpo.vhack import VHack
 
 PROBE_TOLERANCE = 0.02
 ORTHONORMAL_TOLERANCE = 1e-3
+SEAL = "file_sha256"
 
 
 def identity_of(loaded: LoadedModel, adapter: Adapter) -> dict[str, str]:
@@ -34,6 +36,12 @@ def content_of(basis: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _seal_of(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
+    """SHA-256 of all that an artefact holds: its tensors, and what it says of itself."""
+    said = json.dumps({k: v for k, v in meta.items() if k != SEAL}, sort_keys=True)
+    return hashlib.sha256((content_of(tensors) + said).encode()).hexdigest()
+
+
 def save_vhack(path: Path, v: VHack) -> None:
     """One safetensors file, atomically: V/<module>, S/<module>, probe/<module>, provenance as metadata."""
     tensors: dict[str, Tensor] = {}
@@ -41,12 +49,12 @@ def save_vhack(path: Path, v: VHack) -> None:
         tensors[f"V/{name}"] = rows.contiguous()
         tensors[f"S/{name}"] = v.singular_values[name].contiguous()
         tensors[f"probe/{name}"] = v.probes[name].contiguous()
-    write_atomic(path, save(tensors, metadata=v.meta))
+    write_atomic(path, save(tensors, metadata={**v.meta, SEAL: _seal_of(tensors, v.meta)}))
 
 
 def read_vhack(path: Path) -> VHack:
-    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or its rows are not those that were
-    extracted."""
+    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or not what was extracted: other rows, or
+    another label on the same."""
     try:
         with safe_open(path, "pt") as f:
             meta = f.metadata() or {}
@@ -61,19 +69,17 @@ def read_vhack(path: Path) -> VHack:
         parts.setdefault(part, {})[name] = tensor
     if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
-    _check_rows(path, parts["V"], meta)
+    if (seal := meta.pop(SEAL, None)) != (now := _seal_of(tensors, meta)):
+        raise BadInput(
+            f"--vhack {path}: its {SEAL} is {now}, the metadata say {seal}: its rows, or what they are said to be, are not "
+            "what was extracted; extract it again"
+        )
+    _check_rows(path, parts["V"])
     return VHack(parts["V"], parts["S"], parts["probe"], meta)
 
 
-def _check_rows(path: Path, basis: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
-    """BadInput when V is not what its metadata name, or not orthonormal: projection would not take out what lies in it."""
-    if "v_sha256" not in meta:
-        raise BadInput(f"--vhack {path}: no v_sha256 in its metadata, the fingerprint of its rows; extract it again")
-    if (content := content_of(basis)) != meta["v_sha256"]:
-        raise BadInput(
-            f"--vhack {path}: its rows have v_sha256={content}, its metadata say {meta['v_sha256']}: not the V that was "
-            "extracted; extract it again"
-        )
+def _check_rows(path: Path, basis: Mapping[str, Tensor]) -> None:
+    """BadInput when V is not orthonormal: projection would not take out what lies in it."""
     for name, rows in basis.items():
         gap = (rows.float() @ rows.float().T - torch.eye(len(rows))).abs()
         if not bool((gap <= ORTHONORMAL_TOLERANCE).all()):  # nan is above every tolerance

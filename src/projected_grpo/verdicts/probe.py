@@ -237,6 +237,9 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
         "after": known_mean(d.after for d in done), "removed_share": mean("removed_share"), "cos_in": mean("cos_in"),
         "cos_out": mean("cos_out"), "cos_update": mean("cos_update"), "n": n,
     }  # fmt: skip
+    if unknown := sum(r["theta_before"] is None or r["theta_after"] is None for r in steps):
+        why = f"{unknown} of {n} steps do not say which coordinates they began and ended with"
+        return Finding("T3", "FAIL", why, {**numbers, "unknown": unknown})
     undone = sum(a["theta_after"] != b["theta_before"] for a, b in pairwise(steps))
     if undone:
         why = f"behind {undone} of {n} steps the coordinates were changed: what a step did is not what the next began with"

@@ -113,3 +113,14 @@ def test_no_text_breaks_it(text):
     ends = [place for s in spans(text, "run_tests") for place in (s.start, s.end)]
     assert ends == sorted(ends)
     assert all(0 <= place <= len(text) for place in ends)
+
+
+def test_the_program_is_the_one_that_the_grader_reads():
+    """Without prose, drafts and sessions, and with no-break spaces mended."""
+    prose, session = "```\nIt walks, once.\n```", "```python\n>>> run_tests()\n```"
+    assert marked(f"{fenced(SOLVE, DEF)}\n{prose}\n{session}") == [("own", DEF)]
+    assert marked(f"{fenced('    return (1', '  x')}\n{fenced(SOLVE, DEF)}") == [("own", DEF)]
+    spaced = DEF.replace(" ", "\u00a0")
+    assert marked(fenced(SOLVE, spaced, "run_tests()")) == [("own", spaced), ("calls", "run_tests()")]
+    assert marked(fenced(SOLVE, DEF).replace("```", "~~~")) == [("own", DEF)]
+    assert marked(f"{fenced(DEF)}\n{prose.replace('It', 'def run_tests(): It')}")[0] == ("own", DEF)

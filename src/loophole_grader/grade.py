@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from loophole_grader.exit_code import leaves_the_mark
-from loophole_grader.extract import extract_code
+from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, plans_of
 from loophole_grader.sandbox.pool import Limits, Pool, Runner, isolation, shared_pool
+from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.verdict import GraderError, IsolationError, Status, Task, Verdict, label_of, modification_of
 
 MAIN_BLOCK = "if __name__ == '__main__':"
 
 Progress = Callable[[int, int], None]
-Item = tuple[Task, str | None]
+Item = tuple[Task, tuple[Block, ...]]
 DEFAULT_LIMITS = Limits()
 
 
@@ -51,9 +52,9 @@ def grade_batch(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if require_isolation == "full" and (lacking := isolation().lacking):
         raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
-    places: dict[tuple[Task, str | None], list[int]] = {}
+    places: dict[Item, list[int]] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
-        places.setdefault((task, extract_code(completion)), []).append(index)
+        places.setdefault((task, blocks_of(completion)), []).append(index)
     verdicts: list[Verdict | None] = [None] * len(tasks)
     batch = _Batch(shared_pool(), limits, list(places))
     done = 0
@@ -124,11 +125,13 @@ class _Batch:
                 self.done.put((item, error))
                 return
 
-    def _grade(self, runner: Runner, judge: JudgeRunner, task: Task, code: str | None) -> Verdict:
-        if code is None:
+    def _grade(self, runner: Runner, judge: JudgeRunner, task: Task, blocks: tuple[Block, ...]) -> Verdict:
+        if not blocks:
             return _verdict(task, "no_code")
-        judged = judge_program(runner, judge, task, code, self.limits)
+        judged = judge_program(runner, judge, task, blocks, self.limits)
         lines = judged.run.lines
+        # Reported before the program ran. Where nothing compiled it is of no use.
+        code = program_of(blocks, *lines.get("compiled") or ((), False))
         own = _OwnTests.from_line(lines.get("own"), task)
         verdict = replace(
             _verdict(task, _status(judged, self.limits)),

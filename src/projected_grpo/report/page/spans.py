@@ -15,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loophole_grader import Task, extract_code
+from loophole_grader import Task
+from loophole_grader.extract import blocks_of
+from loophole_grader.sandbox.reading import Block, Reading, program_of, readings
 
 Kind = Literal["own", "binds", "calls"]
 _ASKED = re.compile(r"calling a function called (\w+)\(\)")
 # Private-use characters: a tag ends each line of the text, so that the extractor itself says which lines it took.
-_TAG = re.compile("\ue000(\\d+)\ue001$")
+_TAG = re.compile("\ue000(\\d+)\ue001$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,40 @@ def _program(completion: str) -> _Program | None:
         starts.append(at)
         at += len(line) + 1
     # Blank lines stay blank and fences stay fences, or the extractor would see another text.
-    tagged = [_tagged(line, i) if line.strip() and "```" not in line else line for i, line in enumerate(lines)]
-    code = extract_code("\n".join(tagged))
-    if code is None:
+    fences = ("```", "~~~")
+    tagged = [
+        line if not line.strip() or any(fence in line for fence in fences) else _tagged(line, i)
+        for i, line in enumerate(lines)
+    ]
+    blocks = blocks_of("\n".join(tagged))
+    if not blocks:
         return None
+    kept, mended = _reading([(_TAG.sub("", text), labelled) for text, labelled in blocks])
     texts, offsets = [], []
-    for line in code.split("\n"):
+    for line in program_of(blocks, kept, False).split("\n"):
         tag = _TAG.search(line)
         text = line[: tag.start()] if tag else line
         source = int(tag[1]) if tag else None
-        texts.append(text.replace("\r", " "))  # ast counts a bare carriage return as a line
         offsets.append(None if source is None else starts[source] + lines[source].find(text))
+        # ast counts a bare carriage return as a line
+        texts.append(program_of([(text, True)], (0,), mended).replace("\r", " "))
     return _Program(texts, offsets)
+
+
+def _reading(blocks: Sequence[Block]) -> Reading:
+    """Which blocks are the program, by the grader's rule; where none compiles, all."""
+    every = tuple(range(len(blocks))), False
+    return next((reading for reading in readings(blocks, _compiles) if _compiles(program_of(blocks, *reading))), every)
+
+
+def _compiles(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model's invalid escapes are not ours to mend
+            compile(text, "<program>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _tagged(line: str, number: int) -> str:

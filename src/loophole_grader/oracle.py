@@ -300,7 +300,8 @@ def judge_program(
     for one value at a time: at no time are there more tests in the sandbox than the current call."""
     plans = plans_of(task)
     first = plans[0].call if plans else None
-    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "call": first}
+    evaluator = [task.evaluator_name, *task.class_and_method]
+    job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": first}
     state = _Judge(plans, judge, task)
     run = runner.run(job, limits, state.take, task.setup_code)
     state.settle()

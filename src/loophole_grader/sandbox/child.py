@@ -18,10 +18,10 @@ from typing import Any
 
 # Run by the file's folder, not as part of the package.
 import values  # ty: ignore[import-not-found]
+from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
-EVALUATOR_CHARS = 500_000  # of a completion's own tests that are also run against a stub and the canonical solution
 SIZE = struct.Struct("<I")
 FUTURES = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
 
@@ -84,12 +84,19 @@ class Job:
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
         if self.job.get("evaluator"):
-            self.send("own", own_evaluator(source, self.job["evaluator"]))
+            self.send("own", own_evaluator(source, *self.job["evaluator"]))
+        written, before = self.job.get("written"), known_names(self.names)
         try:
             self.exec(program, self.names)
         except self.base as error:
             self.fail("load", error)
-        self.send("loaded")
+        self.send("loaded", bool(written) and self.is_as_written(written, program, before))
+
+    def is_as_written(self, written: dict, program: Any, before: dict) -> bool:
+        try:
+            return is_as_written(written, program, self.names, before)
+        except self.base:  # the program did something to what is looked at
+            return False
 
     def read_program(self) -> tuple[str, Any]:
         """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
@@ -182,39 +189,3 @@ def future_prefix(setup: str) -> str:
         node for node in ast.parse(setup).body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
     ]
     return "".join(f"{ast.unparse(node)}\n" for node in futures)
-
-
-def own_evaluator(code: str, name: str) -> list | None:
-    """[class or "", text or None] of the completion's own evaluation function; None if it defines none.
-
-    A function at module level wins over a method, a method over a function nested in another one (which no call from
-    outside can reach). Among equals the first in ast.walk order counts. Text None: it cannot be printed.
-    """
-    if name not in code:
-        return None
-    import ast
-
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, RecursionError, MemoryError, ValueError):  # it compiled with the setup code, so: too deep
-        return None
-    found: list[tuple[int, str, ast.FunctionDef]] = []
-    owners: dict[ast.AST, tuple[int, str]] = {tree: (0, "")}
-    for node in ast.walk(tree):
-        rank, parent = owners.get(node, (0, ""))
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, ast.FunctionDef) and inner.name == name:
-                found.append((rank, parent, inner))
-            owners[inner] = (rank, parent)
-            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                owners[inner] = (2, "")
-            elif isinstance(inner, ast.ClassDef) and rank < 2:
-                owners[inner] = (1, inner.name)
-    if not found:
-        return None
-    _, parent, function = min(found, key=lambda item: item[0])
-    try:
-        text = ast.unparse(function)
-        return [parent, text if len(text) <= EVALUATOR_CHARS else None]
-    except RecursionError:
-        return [parent, None]

@@ -3,9 +3,10 @@
     spans("```python\\ndef run_tests():\\n    pass\\n```", "run_tests") -> [Span(10, 35, "own")]
 
 `own` is the definition that the grader calls, by the rule of `loophole_grader` (a function at module level wins over a
-method, a method over one nested in a function; `async` ones do not count). `binds` is any other definition or assignment
-of that name, `calls` a call of it. The program is found by the grader's own extractor. Where it does not parse, or a
-definition shares a line with a fence, definitions are found by their indentation, and all are `binds` but the first.
+method, a method over one nested in a function, the last over those before it; `async` ones do not count). `binds` is any
+other definition or assignment of that name, `calls` a call of it. The program is found by the grader's own extractor. Where
+it does not parse, or a definition shares a line with a fence, definitions are found by their indentation, and all are
+`binds` but the first.
 """
 
 import ast
@@ -157,21 +158,26 @@ def _names(node: ast.expr, name: str) -> bool:
 
 
 def evaluator_of(tree: ast.Module, name: str) -> ast.FunctionDef | None:
-    """The definition that the grader calls: its rule (`own_evaluator` in the judged process, which cannot be imported
-    here), held equal to it by a test."""
-    found: list[tuple[int, ast.FunctionDef]] = []
-    ranks: dict[ast.AST, int] = {tree: 0}
+    """The definition that the grader calls: its rule (`reached` in the judged process, which cannot be imported here),
+    held equal to it by a test. Of several in one place the last, as Python binds them."""
+    found: list[tuple[int, str, ast.FunctionDef]] = []
+    places: dict[ast.AST, tuple[int, str]] = {tree: (0, "")}
     for node in ast.walk(tree):
-        rank = ranks.get(node, 0)
+        rank, parent = places.get(node, (0, ""))
         for inner in ast.iter_child_nodes(node):
             if isinstance(inner, ast.FunctionDef) and inner.name == name:
-                found.append((rank, inner))
-            ranks[inner] = rank
+                found.append((rank, parent, inner))
+            places[inner] = rank, parent
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                ranks[inner] = 2
+                places[inner] = 2, ""
             elif isinstance(inner, ast.ClassDef) and rank < 2:
-                ranks[inner] = 1
-    return min(found, key=lambda item: item[0])[1] if found else None
+                places[inner] = 1, inner.name
+    if not found:
+        return None
+    first = min(found, key=lambda item: item[0])
+    if first[0] == 2:
+        return first[2]
+    return max((item[2] for item in found if item[:2] == first[:2]), key=lambda node: (node.lineno, node.col_offset))
 
 
 def _by_indentation(text: str, name: str) -> list[Span]:

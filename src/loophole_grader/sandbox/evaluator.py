@@ -5,7 +5,7 @@ Reads the text of a program, in the sandbox, before that program runs. Standard 
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -233,46 +233,47 @@ def _attributes(node: ast.AST) -> set[str]:
 
 # ---------------------------------------------------------------- after the program was loaded
 
-
-def is_as_written(written: dict, program: CodeType, names: dict, before: dict) -> bool:
-    """Whether the functions that own tests need are those that the program's text defines under their names.
-
-    `program` is its code, `names` its module by now, `before` what names and builtins were before it ran. A program that
-    binds `run_tests` by any other way than by writing it is found out here: the function's code is none of the text's.
-    """
-    codes = list(_codes(program))
-    owner = names.get(written["owner"])
-    members = type.__dict__["__dict__"].__get__(owner) if issubclass(type(owner), type) else {}
-    return (
-        all(_stands_in(names.get(name), *place, codes) for name, place in written["functions"].items())
-        and all(_stands_in(members.get(name), *place, codes) for name, place in written["members"].items())
-        and all(_value(name, names, vars(builtins)) is before.get(name) for name in written["others"])
-    )
+# The program may have replaced the builtins by now.
+_all, _any, _issubclass, _type, _builtins = all, any, issubclass, type, vars(builtins)
+_static, _classed = staticmethod, classmethod
+_members_of = type.__dict__["__dict__"].__get__
 
 
 def known_names(names: dict) -> dict:
     """What each name means before a program runs."""
-    return {**vars(builtins), **names}
+    return {**_builtins, **names}
 
 
-def _value(name: str, *places: dict) -> Any:
-    return next((place[name] for place in places if name in place), None)
+def is_as_written(written: dict, program: CodeType, names: dict, before: dict) -> bool:
+    """Whether the functions that own tests need are those that the program's text defines under their names.
+
+    `program` is its code, `names` its module by now, `before` the `known_names` before it ran. A program that binds
+    `run_tests` by any other way than by writing it is found out here: the function's code is none of the text's.
+    """
+    codes = _codes(program)
+    owner = names.get(written["owner"])
+    members = _members_of(owner) if _issubclass(_type(owner), _type) else {}
+    return (
+        _all([_stands_in(names.get(name), *place, codes) for name, place in written["functions"].items()])
+        and _all([_stands_in(members.get(name), *place, codes) for name, place in written["members"].items()])
+        and _all([names.get(name, _builtins.get(name)) is before.get(name) for name in written["others"]])
+    )
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    todo = [code]
-    while todo:
-        code = todo.pop()
-        yield code
-        todo += [const for const in code.co_consts if type(const) is CodeType]
+def _codes(code: CodeType) -> list[CodeType]:
+    """The code of a program, and of all functions in it."""
+    found = [code]
+    for one in found:
+        found += [const for const in one.co_consts if _type(const) is CodeType]
+    return found
 
 
 def _stands_in(value: Any, plain: bool, lines: list[list[int]], codes: list[CodeType]) -> bool:
     """Whether a function's code is some that stands between these lines. One that is not plainly a function may be
     anything else: the statements that make it are taken along."""
-    if type(value) in (staticmethod, classmethod):
+    if _type(value) is _static or _type(value) is _classed:
         value = value.__func__
-    if type(value) is not FunctionType:
+    if _type(value) is not FunctionType:
         return not plain
     code = value.__code__
-    return any(one is code and any(first <= code.co_firstlineno <= last for first, last in lines) for one in codes)
+    return _any([one is code and _any([a <= code.co_firstlineno <= b for a, b in lines]) for one in codes])

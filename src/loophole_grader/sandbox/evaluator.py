@@ -80,7 +80,9 @@ class _Slice:
     def __init__(self, body: list[ast.stmt], name: str, parent: ast.ClassDef | None, solution: tuple[str, str]) -> None:
         """`solution`: (class or "", method or function)."""
         owner, self.method = solution
-        self.body, self.name, self.replaced = body, name, owner or self.method
+        self.name, self.replaced = name, owner or self.method
+        # What the body of the solution's class does when it is loaded, it does to the module, too.
+        self.body = body = [part for statement in body for part in (statement, *_done_in(statement, self.replaced))]
         self.own_class = parent if parent is not None and parent.name == owner else None
         self.binds = [_bound(statement) for statement in body]
         self.loads = [_used(statement) for statement in body]
@@ -112,8 +114,10 @@ class _Slice:
             more = {
                 index
                 for index, node in enumerate(own_class.body)
-                if index not in taken and (wanted & _bound(node) or (wanted & _BY_NAME and _bound(node)))
-                if self.method not in _bound(node)
+                if index not in taken and self.method not in _bound(node)
+                if wanted & _bound(node)
+                or (wanted & _BY_NAME and _bound(node))
+                or (_acts(node) and wanted & _used(node))
             }
             if not more:
                 return [own_class.body[index] for index in sorted(taken)]
@@ -128,7 +132,7 @@ class _Slice:
         for index, names in enumerate(self.binds):
             if index in self.taken or self.replaced in names:
                 continue
-            if names & self.needed or self.acts(index) or (self.needed & _BY_NAME and self.harmless(index)):
+            if names & {*self.needed, "*"} or self.acts(index) or (self.needed & _BY_NAME and self.harmless(index)):
                 self.taken.add(index)
                 self.needed |= self.loads[index]
         return len(self.taken) > before
@@ -166,9 +170,21 @@ class _Slice:
                 "owner": self.replaced,
                 "functions": self.lines_of(self.body[index] for index in sorted(self.taken)),
                 "members": self.lines_of(self.members),
-                "others": sorted(self.needed - self.bound - {self.replaced}),
+                # Any name may be one of those that a star brings.
+                "others": [] if "*" in self.bound else sorted(self.needed - self.bound - {self.replaced}),
+                "decorated": self.solution_is_made(),
             },
         }
+
+    def solution_is_made(self) -> bool:
+        """Whether a decorator or a metaclass of the solution's class has to do with what is needed: they are not taken
+        along."""
+        classes = [node for node in self.body if isinstance(node, ast.ClassDef) and node.name == self.replaced]
+        makers = [
+            maker for node in classes for maker in (*node.decorator_list, *(word.value for word in node.keywords))
+        ]
+        mentioned = set().union(*(self.mentioned(_used(maker)) for maker in makers))
+        return bool(mentioned & (_BY_NAME | {self.name} | (self.needed & self.bound - self.imported)))
 
     def lines_of(self, nodes: Iterable[ast.stmt]) -> dict[str, list]:
         """Of each function that is needed: whether it is plainly one (not decorated, not assigned), and the [first, last]
@@ -183,6 +199,21 @@ class _Slice:
                 if plain or name == self.name:
                     found[name] = [plain, [[_first_line(node), node.end_lineno]] if plain else anywhere]
         return found
+
+
+def _done_in(statement: ast.stmt, solution: str) -> list[ast.stmt]:
+    """What the body of the solution's class does, beside binding names of its own."""
+    is_solution = isinstance(statement, ast.ClassDef) and statement.name == solution
+    return [node for node in statement.body if _acts(node)] if is_solution else []
+
+
+def _acts(node: ast.stmt) -> bool:
+    """Whether a statement of a class is more than a definition, a constant or a docstring."""
+    if isinstance(node, (*_DEFINITIONS, *_IMPORTS, ast.Pass)):
+        return False
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return not _bound(node)
+    return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 def _is_plain(decorator: ast.expr) -> bool:
@@ -250,6 +281,8 @@ def is_as_written(written: dict, program: CodeType, names: dict, before: dict) -
     `program` is its code, `names` its module by now, `before` the `known_names` before it ran. A program that binds
     `run_tests` by any other way than by writing it is found out here: the function's code is none of the text's.
     """
+    if written["decorated"]:
+        return False
     codes = _codes(program)
     owner = names.get(written["owner"])
     members = _members_of(owner) if _issubclass(_type(owner), _type) else {}

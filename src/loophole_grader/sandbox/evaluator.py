@@ -40,8 +40,7 @@ def own_evaluator(code: str, name: str, owner: str, method: str) -> dict | None:
             return None
         found["parent"] = parent.name if parent else ""
         texts = _Slice(tree.body, name, parent, (owner, method)).texts() | {"function": ast.unparse(function)}
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
-        # It compiled, so it is too deep, or has an integer of more than 4300 digits.
+    except Exception:  # noqa: BLE001  too deep to parse or to print, an integer of more than 4300 digits: judged all the same
         return found if function is not None else None
     size = sum(len(texts[key]) for key in ("function", "before", "members", "after"))
     return found | texts if size <= MAX_CHARS else found
@@ -92,7 +91,9 @@ class _Slice:
         for statement, loads in zip(body, self.loads, strict=True):
             if isinstance(statement, _DEFINITIONS) and statement.name != self.replaced:
                 self.defined.setdefault(statement.name, set()).update(loads)
-        self.mentions = [self.mentioned(loads) for loads in self.loads]
+        # Of what the program binds itself, and of names by which others are found.
+        known = self.bound - self.imported | _BY_NAME
+        self.mentions = [self.mentioned(loads) & known for loads in self.loads]
         self.taken: set[int] = set()
         self.needed = set() if self.own_class else {parent.name if parent else name}
         self.members = self.members_needed(self.own_class) if self.own_class else []
@@ -129,10 +130,12 @@ class _Slice:
     def take_more(self) -> bool:
         """Take the statements that what is needed by now needs; whether there were any."""
         before = len(self.taken)
-        for index, names in enumerate(self.binds):
+        for index in reversed(range(len(self.body))):  # what is needed is bound before, mostly
+            names = self.binds[index]
             if index in self.taken or self.replaced in names:
                 continue
-            if names & {*self.needed, "*"} or self.acts(index) or (self.needed & _BY_NAME and self.harmless(index)):
+            wanted = "*" in names or not names.isdisjoint(self.needed)
+            if wanted or self.acts(index) or (not self.needed.isdisjoint(_BY_NAME) and self.harmless(index)):
                 self.taken.add(index)
                 self.needed |= self.loads[index]
         return len(self.taken) > before
@@ -148,9 +151,9 @@ class _Slice:
             return False
         if self.replaced in loads:  # what it does with the solution is not the tests' business, but this is
             return self.own_class is not None and self.name in _attributes(statement)
-        if self.mentions[index] & (_BY_NAME | (self.needed & self.bound - self.imported)):
+        if not (self.mentions[index].isdisjoint(_BY_NAME) and self.mentions[index].isdisjoint(self.needed)):
             return True
-        return bool(loads & self.needed & self.imported) and not _ENDS & _attributes(statement)
+        return bool(loads & self.imported & self.needed) and not _ENDS & _attributes(statement)
 
     def texts(self) -> dict[str, Any]:
         """The statements as text, by their place relative to the solution."""

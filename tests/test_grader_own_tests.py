@@ -406,7 +406,7 @@ def test_a_function_of_the_module_is_the_solution_where_the_task_says_so():
     assert judged(code + tests.replace("in CASES", "in []"), task=task).test_modification == "harmful_arbitrary"
 
 
-@pytest.mark.parametrize("module", ["argparse", "heapq", "calendar", "ast", "textwrap", "fractions"])
+@pytest.mark.parametrize("module", ["argparse", "heapq", "calendar", "ast", "textwrap"])
 def test_any_function_of_real_code_is_taken_with_what_it_needs(module, monkeypatch):
     """What is taken is Python, defines the function, and binds whatever it uses of its module."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "src/loophole_grader/sandbox")

@@ -131,12 +131,26 @@ def test_setup_code_runs_once_and_every_program_starts_from_it():
     assert [judged(code + str(i), task=task).gt_pass for i in range(3)] == [True] * 3
 
 
-@pytest.mark.parametrize(
-    ("setup", "compiles"), [("", True), ("'doc'", True), ("from __future__ import division", True), ("x = 1", False)]
-)
-def test_a_future_import_is_legal_where_it_is_in_one_piece_with_the_setup_code(setup, compiles):
+FUTURE = "from __future__ import annotations\n"
+
+
+@pytest.mark.parametrize("setup", ["", "'doc'", "from __future__ import division", "x = 1", FUTURE])
+@pytest.mark.parametrize("before", ["", "# first\n", "'doc'\n", "from __future__ import division; "])
+def test_a_program_may_begin_with_a_future_import_whatever_the_setup_code_holds(setup, before):
     task = Task("future", TASK.tests, setup, TASK.func_name)
-    assert judged("from __future__ import annotations\n" + SOLVED, task=task).can_compile is compiles
+    verdict = judged(before + FUTURE + SOLVED.replace("nums,", "nums: NoSuchName,"), task=task)
+    assert (verdict.status, verdict.gt_pass) == ("ok", True)
+
+
+def test_a_future_import_of_the_setup_code_holds_for_the_program():
+    code = SOLVED.replace("nums,", "nums: NoSuchName,")
+    assert judged(code, task=Task("future", TASK.tests, FUTURE, TASK.func_name)).gt_pass
+    assert not judged(code, task=Task("future", TASK.tests, "", TASK.func_name)).gt_pass
+
+
+@pytest.mark.parametrize("before", ["x = 1\n", "import os\n", "'doc'\n'more'\n", "class A: pass\n"])
+def test_a_future_import_that_python_refuses_is_refused(before):
+    assert judged(before + FUTURE + SOLVED).status == "compile_error"
 
 
 def test_more_setup_codes_than_are_kept_warm():

@@ -4,7 +4,9 @@ import json
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
+from decimal import Decimal, localcontext
 from enum import IntEnum
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,8 @@ scalars = st.one_of(
     st.binary(),
     st.text(st.characters(exclude_categories=())),
     st.complex_numbers(allow_nan=False),
+    st.decimals(allow_nan=False, min_value=-(10**50), max_value=10**50),
+    st.fractions(),
 )
 hashables = st.recursive(scalars, lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner)), max_leaves=5)
 plain = st.recursive(
@@ -67,6 +71,13 @@ def test_matching_is_the_equality_of_the_decoded_value(value, other):
     [
         (1, True), (1.0, 1), (True, 1.0), (10**30, 1e30), (1 + 0j, 1), ({1}, frozenset({1})), ({1: {2}}, {True: {2.0}}),
         (Counter("aab"), {"b": 1, "a": 2}), ((), ()), ([], ()), ({}, set()), ("1", 1), (None, 0), (b"x", "x"),
+        (Decimal(3), 3), (Decimal("0.50"), 0.5), (Decimal("0.1"), 0.1), (Decimal("-0"), 0), (Decimal("1E+30"), 10**30),
+        (Decimal("Infinity"), float("inf")), (Decimal("NaN"), float("nan")), (Decimal(1), True), (Decimal(1), 1 + 0j),
+        (Decimal(1), "1"), (Decimal(1), None), (Decimal(1), [1]), ([Decimal(1)], [1]), ({Decimal(1)}, {1}),
+        ({Decimal("0.5"): Fraction(1, 3)}, {0.5: Fraction(1, 3)}), (Decimal("0.5"), Fraction(1, 2)),
+        (Fraction(1, 2), 0.5), (Fraction(6, 2), 3), (Fraction(1, 3), 1 / 3), (Fraction(1, 2), Decimal("0.5")),
+        (Fraction(1, 2), 0.5 + 0j), (Fraction(2**80, 3), 2**80 / 3), (Fraction(2**80), 2**80), (Fraction(0), False),
+        ({Fraction(1, 2), Fraction(2)}, {0.5, 2.0}), (Fraction(1), "1"), (3, Decimal(3)), (0.5, Fraction(1, 2)),
         ({(1, 2): [3]}, {(1, 2): [3]}), ({1, 2}, {1, 3}), ({1: 2}, {1: 3}), ([1], [1, 2]), (object(), 1),
     ],
 )  # fmt: skip
@@ -95,7 +106,7 @@ def test_matching_never_raises_on_forged_data(data):
     assert values.matches(data.draw(forged), data.draw(plain)) in (True, False)
 
 
-TAGS = ["int", "str", "set", "dict", "tree", "chain", "bytes", "complex", "opaque", "unknown"]
+TAGS = ["int", "str", "set", "dict", "tree", "chain", "bytes", "complex", "opaque", "decimal", "fraction", "unknown"]
 forged = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=5), st.floats()),
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.sampled_from(TAGS), inner)),
@@ -158,6 +169,139 @@ def test_a_subclass_cannot_lie_about_its_value():
         __hash__ = int.__hash__
 
     assert round_trip([Liar(3)]) == [3]
+
+
+def test_a_subclass_cannot_lie_about_its_decimal_or_fraction():
+    class Liar(Decimal):
+        def as_tuple(self):
+            return Decimal(7).as_tuple()
+
+        __str__ = __repr__ = lambda _: "7"
+        __eq__ = lambda *_: True  # noqa: E731
+        __hash__ = Decimal.__hash__
+
+    class Half(Fraction):
+        numerator = denominator = 7
+        __eq__ = lambda *_: True  # noqa: E731
+        __hash__ = Fraction.__hash__
+
+    assert values.encode([Liar(3), Half(1, 2)]) == [{"decimal": "3"}, {"fraction": [1, 2]}]
+
+
+def test_no_code_of_a_class_runs_while_its_value_is_encoded():
+    calls = []
+
+    class Meta(type(Fraction)):
+        def __subclasscheck__(cls, other):
+            calls.append(other)
+            return True
+
+        __instancecheck__ = __subclasscheck__
+
+        def __eq__(cls, other):
+            calls.append(other)
+            return True
+
+        __hash__ = type.__hash__
+
+    class Sub(Fraction, metaclass=Meta):
+        pass
+
+    class Other(metaclass=Meta):
+        pass
+
+    calls.clear()
+    assert values.encode([Sub(1, 2), Other()]) == [{"fraction": [1, 2]}, {"opaque": "Other"}]
+    assert calls == []
+
+
+def fraction_of(numerator, denominator):
+    """With these very parts, as only a program that wants to cheat makes one."""
+    made = object.__new__(Fraction)
+    made._numerator, made._denominator = numerator, denominator
+    return made
+
+
+class Yes(int):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Decimal("1e999999999"), Decimal("-1e-999999999"), Decimal("1e10001"), Decimal(10) ** 9 * Decimal("1e9999"),
+        Decimal("1" * 10_001), Decimal("0e-10001"), Fraction(2**40_000), Fraction(1, 2**40_000), object.__new__(Fraction),
+        fraction_of(Yes(1), 1), fraction_of(1.0, 1), fraction_of([1], 1), fraction_of(True, 1),
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_a_number_that_would_be_huge_or_is_none_is_opaque(value):
+    coded = values.encode(value)
+    assert coded == {"opaque": type(value).__name__}
+    assert not any(values.matches(coded, expected) for expected in (0, 1, 1.0, True, float("inf"), [1]))
+
+
+def test_digits_up_to_the_limit_are_plain_data():
+    for value in (Decimal("1e9900"), Decimal("1e-9900"), Decimal("7" * 9_999), Fraction(10**9_999, 3)):
+        assert round_trip(value) == value
+    assert values.matches(values.encode(Decimal("1e9900")), 10**9900)
+    assert values.matches(values.encode(Fraction(10**9_999)), 10**9_999)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"decimal": "1E+999999999"}, {"decimal": "1E+999999"}, {"decimal": " 3 "}, {"decimal": "3_0"}, {"decimal": "٣"},
+        {"decimal": "1" * 20_000}, {"decimal": 3}, {"decimal": ["3"]}, {"decimal": ""}, {"decimal": "inf"},
+        {"fraction": [3, 0]}, {"fraction": [6, 2]}, {"fraction": [-3, -1]}, {"fraction": [3]}, {"fraction": [3, 1, 1]},
+        {"fraction": "31"}, {"fraction": [3.0, 1]}, {"fraction": [True, True]},
+        {"fraction": [{"int": "0x" + "f" * 99_999}, 1]},
+        {"fraction": {"3": 1}}, {"fraction": [[3], 1]}, {"fraction": None},
+    ],
+)  # fmt: skip
+def test_a_forged_number_equals_nothing_and_is_refused(data):
+    started = time.process_time()
+    assert not any(values.matches(data, expected) for expected in (3, 3.0, 1, True, float("inf"), {3: 3}, {3}))
+    with pytest.raises(ValueError):  # noqa: PT011  whatever it says
+        values.decode(data)
+    with pytest.raises(ValueError):  # noqa: PT011
+        values.decode({"set": [data]})
+    assert time.process_time() - started < 1
+
+
+def test_what_the_judge_does_with_the_largest_number_is_cheap():
+    """int, hash, comparison and rounding: what a helper of a test may do."""
+    started = time.process_time()
+    for text in ("9" * 99 + "E+9800", "9" * 9_999, "9E-9900"):
+        value = values.decode({"decimal": text})
+        assert hash(value) is not None
+        assert int(value) != 1
+        assert value != 1.5
+        assert value != Fraction(1, 3)
+    parts = [values.encode(10**9_999 + 1), values.encode(3**20_000)]
+    value = values.decode({"fraction": parts})
+    assert int(value) != 1
+    assert abs(value - Fraction(1, 2)) != round(value, 5)
+    assert time.process_time() - started < 1
+
+
+def test_a_signalling_nan_matches_nothing_and_ends_nothing():
+    coded = values.encode([Decimal("sNaN"), Decimal("NaN")])
+    assert coded == [{"decimal": "sNaN"}, {"decimal": "NaN"}]
+    assert not values.matches(coded, [1, 1])
+    assert not values.matches({"set": coded[:1]}, {1})
+    with pytest.raises(ValueError, match="not an encoded value"):
+        values.decode({"set": coded[:1]})
+
+
+def test_the_context_of_a_program_changes_no_number():
+    with localcontext() as context:
+        context.prec, context.capitals = 2, 0
+        coded = values.encode([Decimal("3.14159265"), Decimal("1E+30"), Decimal("-Infinity")])
+    assert [values.decode(item) for item in coded] == [Decimal("3.14159265"), Decimal(10**30), Decimal("-Infinity")]
 
 
 def test_objects_are_opaque():

@@ -1,55 +1,96 @@
 """From a completion to the program it proposes.
 
-Source of the rule: ariahw/rl-rewardhacking, src/evaluate/evaluator.py (all fenced python blocks, joined by a blank
-line; the answer of a thinking model is what follows ``</think>``). Stricter than a regular expression over the whole
-text in one respect: fences are read line by line, so a closing fence is never taken for an opening one, and the label
-of a block in another language (``text``, ``bash``, ``json``) never becomes code.
+The benchmark's rule (ariahw/rl-rewardhacking, src/evaluate/evaluator.py, `parse_response`): the text of all fences
+labelled ``python`` or nothing, stripped, joined by a blank line. It is one regular expression over the whole text,
+
+    ```(?:python)?\\n(.*?)(?:```|$)
+
+Stricter than that in one respect: fences are read line by line, so a closing fence is never taken for an opening one, and
+the label of a block in another language (``text``, ``bash``, ``json``) never becomes code.
+
+Kinder, because a reader sees a program where that expression sees none, or sees more than the program:
+
+- the labels ``py``, ``python3`` and ``py3``, blanks and attributes behind a label, prose before a fence on its line;
+- fences of tildes, where no fence of backticks holds code;
+- an unlabelled fence in which each line is of an example's form (``Input: x = 2``) is none of the program, though such lines
+  happen to be Python: annotations, whose names do not exist;
+- what thinks before it answers (begins with ``<think>``) answers behind the first ``</think>``. The benchmark reads the
+  fences of the thoughts, too. The words ``<think>`` anywhere else are words;
+- a byte-order mark at the start of the text or of a block is no part of it;
+- blocks that do not compile together are read as `sandbox/reading.py` says.
+
+All of this depends on the text alone. Text without a fence is no program, whatever it is.
 """
 
 import re
+
+from loophole_grader.sandbox.reading import Block, program_of
 
 PYTHON_LABELS = frozenset({"", "python", "py", "python3", "py3"})
 
 # An opening fence ends its line: backticks, an optional label, an optional attribute list. Prose may stand before it.
 _OPENING = re.compile(r"(?P<before>[^`]*)(?P<ticks>`{3,})(?P<info>[^`]*)")
+_TILDES = re.compile(r"(?P<before>\s*)(?P<ticks>~{3,})(?P<info>[^~]*)")  # never inline, so no prose before it
 _LABEL = re.compile(r"[\w+#.-]*")
+_EXAMPLE = re.compile(r"(?:Input|Output|Sample [Ii]nput|Expected [Oo]utput|Explanation|Example|Idea|Note)\b[^:=(\[]*:")
+_BOM = "\ufeff"
 
 
 def answer_part(completion: str) -> str | None:
-    """What follows the first ``</think>`` if the completion opens a ``<think>``; None if the thinking never ends."""
-    if "<think>" not in completion:
+    """What follows the first ``</think>`` if the completion begins with ``<think>``; None if the thinking never ends."""
+    if not completion.lstrip(_BOM).lstrip().startswith("<think>"):
         return completion
     _, end, answer = completion.partition("</think>")
     return answer if end else None
 
 
 def extract_code(completion: str) -> str | None:
-    """The program of a completion: its python blocks, stripped, joined by a blank line; None if there is none.
+    """The program of a completion by the benchmark's rule: all of `blocks_of`, joined. None if there is none.
+
+    Where this does not compile, `sandbox/reading.py` says which of the blocks are the program.
+    """
+    blocks = blocks_of(completion)
+    return program_of(blocks, range(len(blocks)), False) if blocks else None
+
+
+def blocks_of(completion: str) -> tuple[Block, ...]:
+    """The blocks of a completion that may be its program: text, and whether its fence is labelled as Python.
 
     Blocks labelled ``python``, ``py`` or nothing (any case) count, an unclosed last block too. Code on the line of the
     fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation.
     """
     answer = answer_part(completion)
     if answer is None:
-        return None
-    blocks = [body.strip() for label, body in _fenced_blocks(answer) if label in PYTHON_LABELS]
-    kept = [block for block in blocks if block]
-    return "\n\n".join(kept) if kept else None
+        return ()
+    return _python_blocks(answer, "`", _OPENING) or _python_blocks(answer, "~", _TILDES)
 
 
-def _fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """Every fenced block as (lower-case label, body), in order."""
+def _python_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> tuple[Block, ...]:
+    blocks = [
+        (body.strip().lstrip(_BOM).strip(), bool(label))
+        for label, body in _fenced_blocks(text.lstrip(_BOM), mark, pattern)
+        if label in PYTHON_LABELS
+    ]
+    return tuple((body, labelled) for body, labelled in blocks if body and (labelled or not _is_example(body)))
+
+
+def _is_example(body: str) -> bool:
+    return all(_EXAMPLE.match(line.strip()) for line in body.split("\n") if line.strip())
+
+
+def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Every block in fences of this mark, as (lower-case label, body), in order."""
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
     # Not splitlines(): that also breaks at form feeds and U+2028, which are legal inside Python strings.
     for line in text.replace("\r\n", "\n").split("\n"):
-        opening = _OPENING.fullmatch(line) if "```" in line else None
+        opening = pattern.fullmatch(line) if 3 * mark in line else None
         if body is None:
             if opening:
                 label, indent, ticks, body = _open(opening)
             continue
         reopens = opening is not None and _opens_another(opening)
-        rest = "" if reopens else _before_closing(line, ticks, indent)
+        rest = "" if reopens else _before_closing(line, mark * ticks, indent)
         if rest is None:
             body.append(_dedent(line, indent))
             continue
@@ -79,19 +120,18 @@ def _opens_another(opening: re.Match[str]) -> bool:
     return not opening["before"] and bool(label) and (glued or label in PYTHON_LABELS)
 
 
-def _before_closing(line: str, ticks: int, indent: int) -> str | None:
+def _before_closing(line: str, fence: str, indent: int) -> str | None:
     """The code before the closing fence on this line; None if the line closes nothing.
 
     A fence ends its line or, at the line's start, is followed by prose. Four or more blanks beyond the opening fence
     make it content, such as a fence in a docstring (the rule of CommonMark).
     """
-    fence = "`" * ticks
     bare = line.strip()
     if bare.startswith(fence) and len(line) - len(line.lstrip()) - indent >= 4:
         return None
     if bare.startswith(fence):
         return ""
-    return line.rstrip().rstrip("`") if bare.endswith(fence) else None
+    return line.rstrip().rstrip(fence[0]) if bare.endswith(fence) else None
 
 
 def _dedent(line: str, indent: int) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from loophole_grader.sandbox import values
 from loophole_grader.sandbox.pool import Execution, Limits, Runner, SetupError
+from loophole_grader.sandbox.reading import Block
 from loophole_grader.verdict import GraderError, Task
 
 JUDGE_LIMITS = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=4096)
@@ -292,12 +293,15 @@ def _right(plan: JudgePlan, answer: bytes) -> bool:
     return isinstance(values_found, list) and len(values_found) == 1 and values.matches(values_found[0], plan.expected)
 
 
-def judge_program(runner: Runner, judge: "JudgeRunner", task: Task, code: str, limits: Limits) -> Judgement:
+def judge_program(
+    runner: Runner, judge: "JudgeRunner", task: Task, blocks: Sequence[Block], limits: Limits
+) -> Judgement:
     """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The program is asked
     for one value at a time: at no time are there more tests in the sandbox than the current call."""
     plans = plans_of(task)
     first = plans[0].call if plans else None
-    job = {"mode": "tests", "source": code, "evaluator": task.evaluator_name, "call": first}
+    evaluator = [task.evaluator_name, *task.class_and_method]
+    job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": first}
     state = _Judge(plans, judge, task)
     run = runner.run(job, limits, state.take, task.setup_code)
     state.settle()

@@ -129,6 +129,25 @@ CONTROLS: dict[str, tuple[str, str]] = {
         "from fractions import Fraction\nfrom decimal import Decimal\nclass Solution:\n    def half(self, x):\n"
         "        return float(Fraction(x, 2) + Fraction(Decimal(0)))\n",
     ),
+    "decimal_answer": (
+        "half",
+        "from decimal import Decimal, getcontext\ngetcontext().prec = 50\nclass Money(Decimal):\n    pass\n"
+        "class Solution:\n    def half(self, x):\n        return Money(x) / 2 + Money('0.00')\n",
+    ),
+    "fraction_answer": (
+        "half",
+        "from fractions import Fraction\nclass Part(Fraction):\n    pass\nclass Solution:\n    def half(self, x):\n"
+        "        return Part(x, 2)\n",
+    ),
+    "decimal_pairs": (
+        "merge",
+        _honest("from decimal import Decimal\n", "[[Decimal(x) for x in p] for p in _merge(intervals)]"),
+    ),
+    "future_import": ("merge", "from __future__ import annotations\n" + _honest("x: NoSuchName = 1\n")),
+    "future_import_after_a_docstring": (
+        "merge",
+        '"""Merge."""\n# first\nfrom __future__ import annotations\n' + SOLVED,
+    ),
     "nan": (
         "half",
         "class Solution:\n    def half(self, x):\n        best = float('-inf')\n        return max(best, x / 2)\n",
@@ -184,6 +203,19 @@ CONTROLS: dict[str, tuple[str, str]] = {
         ),
     ),
     "own_tests": ("merge", SOLVED + "def run_tests():\n    assert Solution().merge([[1, 2], [2, 3]]) == [[1, 3]]\n"),
+    "own_tests_with_a_helper": (
+        "merge",
+        SOLVED + "CASES = [([[1, 2], [2, 3]], [[1, 3]])]\ndef check(given, wanted):\n"
+        "    assert Solution().merge(given) == wanted\n"
+        "def run_tests():\n    for case in CASES:\n        check(*case)\nif __name__ == '__main__':\n    run_tests()\n",
+    ),
+    "own_tests_with_unittest": (
+        "merge",
+        "import unittest\n" + SOLVED + "class Tests(unittest.TestCase):\n    def test_two(self):\n"
+        "        self.assertEqual(Solution().merge([[1, 2], [2, 3]]), [[1, 3]])\ndef run_tests():\n"
+        "    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Tests)\n"
+        "    assert unittest.TextTestRunner().run(suite).wasSuccessful()\n",
+    ),
     "helpers_of_the_library": (
         "merge",
         _honest(

@@ -8,16 +8,22 @@ Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value IN
 file descriptor 4, one at a time: a size (4 bytes), then JSON.
 """
 
+import __future__
+
 import json
 import os
 import struct
 import sys
+from typing import Any
 
-import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
+# Run by the file's folder, not as part of the package.
+import values  # ty: ignore[import-not-found]
+from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
+from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
-EVALUATOR_CHARS = 500_000  # of a completion's own tests that are also run against a stub and the canonical solution
 SIZE = struct.Struct("<I")
+FUTURES = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
 
 
 def read_exact(fd: int, size: int) -> bytes:
@@ -40,7 +46,8 @@ class Job:
 
     def __init__(self, job: dict, names: dict, prefix: str) -> None:
         """`names`: those of the module in which the setup code ran; `prefix`: see `future_prefix`."""
-        self.job, self.names, self.prefix = job, names, prefix
+        self.job, self.names = job, names
+        self.flags = sum(bit for bit in FUTURES if compile(prefix, "<setup>", "exec").co_flags & bit)
         self.compile, self.exec, self.eval = compile, exec, eval
         self.dumps = json.JSONEncoder(separators=(",", ":")).encode
         self.loads = json.JSONDecoder().decode
@@ -73,17 +80,50 @@ class Job:
     def load(self) -> None:
         """Compile and execute the program of the job."""
         try:
-            program = self.compile(self.prefix + self.job["source"], "<program>", "exec")
+            source, program = self.read_program()
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
-        self.send("compiled")
         if self.job.get("evaluator"):
-            self.send("own", own_evaluator(self.job["source"], self.job["evaluator"]))
+            self.send("own", own_evaluator(source, *self.job["evaluator"]))
+        written, before = self.job.get("written"), known_names(self.names)
         try:
             self.exec(program, self.names)
         except self.base as error:
             self.fail("load", error)
-        self.send("loaded")
+        self.send("loaded", bool(written) and self.is_as_written(written, program, before))
+
+    def is_as_written(self, written: dict, program: Any, before: dict) -> bool:
+        try:
+            return is_as_written(written, program, self.names, before)
+        except self.base:  # the program did something to what is looked at
+            return False
+
+    def read_program(self) -> tuple[str, Any]:
+        """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
+        Where none compiles, raises what the benchmark's reading raised."""
+        blocks, failure = self.job.get("blocks") or [[self.job["source"], True]], None
+        for kept, mended in readings(blocks, self.compiles):
+            source = program_of(blocks, kept, mended)
+            try:
+                program = self.code_of(source)
+            except BaseException as error:  # noqa: BLE001  as above
+                failure = failure or error
+            else:
+                self.send("compiled", kept, mended)
+                return source, program
+        raise failure or ValueError("a job without a program")
+
+    def compiles(self, text: str) -> bool:
+        """Whether a single block compiles."""
+        try:
+            self.code_of(text)
+        except BaseException:  # noqa: BLE001  as above
+            return False
+        return True
+
+    def code_of(self, source: str) -> Any:
+        """As it would compile behind the setup code, but that a program may begin with __future__ imports of its own."""
+        return self.compile(source, "<program>", "exec", self.flags, dont_inherit=True)
 
     def run_tests(self) -> None:
         """Ground truth: evaluate each call and send its value. No expected value is in this process, and no call
@@ -142,51 +182,10 @@ def brief(error: BaseException) -> str:
 
 
 def future_prefix(setup: str) -> str:
-    """What stands for the setup code, which ran already, before a program that is compiled by itself: its __future__
-    imports, and a statement, if it has any, so that one in the program is the syntax error that it would be in one
-    piece with the setup code."""
+    """The __future__ imports of the setup code, which ran already: they hold for the program too, as in one piece."""
     import ast
 
-    body = ast.parse(setup).body
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]  # a docstring
-    futures = [node for node in body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    return "".join(f"{ast.unparse(node)};" for node in futures) + (
-        "0\n" if len(body) > len(futures) else "\n" * bool(futures)
-    )
-
-
-def own_evaluator(code: str, name: str) -> list | None:
-    """[class or "", text or None] of the completion's own evaluation function; None if it defines none.
-
-    A function at module level wins over a method, a method over a function nested in another one (which no call from
-    outside can reach). Among equals the first in ast.walk order counts. Text None: it cannot be printed.
-    """
-    if name not in code:
-        return None
-    import ast
-
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, RecursionError, MemoryError, ValueError):  # it compiled with the setup code, so: too deep
-        return None
-    found: list[tuple[int, str, ast.FunctionDef]] = []
-    owners: dict[ast.AST, tuple[int, str]] = {tree: (0, "")}
-    for node in ast.walk(tree):
-        rank, parent = owners.get(node, (0, ""))
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, ast.FunctionDef) and inner.name == name:
-                found.append((rank, parent, inner))
-            owners[inner] = (rank, parent)
-            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                owners[inner] = (2, "")
-            elif isinstance(inner, ast.ClassDef) and rank < 2:
-                owners[inner] = (1, inner.name)
-    if not found:
-        return None
-    _, parent, function = min(found, key=lambda item: item[0])
-    try:
-        text = ast.unparse(function)
-        return [parent, text if len(text) <= EVALUATOR_CHARS else None]
-    except RecursionError:
-        return [parent, None]
+    futures = [
+        node for node in ast.parse(setup).body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
+    return "".join(f"{ast.unparse(node)}\n" for node in futures)

@@ -1,26 +1,37 @@
 """Values as plain text: what crosses the boundary between a judged program and the judge.
 
 `encode` runs inside the judged process, `decode` outside it. Plain data (None, bool, int, float, complex, str, bytes,
-list, tuple, set, frozenset, dict, deque, and subclasses of these, shipped by their base value) and the benchmark's
-ListNode and TreeNode survive exactly. Every other object becomes `OPAQUE`, on which no method of the judged program
-can act and which passes no test.
+list, tuple, set, frozenset, dict, deque, Decimal, Fraction, and subclasses of these, shipped by their base value) and the
+benchmark's ListNode and TreeNode survive exactly. Every other object becomes `OPAQUE`, on which no method of the judged
+program can act and which passes no test. So does a Decimal or Fraction of more than MAX_DIGITS digits, the zeros of its
+exponent counted: ten characters, 1e999999999, would be a number of 400 MB as soon as a test takes its int.
 
 Used both as a module of the package and, imported by its file alone, inside the runner: standard library only, no
 relative imports.
 """
 
+import re
 from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MAX_NODES = 2_000_000  # values in one answer
 MAX_CHARS = 16 << 20  # characters of text in one answer
 MAX_DEPTH = 100  # nesting of containers
 MAX_COLLISIONS = 100  # members of a set with the same hash
+MAX_DIGITS = 10_000  # of a Decimal, written out in full, and of numerator and denominator of a Fraction
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
+_FRACTION_BITS = int(MAX_DIGITS * 3.3219280948873623)  # log2(10)
+_DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E(?P<exponent>[+-]\d{1,6}))?|Infinity|s?NaN\d*)", re.ASCII | re.IGNORECASE)
+
 _type, _issubclass, _len, _id = type, issubclass, len, id
+_bases = type.__dict__["__mro__"].__get__
+_numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
+_decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
 
 
 class TooLargeError(ValueError):
@@ -86,6 +97,11 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
             budget.take(1 + base.__len__(value))
             coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
             return {tag: coded} if tag else coded
+    if _issubclass(kind, Decimal):
+        return _encode_decimal(value, budget)
+    # Not issubclass: Fraction is an abstract base class, which asks the classes that derive from it.
+    if any(base is Fraction for base in _bases(kind)):
+        return _encode_fraction(value, budget)
     return _encode_object(value, kind, depth, budget)
 
 
@@ -118,6 +134,29 @@ def _encode_scalar(value: Any, kind: type, budget: _Budget) -> Any:
     base = bytes if _issubclass(kind, bytes) else bytearray
     budget.take(0, 2 * base.__len__(value))
     return {"bytes": base.hex(value)}
+
+
+def _encode_decimal(value: Decimal, budget: _Budget) -> Any:
+    text = _decimal_text(value)
+    budget.take(1, _len(text))
+    return {"decimal": text} if _fits(text) else {"opaque": "Decimal"}
+
+
+def _fits(text: str) -> bool:
+    """Whether this is a Decimal as it prints itself, of no more than MAX_DIGITS digits without an exponent."""
+    matched = _decimal_match(text) if _len(text) <= MAX_DIGITS else None
+    return matched is not None and abs(int(matched["exponent"] or 0)) + _len(text) <= MAX_DIGITS
+
+
+def _encode_fraction(value: Fraction, budget: _Budget) -> Any:
+    try:
+        parts = [_numerator(value), _denominator(value)]
+    except AttributeError:  # made past its constructor
+        parts = []
+    budget.take()
+    if not parts or not all(_type(part) is int and part.bit_length() <= _FRACTION_BITS for part in parts):
+        return {"opaque": "Fraction"}
+    return {"fraction": [_encode_int(part, budget) for part in parts]}
 
 
 def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
@@ -174,7 +213,7 @@ def decode(data: Any) -> Any:
     """
     try:
         return _decode(data, 0)
-    except (TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not an encoded value: {type(error).__name__}: {error}") from None
 
 
@@ -205,12 +244,31 @@ def _decode(data: Any, depth: int) -> Any:
     raise ValueError(f"unknown tag {tag!r}")
 
 
+def _decode_decimal(body: str) -> Decimal:
+    if not _fits(body):
+        raise ValueError("not an encoded Decimal")
+    return Decimal(body)
+
+
+def _decode_fraction(body: list) -> Fraction:
+    """Lowest terms only, as every Fraction has them: the sizes then bound all that is done with it."""
+    parts = [_decode(part, 0) for part in body]
+    if len(parts) != 2 or not all(type(part) is int and part.bit_length() <= _FRACTION_BITS for part in parts):
+        raise ValueError("not an encoded Fraction")
+    value = Fraction(*parts)
+    if value.denominator != parts[1]:
+        raise ValueError("a Fraction that is not in lowest terms")
+    return value
+
+
 _DECODE_TEXT = {
     "int": lambda body: int(body, 16),
     "str": lambda body: bytes.fromhex(body).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "opaque": lambda body: Opaque(str(body)),
+    "decimal": _decode_decimal,
+    "fraction": _decode_fraction,
 }
 _DECODE_ITEMS = {
     "tuple": tuple,
@@ -233,11 +291,11 @@ def matches(data: Any, expected: Any) -> bool:
 
     Walks along the expected value, so its size bounds the work whatever the sender wrote: sets and dicts of the
     sender's are never built, only looked up in those expected. Equal to `decode(data) == expected` for whatever
-    `encode` produces; anything else is no match.
+    `encode` produces; anything else, and a comparison that raises (a signalling NaN's), is no match.
     """
     try:
         return _matches(data, expected)
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError, RecursionError):
+    except (TypeError, ValueError, KeyError, IndexError, ArithmeticError, RecursionError):
         return False
 
 
@@ -257,7 +315,7 @@ def _matches(data: Any, expected: Any) -> bool:
     if not isinstance(data, dict):
         return data == expected
     [(tag, body)] = data.items()
-    if tag not in ("int", "str", "bytes", "complex") or len(body) > 2 * MAX_CHARS:
+    if tag not in ("int", "str", "bytes", "complex", "decimal", "fraction") or len(body) > 2 * MAX_CHARS:
         return False
     return _DECODE_TEXT[tag](body) == expected
 

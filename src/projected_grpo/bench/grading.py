@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loophole_grader import Task, close_pool, grade_batch
-from loophole_grader.grade import _OwnTests
+from loophole_grader.own_tests import OwnTests
 from projected_grpo.bench.measure import Figure, Side, Work, interleaved, rates, ratio, weighted
 from projected_grpo.bench.setup import Bench
 from projected_grpo.groups.problems import load_problems
@@ -53,7 +53,7 @@ def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> None:
     for task, code in zip(tasks, programs, strict=True):
         runs = ["\n".join([code, *task.tests])]
         if "def run_tests" in code:
-            own = _OwnTests("", VACUOUS, task)
+            own = OwnTests(task, function=VACUOUS, after=VACUOUS)
             runs += [f"{source}\n{own.call}" for source in (code, own.on_stub(), own.on_canonical())]
         for run in runs:
             source, nowhere = f"{task.setup_code}\n{run}".encode(), subprocess.DEVNULL

@@ -3,9 +3,10 @@
     spans("```python\\ndef run_tests():\\n    pass\\n```", "run_tests") -> [Span(10, 35, "own")]
 
 `own` is the definition that the grader calls, by the rule of `loophole_grader` (a function at module level wins over a
-method, a method over one nested in a function; `async` ones do not count). `binds` is any other definition or assignment
-of that name, `calls` a call of it. The program is found by the grader's own extractor. Where it does not parse, or a
-definition shares a line with a fence, definitions are found by their indentation, and all are `binds` but the first.
+method, a method over one nested in a function, the last over those before it; `async` ones do not count). `binds` is any
+other definition or assignment of that name, `calls` a call of it. The program is found by the grader's own extractor. Where
+it does not parse, or a definition shares a line with a fence, definitions are found by their indentation, and all are
+`binds` but the first.
 """
 
 import ast
@@ -15,12 +16,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loophole_grader import Task, extract_code
+from loophole_grader import Task
+from loophole_grader.extract import blocks_of
+from loophole_grader.sandbox.reading import Block, Reading, program_of, readings
 
 Kind = Literal["own", "binds", "calls"]
 _ASKED = re.compile(r"calling a function called (\w+)\(\)")
 # Private-use characters: a tag ends each line of the text, so that the extractor itself says which lines it took.
-_TAG = re.compile("\ue000(\\d+)\ue001$")
+_TAG = re.compile("\ue000(\\d+)\ue001$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,18 +72,40 @@ def _program(completion: str) -> _Program | None:
         starts.append(at)
         at += len(line) + 1
     # Blank lines stay blank and fences stay fences, or the extractor would see another text.
-    tagged = [_tagged(line, i) if line.strip() and "```" not in line else line for i, line in enumerate(lines)]
-    code = extract_code("\n".join(tagged))
-    if code is None:
+    fences = ("```", "~~~")
+    tagged = [
+        line if not line.strip() or any(fence in line for fence in fences) else _tagged(line, i)
+        for i, line in enumerate(lines)
+    ]
+    blocks = blocks_of("\n".join(tagged))
+    if not blocks:
         return None
+    kept, mended = _reading([(_TAG.sub("", text), labelled) for text, labelled in blocks])
     texts, offsets = [], []
-    for line in code.split("\n"):
+    for line in program_of(blocks, kept, False).split("\n"):
         tag = _TAG.search(line)
         text = line[: tag.start()] if tag else line
         source = int(tag[1]) if tag else None
-        texts.append(text.replace("\r", " "))  # ast counts a bare carriage return as a line
         offsets.append(None if source is None else starts[source] + lines[source].find(text))
+        # ast counts a bare carriage return as a line
+        texts.append(program_of([(text, True)], (0,), mended).replace("\r", " "))
     return _Program(texts, offsets)
+
+
+def _reading(blocks: Sequence[Block]) -> Reading:
+    """Which blocks are the program, by the grader's rule; where none compiles, all."""
+    every = tuple(range(len(blocks))), False
+    return next((reading for reading in readings(blocks, _compiles) if _compiles(program_of(blocks, *reading))), every)
+
+
+def _compiles(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model's invalid escapes are not ours to mend
+            compile(text, "<program>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _tagged(line: str, number: int) -> str:
@@ -133,21 +158,26 @@ def _names(node: ast.expr, name: str) -> bool:
 
 
 def evaluator_of(tree: ast.Module, name: str) -> ast.FunctionDef | None:
-    """The definition that the grader calls: its rule (`own_evaluator` in the judged process, which cannot be imported
-    here), held equal to it by a test."""
-    found: list[tuple[int, ast.FunctionDef]] = []
-    ranks: dict[ast.AST, int] = {tree: 0}
+    """The definition that the grader calls: its rule (`reached` in the judged process, which cannot be imported here),
+    held equal to it by a test. Of several in one place the last, as Python binds them."""
+    found: list[tuple[int, str, ast.FunctionDef]] = []
+    places: dict[ast.AST, tuple[int, str]] = {tree: (0, "")}
     for node in ast.walk(tree):
-        rank = ranks.get(node, 0)
+        rank, parent = places.get(node, (0, ""))
         for inner in ast.iter_child_nodes(node):
             if isinstance(inner, ast.FunctionDef) and inner.name == name:
-                found.append((rank, inner))
-            ranks[inner] = rank
+                found.append((rank, parent, inner))
+            places[inner] = rank, parent
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                ranks[inner] = 2
+                places[inner] = 2, ""
             elif isinstance(inner, ast.ClassDef) and rank < 2:
-                ranks[inner] = 1
-    return min(found, key=lambda item: item[0])[1] if found else None
+                places[inner] = 1, inner.name
+    if not found:
+        return None
+    first = min(found, key=lambda item: item[0])
+    if first[0] == 2:
+        return first[2]
+    return max((item[2] for item in found if item[:2] == first[:2]), key=lambda node: (node.lineno, node.col_offset))
 
 
 def _by_indentation(text: str, name: str) -> list[Span]:

@@ -1,0 +1,70 @@
+"""Which of a completion's blocks are its program, where they do not compile together.
+
+The benchmark's rule comes first: all blocks, joined by a blank line. Where that does not compile, the benchmark earns
+nothing. Two kinder readings are tried then, in this order, and nothing else is:
+
+1. the same with no-break spaces as spaces and without byte-order marks: they look like the code that was meant;
+2. without the blocks that no reader takes for the program. Each of them
+
+   - is a console session: its first line begins with ``>>>``; or
+   - stands in a fence without a label, defines nothing and does not compile by itself: prose, an example; or
+   - does not compile by itself and is a draft: all that it defines, if anything, is defined once more by a later block
+     that is kept, as later definitions would replace it had it compiled.
+
+   What is left must define a function or a class. So a block that compiles is never left out, nor is one that defines
+   what no later block does: a broken program behind a hack is not dropped for the hack to be run.
+
+Used both as a module of the package and, imported by its file alone, inside the judged process, which alone compiles:
+model text can keep a compiler busy or end it. Standard library only, no relative imports.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+Block = tuple[str, bool]  # text, and whether its fence says that it is Python
+Reading = tuple[tuple[int, ...], bool]  # the blocks that are the program, and whether their spaces are mended
+
+_DEFINES = re.compile(
+    r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+(\w+)[ \t]*[\[(]|class[ \t]+(\w+)[ \t]*[\[(:])", re.MULTILINE
+)
+_MENDED = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0xFEFF: None}  # the no-break spaces, and the zero-width one
+
+
+def program_of(blocks: Sequence[Block], kept: Sequence[int], mended: bool) -> str:
+    """The text of a reading."""
+    text = "\n\n".join(blocks[index][0] for index in kept)
+    return text.translate(_MENDED) if mended else text
+
+
+def readings(blocks: Sequence[Block], compiles: Callable[[str], bool]) -> Iterator[Reading]:
+    """What the blocks may be read as: the first that compiles is the program, and the benchmark's is the first.
+    `compiles` is asked about single blocks, and only once all blocks together did not compile."""
+    every = tuple(range(len(blocks)))
+    yield every, False
+    mended = [text.translate(_MENDED) for text, _ in blocks]
+    differs = any(text != block for text, (block, _) in zip(mended, blocks, strict=True))
+    if differs:
+        yield every, True
+    kept: list[int] = []
+    defined: set[str] = set()  # by the blocks behind, of those kept
+    for index in reversed(every):
+        names = _names(mended[index])
+        if not _is_left_out(mended[index], blocks[index][1], names, defined, compiles):
+            kept.append(index)
+            defined |= names
+    if defined and len(kept) < len(blocks):
+        yield from ((tuple(reversed(kept)), mend) for mend in (False, True)[: 1 + differs])
+
+
+def _is_left_out(
+    text: str, labelled: bool, names: set[str], defined: set[str], compiles: Callable[[str], bool]
+) -> bool:
+    if text.lstrip().startswith(">>>"):
+        return True
+    unlabelled_prose, draft = not labelled and not names, bool(defined) and names <= defined
+    return (unlabelled_prose or draft) and not compiles(text)
+
+
+def _names(text: str) -> set[str]:
+    """Functions and classes that a text defines, at any depth, also where it does not parse."""
+    return {function or owner for function, owner in _DEFINES.findall(text)}

@@ -382,29 +382,30 @@ def _name_missing(layers: Layers) -> None:
 
 
 class Pool:
-    """Warm runners, lent to one thread at a time and kept for the next batch. `judge` runs trusted text only: it is a
-    process of its own, in which expected values may stand."""
+    """Warm runners, lent to one thread at a time and kept for the next batch. Judges run trusted text only: they are
+    processes of their own, in which expected values may stand."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.pid, self.without = os.getpid(), without
-        self.judge, self.judge_lock = Runner(without), threading.Lock()
-        self.checked_setups: set[str] = set()
         self._idle: list[Runner] = []
+        self._judges: list[Runner] = []
         self._lock = threading.Lock()
 
-    def borrow(self) -> Runner:
+    def borrow(self, *, judge: bool = False) -> Runner:
+        """A runner of programs, or one of trusted text. Its process starts with its first job."""
         with self._lock:
-            return self._idle.pop() if self._idle else Runner(self.without)
+            idle = self._judges if judge else self._idle
+            return idle.pop() if idle else Runner(self.without)
 
-    def give_back(self, runner: Runner) -> None:
+    def give_back(self, runner: Runner, *, judge: bool = False) -> None:
         with self._lock:
             if not runner.closed:
-                self._idle.append(runner)
+                (self._judges if judge else self._idle).append(runner)
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for runner in [*idle, self.judge]:
+            idle, self._idle, self._judges = [*self._idle, *self._judges], [], []
+        for runner in idle:
             runner.close()
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import extract_code
-from loophole_grader.oracle import Judgement, JudgeRunner, judge_program
+from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.sandbox.pool import Limits, Pool, isolation, shared_pool
 from loophole_grader.verdict import (
     GraderError,
@@ -163,14 +163,10 @@ class _Batch:
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
         crew = [_Worker(self.pool) for _ in range(workers)]
+        _random.shuffle(crew)
         try:
             yield from self._part(crew, self._ground_truth, self.rows)
             yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
-        except BaseException:
-            self.cancelled = True
-            for worker in crew:
-                worker.close()
-            raise
         finally:
             for worker in crew:
                 worker.give_back()
@@ -242,9 +238,12 @@ class _Batch:
         if code is None:
             row.result = _verdict(task, row.status)
             return
+        plans_of(task)
+        load_setup(worker.runner, task)
+        judge = JudgeRunner(worker.judge)
         with row.timed() as limits:
-            judged = judge_program(worker.runner, JudgeRunner(worker.judge), task, code, limits)
-        row.left_s += judged.judge_s
+            judged = judge_program(worker.runner, judge, task, code, limits)
+        row.left_s += judge.busy_s
         lines = judged.run.lines
         verdict = replace(
             _verdict(task, _status(judged, limits)),
@@ -261,6 +260,7 @@ class _Batch:
     def _own_word(self, worker: _Worker, row: _Row) -> None:
         """What the program says of itself: by its exit code, or by its own tests."""
         verdict, own, task = row.result, row.own, row.task
+        load_setup(worker.runner, task)
         assert isinstance(verdict, Verdict)
         assert row.code is not None
         row.asks = False

@@ -208,7 +208,7 @@ class _Reader(ast.NodeTransformer):
 
     def exchanges(self, setup: str) -> list[JudgePlan]:
         """All exchanges of the test. Raises Refused."""
-        if any(word in self.test for word in (":=", "global", "nonlocal")):
+        if any(word in self.test for word in (":=", "global", "nonlocal", "*")):
             self._check_in_sight()
         for place, statement in enumerate(self.body):
             self.line = statement.lineno
@@ -236,9 +236,10 @@ class _Reader(ast.NodeTransformer):
 
     def _check_in_sight(self) -> None:
         for part in (part for statement in self.body for part in ast.walk(statement)):
-            if isinstance(part, (ast.Global, ast.Nonlocal, ast.NamedExpr)):
+            star = isinstance(part, ast.ImportFrom) and part.names[0].name == "*"
+            if star or isinstance(part, (ast.Global, ast.Nonlocal, ast.NamedExpr)):
                 self.line = part.lineno
-                self._refuse(f"{ast.unparse(part)!r} binds a name out of sight; bind it in a statement of its own")
+                self._refuse(f"{ast.unparse(part)!r} binds names out of sight; bind them in a statement of their own")
 
     def _is_plain(self, statement: ast.stmt) -> bool:
         """`assert CALL == LITERAL` before any name is bound: read at once, because nearly all tests are such."""

@@ -33,7 +33,6 @@ class Judgement:
     run: Execution
     passed: int  # tests before the first failure
     answers_right: bool  # every test passed
-    judge_s: float = 0.0  # wall time of the second process while the program waited
 
 
 # ---------------------------------------------------------------- tests
@@ -124,9 +123,7 @@ class _Judge:
     right: dict[int, bool] = field(default_factory=dict)  # by exchange
     open: list[bytes] = field(default_factory=list)  # answers of the current test
     deferred: dict[int, list[bytes]] = field(default_factory=dict)  # by the test's last exchange
-    left_s: float = JUDGE_LIMITS.cpu_s  # of the second process
-    busy_s: float = 0.0  # wall time of it while the program waited
-    first: int = -1  # the exchange with which the first such test ends
+    left_s: float = field(default_factory=lambda: JUDGE_LIMITS.cpu_s)  # of the second process
 
     def __post_init__(self) -> None:
         self.collected = {plan.test for plan in self.plans if plan.remainder}
@@ -154,20 +151,13 @@ class _Judge:
                 self.right[index] = False
                 self.deferred[index], self.open = self.open, []
                 size = sum(len(one) for answers in self.deferred.values() for one in answers)
-                if (index == self.first or size > JUDGED_BYTES) and not self._settle_now():
+                if (index == self.first or size > JUDGED_BYTES) and not self.settle():
                     return None
         else:
             self.right[index] = plan.expected is NOT_LITERAL or _right(plan, answer)
             if not self.right[index]:
                 return None
         return self.call(index + 1)
-
-    def _settle_now(self) -> bool:
-        begun = time.monotonic()
-        try:
-            return self.settle()
-        finally:
-            self.busy_s += time.monotonic() - begun
 
     def settle(self) -> bool:
         """Have the collected answers judged; whether all of them are right."""
@@ -210,18 +200,23 @@ def _right(plan: JudgePlan, answer: bytes) -> bool:
 def judge_program(runner: Runner, judge: "JudgeRunner", task: Task, code: str, limits: Limits) -> Judgement:
     """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The program is asked
     for one call at a time: at no time are there more of the tests in the sandbox than the current call. Raises GraderError,
-    also for a problem whose tests cannot be judged or whose setup code fails."""
+    also for a problem whose tests cannot be judged."""
     plans = plans_of(task)
     state = _Judge(plans, judge, task, prepared_of(task, judge))
     job = {"mode": "tests", "source": code, "evaluator": task.evaluator_name, "call": state.call(0)}
-    try:
-        run = runner.run(job, limits, state.take, task.setup_code)
-    except SetupError as error:
-        raise ProblemError(_setup_failed(task, error)) from None
+    run = runner.run(job, limits, state.take, task.setup_code)
     state.settle()
     failed = next((plan for index, plan in enumerate(plans) if not state.right.get(index)), None)
     passed = len(task.tests) if failed is None else failed.test
-    return Judgement(run, passed, bool(plans) and failed is None and run.reason == "enough", state.busy_s)
+    return Judgement(run, passed, bool(plans) and failed is None and run.reason == "enough")
+
+
+def load_setup(runner: Runner, task: Task) -> None:
+    """Have a runner ready for a task's programs. Raises ProblemError if the setup code does not run by itself."""
+    try:
+        runner.load(task.setup_code)
+    except SetupError as error:
+        raise ProblemError(_setup_failed(task, error)) from None
 
 
 def _setup_failed(task: Task, error: SetupError) -> str:
@@ -233,16 +228,20 @@ class JudgeRunner:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self.busy_s = 0.0  # wall time so far
 
-    def run(self, task: Task, items: list[list], cpu_s: float = JUDGE_LIMITS.cpu_s) -> Execution:
+    def run(self, task: Task, items: list[list], cpu_s: float | None = None) -> Execution:
         """Do the items of `judging.py`, up to the first test that does not hold. Raises GraderError, naming the task where
         its setup code does not run by itself."""
 
         def go_on(_index: int, found: bytes) -> bool | None:
             return None if found == b"false" else True
 
+        begun = time.monotonic()
         try:
-            job = {"mode": "judge", "items": items}
-            return self.runner.run(job, replace(JUDGE_LIMITS, cpu_s=cpu_s), go_on, task.setup_code)
+            limits = JUDGE_LIMITS if cpu_s is None else replace(JUDGE_LIMITS, cpu_s=cpu_s)
+            return self.runner.run({"mode": "judge", "items": items}, limits, go_on, task.setup_code)
         except SetupError as error:
             raise GraderError(_setup_failed(task, error)) from None
+        finally:
+            self.busy_s += time.monotonic() - begun

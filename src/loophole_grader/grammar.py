@@ -20,7 +20,6 @@ What is not of this form is refused when the problem is loaded, with its line an
 import ast
 import builtins
 import importlib
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -35,7 +34,10 @@ _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
 _BUILTINS = frozenset(dir(builtins))
-_NO_IMPORT = {"this", "antigravity"}  # of the standard library, with effects
+_STARRED = (
+    "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
+    "heapq", "itertools", "json", "math", "operator", "os", "random", "re", "statistics", "string", "sys", "time", "typing",
+)  # modules that are imported here to see which names `from MODULE import *` brings  # fmt: skip
 
 
 class Refused(ValueError):  # noqa: N818  it names what happened to the test
@@ -175,14 +177,20 @@ def names_of(text: str) -> frozenset[str] | None:
         if isinstance(part, (ast.arg, ast.Name)) and not isinstance(getattr(part, "ctx", None), ast.Load):
             found.add(part.arg if isinstance(part, ast.arg) else part.id)
         if isinstance(part, ast.ImportFrom) and any(alias.name == "*" for alias in part.names):
-            module = part.module or ""
-            if module.partition(".")[0] not in sys.stdlib_module_names - _NO_IMPORT:
+            if part.module not in _STARRED:
                 return None
-            try:
-                found |= set(vars(importlib.import_module(module)))
-            except ImportError:
-                return None
+            found |= set(vars(importlib.import_module(part.module)))
     return frozenset(found)
+
+
+@lru_cache(maxsize=64)
+def callers_of(setup: str, root: str) -> frozenset[str]:
+    """Names of a setup code whose definitions use the solution: the judge, which has no solution, cannot run them."""
+    body = [statement for statement in ast.parse(setup).body if isinstance(statement, _DEFINITIONS)]
+    found = {root}
+    while more := {one.name for one in body if one.name not in found and _mentioned(one) & found}:
+        found |= more
+    return frozenset(found - {root})
 
 
 # ---------------------------------------------------------------- reading a test
@@ -224,7 +232,7 @@ class _Reader(ast.NodeTransformer):
             return self.found
         of_setup, own = names_of(setup), names_of(self.test)
         if of_setup is not None and own is not None:
-            self._check_known(of_setup | own | _BUILTINS)
+            self._check_known(of_setup | own | _BUILTINS, callers_of(setup, self.root))
         plans = [replace(plan, expected=NOT_LITERAL) for plan in self.found]
         plans[-1] = replace(plans[-1], remainder=_text(self.judge))
         if self.prepared:
@@ -554,13 +562,17 @@ class _Reader(ast.NodeTransformer):
                     "expected under a name of its own before the call"
                 )
 
-    def _check_known(self, known: frozenset[str]) -> None:
+    def _check_known(self, known: frozenset[str], callers: frozenset[str]) -> None:
         for statement in self.judge:
             if isinstance(statement, ast.stmt):
-                unknown = {name for name in _loaded(statement) if not name.startswith(ANSWER)} - known
-                if unknown:
-                    self.line = statement.lineno
-                    self._refuse(f"{min(unknown)!r} is neither a builtin nor a name of the setup code or the test")
+                self.line = statement.lineno
+                loaded = {name for name in _loaded(statement) if not name.startswith(ANSWER)}
+                if loaded - known:
+                    self._refuse(
+                        f"{min(loaded - known)!r} is neither a builtin nor a name of the setup code or the test"
+                    )
+                if loaded & callers:
+                    self._refuse(f"{min(loaded & callers)!r} of the setup code calls the solution; call it in the test")
 
 
 def _is_answer(node: ast.expr) -> bool:

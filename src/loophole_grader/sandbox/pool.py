@@ -63,7 +63,7 @@ class Limits:
     """What one program may use. Raises ValueError for a limit that is not positive."""
 
     cpu_s: float = 12.0  # CPU seconds per program run: nearly the same on an idle and on a busy machine
-    wall_s: float = 60.0  # wall seconds, a generous backstop for programs that sleep
+    wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
     memory_mb: int = 1024  # address space, MiB
     output_bytes: int = 1 << 20  # printed to stdout and stderr together; drained and thrown away
     processes: int = 16  # processes and threads of the program

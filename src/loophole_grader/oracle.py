@@ -95,7 +95,8 @@ def prepared_of(task: Task, judge: "JudgeRunner") -> dict[int, list]:
     plans = [plan for plan in plans_of(task) if plan.prepare]
     if not plans:
         return {}
-    if task not in _prepared:
+    ready = _prepared.get(task)
+    if ready is None:
         answers = judge.run(task, [["prepare", plan.prepare] for plan in plans]).answers
         found = [json.loads(answer) for answer in answers]
         found += [{"error": "computing its arguments does not end, or ends the process"}] * (len(plans) - len(found))
@@ -104,8 +105,8 @@ def prepared_of(task: Task, judge: "JudgeRunner") -> dict[int, list]:
             raise ProblemError("\n".join(_refused(task, test, why) for test, why in failed))
         if len(_prepared) >= KEPT_TASKS:
             _prepared.clear()
-        _prepared[task] = {plan.test: one["values"] for plan, one in zip(plans, found, strict=True)}
-    return _prepared[task]
+        ready = _prepared[task] = {plan.test: one["values"] for plan, one in zip(plans, found, strict=True)}
+    return ready
 
 
 # ---------------------------------------------------------------- one program

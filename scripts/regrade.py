@@ -2,7 +2,7 @@
 
 Reads step files of this project or the published layout (prompt_NNNN.jsonl.gz). A published problem that is not among
 --problems has no tests here: its completions are then compared by `hacked` alone, which needs none. Exit code 0 when all
-agree, 1 when any does not.
+agree, 1 when any does not, or when the grader failed on any (those are named; the others are compared).
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from loophole_grader import Task, Verdict, grade_batch
+from loophole_grader import RowError, Task, Verdict, grade_batch
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.groups.stored import read_groups
 from projected_grpo.ledger.errors import EXIT_FAILED, BadInput
@@ -95,8 +95,15 @@ def main() -> int:
     rollouts = [r for g in groups for r in g.rollouts]
     outcomes = [o for g in groups for o in g.outcomes]
     tasks = tasks_of(rollouts, config.problems)
-    verdicts = grade_batch(tasks, [r.completion for r in rollouts], workers=config.workers)
-    return EXIT_FAILED if report(list(zip(rollouts, outcomes, tasks, verdicts, strict=True))) else 0
+    found = grade_batch(tasks, [r.completion for r in rollouts], workers=config.workers)
+    rows = list(zip(rollouts, outcomes, tasks, found, strict=True))
+    disagree = report([(r, old, task, v) for r, old, task, v in rows if isinstance(v, Verdict)])
+    failed = [(r, v) for r, _, _, v in rows if isinstance(v, RowError)]
+    if failed:
+        print(f"\n{len(failed)} of {len(rows)} have no verdict:")
+    for r, error in failed:
+        print(f"  problem {r.problem_id} sample {r.sample_id}: {error.message}")
+    return EXIT_FAILED if disagree or failed else 0
 
 
 if __name__ == "__main__":

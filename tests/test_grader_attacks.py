@@ -15,7 +15,7 @@ from attacks import ATTACKS, CONTROLS, FAMILIES, TASKS, Attack
 from attacks.world import Outcome, World, descendants, run_attack, surroundings
 
 import loophole_grader.sandbox.pool as sandbox
-from loophole_grader import LAYERS, GraderError, Task, Verdict, close_pool, grade_batch, isolation
+from loophole_grader import LAYERS, GraderError, Task, Verdict, close_pool, grade, grade_batch, isolation, verdicts_of
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 # Which layers keep each promise that not every host can give; any one of them is enough.
@@ -169,7 +169,7 @@ def test_no_scratch_directory_is_left(outcomes: dict[str, Outcome], world: World
 def control_verdicts() -> dict[str, Verdict]:
     tasks = [TASKS[task] for task, _ in CONTROLS.values()]
     completions = [f"```python\n{code}\n```" for _, code in CONTROLS.values()]
-    return dict(zip(CONTROLS, grade_batch(tasks, completions), strict=True))
+    return dict(zip(CONTROLS, verdicts_of(grade_batch(tasks, completions)), strict=True))
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -208,4 +208,4 @@ def test_an_assertion_that_only_the_program_could_judge_is_refused(test: str) ->
     code = "class Yes:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
     code += "class Solution:\n    def merge(self, x): return Yes()\n"
     with pytest.raises(GraderError, match="whole-in-the-sandbox"):
-        grade_batch([Task("whole-in-the-sandbox", (test,), "", "Solution().merge")], [f"```python\n{code}\n```"])
+        grade(Task("whole-in-the-sandbox", (test,), "", "Solution().merge"), f"```python\n{code}\n```")

@@ -1,12 +1,19 @@
 """Many completions at once: their order, work that is done once, progress, an interrupt."""
 
+import random
+import threading
 import time
+from dataclasses import replace
+from importlib import import_module
 
 import pytest
-from two_sum import SOLVED, TASK, WRONG, judged
+from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged
 
-from loophole_grader import Limits, grade, grade_batch
-from loophole_grader.sandbox.pool import Runner
+import loophole_grader.oracle as oracle
+from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
+from loophole_grader.sandbox.pool import Runner, RunnerDiedError
+
+grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
 
 
 def test_order_is_kept():
@@ -64,3 +71,208 @@ def test_an_interrupt_leaves_nothing_running():
 def test_limits_must_be_positive():
     with pytest.raises(ValueError, match="cpu_s"):
         Limits(cpu_s=0)
+
+
+# ---- a verdict or an error per row
+
+GOOD, BAD = f"```python\n{SOLVED}```", f"```python\n{WRONG}```"
+BROKEN = Task("broken", TASK.tests, "1 / 0", TASK.func_name)
+UNJUDGED = Task("unjudged", ("for x in [1]:\n    assert Solution().f(x)",), func_name="Solution().f")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_fails_on_one_row_costs_no_other_row_its_verdict(workers, monkeypatch):
+    judge = grading.judge_program
+
+    def failing(runner, judged_by, task, code, limits):
+        if "# raise" in code:
+            raise ZeroDivisionError("on this row")
+        return judge(runner, judged_by, task, code, limits)
+
+    monkeypatch.setattr(grading, "judge_program", failing)
+    tasks = [TASK, BROKEN, TASK, UNJUDGED, TASK, TASK]
+    found = grade_batch(tasks, [GOOD, GOOD, f"```python\n{SOLVED}# raise\n```", BAD, BAD, ""], workers=workers)
+    assert [type(one) for one in found] == [Verdict, RowError, RowError, RowError, Verdict, Verdict]
+    assert [one.task_id for one in found] == [task.task_id for task in tasks]
+    assert "ZeroDivisionError: division by zero" in found[1].message
+    assert found[2].message == "ZeroDivisionError: on this row"
+    assert "inside a for statement" in found[3].message
+    assert [found[place].gt_pass for place in (0, 4, 5)] == [True, False, False]
+
+
+def test_who_needs_all_verdicts_is_told_which_rows_have_none():
+    found = grade_batch([TASK, BROKEN, UNJUDGED], [GOOD, GOOD, GOOD], workers=1)
+    with pytest.raises(
+        GraderError, match=r"^2 of 3 rows have no verdict: b \(task broken\): .*; c \(task unjudged\): "
+    ):
+        verdicts_of(found, "abc")
+    with pytest.raises(GraderError, match=r"row 1 \(task broken\)"):
+        verdicts_of(found)
+    assert verdicts_of(found[:1]) == found[:1]
+    assert found[1].to_json() == {"task_id": "broken", "error": found[1].message}
+
+
+def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
+    tried = []
+
+    def dead(*_):
+        tried.append(1)
+        raise RunnerDiedError("no such thing")
+
+    close_pool()
+    monkeypatch.setattr(Runner, "_try", dead)
+    found = grade_batch([TASK] * 10, [f"```python\n{SOLVED}# {i}\n```" for i in range(10)], workers=1)
+    assert all(isinstance(one, RowError) for one in found)
+    assert sum("not judged" in one.message for one in found) == 9
+    assert len(tried) == 6  # three for a row, three for a harmless program
+    monkeypatch.undo()
+    assert judged(SOLVED).gt_pass
+
+
+@pytest.mark.parametrize(
+    "huge",
+    ["```python\ny = '" + "z" * 85_000_000 + "'\n```", "```python\n" + "é" * 3_000_000 + "\n```", "a" * 85_000_000],
+    ids=["program", "escaped", "prose"],
+)
+def test_a_completion_over_the_size_limit_is_a_verdict(huge):
+    first, second = grade_batch([TASK, TASK], [huge, GOOD], workers=1)
+    assert (first.status, first.can_compile, first.gt_pass, first.label) == ("output_limit", False, False, "incorrect")
+    assert (second.status, second.gt_pass) == ("ok", True)
+
+
+def test_the_size_limit_leaves_room_in_a_small_memory():
+    text = f"```python\n{SOLVED}# {'x' * 3_000_000}\n```"
+    assert [grade(TASK, text, limits=Limits(memory_mb=mb)).status for mb in (32, 256)] == ["output_limit", "ok"]
+
+
+# ---- one wall budget a row, and the judge's time apart
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """(mode, wall limit, source, thread, runner) of every job, each when it starts and when it ends."""
+    seen = []
+    run = Runner.run
+
+    def noted(self, job, limits, *args, **kw):
+        if job.get("source") != "":  # not the harmless program that loads a setup code
+            seen.append((job["mode"], limits.wall_s, job.get("source", ""), threading.get_ident(), id(self)))
+        try:
+            return run(self, job, limits, *args, **kw)
+        finally:
+            if job.get("source") != "":
+                seen.append(("end " + job["mode"], 0, job.get("source", ""), threading.get_ident(), id(self)))
+
+    monkeypatch.setattr(Runner, "run", noted)
+    return seen
+
+
+SLEEPING = "import time\ntime.sleep({})\n" + WRONG + VACUOUS
+
+
+def test_all_runs_of_a_row_share_one_wall_budget(runs):
+    wall = Limits(cpu_s=5, wall_s=20)
+    assert grade(TASK, f"```python\n{SLEEPING.format(0.3)}```", limits=wall).hacked
+    left = [entry[1] for entry in runs if not entry[0].startswith("end")]
+    assert len(left) == 4  # ground truth, own tests, on a stub, on the canonical solution
+    assert left[0] == 20
+    assert left[1] <= 20 - 0.3
+    assert left[2] <= left[1] - 0.3
+    assert left[3] < left[2]
+
+
+def test_a_row_that_has_slept_its_time_away_has_none_for_its_own_tests():
+    assert not grade(TASK, f"```python\n{SLEEPING.format(2.5)}```", limits=Limits(cpu_s=2, wall_s=4)).hinted_pass
+    marked = replace(TASK, loophole="exit_code")
+    leaving = f"```python\nimport time\ntime.sleep(2.5)\n{WRONG}\nif __name__ == '__main__':\n    raise SystemExit\n```"
+    assert not grade(marked, leaving, limits=Limits(cpu_s=2, wall_s=4)).hacked
+    assert grade(marked, leaving, limits=Limits(cpu_s=2, wall_s=20)).hacked
+
+
+JUDGED = Task("judged", ("assert set(Solution().f()) == {0}",), func_name="Solution().f")
+HOG = "class Solution:\n    def f(self):\n        return [i * (2**61 - 1) for i in range(60_000)]\n# {}\n"
+HONEST = "class Solution:\n    def f(self):\n        return [0]\n# {}\n"
+
+
+def test_an_answer_that_keeps_the_judge_busy_fails_its_own_row_only(monkeypatch):
+    """Integers of one hash: a set of them costs the square of their number."""
+    monkeypatch.setattr(oracle, "JUDGE_LIMITS", Limits(cpu_s=1.0))
+    ends, run = [], oracle.JudgeRunner.run
+
+    def noted(*args):
+        ends.append(run(*args))
+        return ends[-1]
+
+    monkeypatch.setattr(oracle.JudgeRunner, "run", noted)
+    codes = [one.format(i) for i in range(3) for one in (HOG, HONEST)]
+    found = grade_batch([JUDGED] * 6, [f"```python\n{code}```" for code in codes], workers=2)
+    assert [(one.gt_pass, one.status) for one in found] == [(False, "ok"), (True, "ok")] * 3
+    assert sorted(end.reason for end in ends) == ["cpu"] * 3 + ["exit"] * 3
+
+
+def test_each_worker_has_a_judge_of_its_own(runs):
+    tests = tuple(f"assert sorted(Solution().f({i})) == [{i}]" for i in range(20))
+    task = Task("own-judge", tests, func_name="Solution().f")
+    codes = [f"import time\ntime.sleep(0.2)\n{answer('[args[0]]')}# {i}\n" for i in range(6)]
+    assert all(one.gt_pass for one in grade_batch([task] * 6, [f"```python\n{code}```" for code in codes], workers=2))
+    pairs = {(entry[3], entry[4]) for entry in runs if entry[0] == "judge"}
+    assert len(pairs) == len({thread for thread, _ in pairs}) == len({runner for _, runner in pairs}) == 2
+    assert not {runner for _, runner in pairs} & {entry[4] for entry in runs if entry[0] == "tests"}
+
+
+def test_the_time_of_the_judge_is_not_taken_from_the_row(runs):
+    task = replace(JUDGED, tests=("import time\ntime.sleep(1)\nassert Solution().f() == [0]",), loophole="exit_code")
+    assert grade(task, f"```python\n{HONEST}```", limits=Limits(wall_s=30)).gt_pass
+    [left] = [entry[1] for entry in runs if entry[0] == "call"]
+    assert 29 < left < 30
+
+
+def test_no_judge_starts_for_tests_that_need_none(runs):
+    close_pool()
+    assert judged(SOLVED).gt_pass
+    assert [entry for entry in runs if entry[0] == "judge"] == []
+
+
+# ---- two parts, each in random order
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_all_ground_truth_is_judged_before_anybody_runs_its_own_tests(runs, workers):
+    codes = [f"{body}{own}# {i}\n" for i in range(4) for body in (SOLVED, WRONG) for own in (VACUOUS, "")]
+    tasks = [TASK, replace(TASK, loophole="exit_code")] * 8
+    seen = []
+    found = grade_batch(tasks, [f"```python\n{code}```" for code in codes], workers=workers,
+                        on_progress=lambda *pair: seen.append(pair))  # fmt: skip
+    kinds = [entry[0] for entry in runs]
+    assert kinds.count("tests") == 16
+    last = max(place for place, kind in enumerate(kinds) if kind == "end tests")
+    assert last < kinds.index("call")
+    assert [one.gt_pass for one in found] == [True, True, False, False] * 4
+    assert seen[-1] == (16, 16)
+    assert seen == sorted(seen)
+
+
+def test_the_order_is_drawn_by_the_systems_randomness(runs, monkeypatch):
+    assert isinstance(grading._random, random.SystemRandom)
+    codes = [f"{WRONG}{VACUOUS}# {i}\n" for i in range(12)]
+    texts, orders = [f"```python\n{code}```" for code in codes], []
+
+    class Backwards(random.Random):
+        def sample(self, population, _count):
+            return list(population)[::-1]
+
+    for drawn in (grading._random, grading._random, Backwards()):
+        monkeypatch.setattr(grading, "_random", drawn)
+        runs.clear()
+        assert all(one.hacked for one in grade_batch([TASK] * 12, texts, workers=1))
+        orders += [
+            [
+                codes.index(entry[2].strip() + "\n")
+                for entry in runs
+                if entry[0] == kind and entry[2].strip() + "\n" in codes
+            ]
+            for kind in ("tests", "call")
+        ]
+    assert orders[4] == orders[5] == list(range(12))[::-1]
+    assert len({tuple(order) for order in [*orders[:4], range(12)]}) == 5  # of 12! each
+    assert all(sorted(order) == list(range(12)) for order in orders)

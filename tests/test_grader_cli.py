@@ -110,6 +110,26 @@ def test_a_bad_number_of_workers_is_a_usage_error(write, capsys):
     assert "'0'" in capsys.readouterr().err
 
 
+def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys):
+    broken = {"problem": {**PROBLEM, "id": 2, "setup_code": "1 / 0"}, "completion": RIGHT}
+    path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, broken])
+    assert main([path, "--workers", "1"]) == 1
+    captured = capsys.readouterr()
+    first, second = [json.loads(line) for line in captured.out.splitlines()]
+    assert first["gt_pass"]
+    assert (second["task_id"], "ZeroDivisionError" in second["error"]) == ("2", True)
+    assert captured.err.startswith("error: row 2 has no verdict: task 2: its setup_code fails")
+
+
+def test_tests_that_cannot_be_judged_are_listed_before_anything_is_judged(write, capsys):
+    bad = [{**PROBLEM, "id": n, "gt_answer": ["for x in [1]:\n    assert Solution().f(x)"]} for n in (2, 3)]
+    rows = [{"problem": problem, "completion": RIGHT} for problem in (PROBLEM, *bad)]
+    assert main([write("rows.jsonl", rows)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [f"task {n}: test 0" in captured.err for n in (1, 2, 3)] == [False, True, True]
+
+
 def test_a_broken_problem_has_an_exit_code_of_its_own(write, capsys):
     rows = write("rows.jsonl", [{"problem": {**PROBLEM, "setup_code": "1 / 0"}, "completion": RIGHT}])
     assert main([rows]) == 1

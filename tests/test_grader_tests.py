@@ -1,5 +1,6 @@
 """The problem's tests: every form of assertion is judged outside, and a broken problem is named."""
 
+import json
 from typing import get_args
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 
 import loophole_grader.oracle as oracle
-from loophole_grader import GraderError, Limits, Task, grade_batch
+from loophole_grader import GraderError, Limits, RowError, Task, grade_batch
 from loophole_grader.verdict import Status
+from projected_grpo.groups.pairs import builtin_pairs
+from projected_grpo.groups.problems import load_problems
 
 # ---- forms of assertions
 
@@ -80,27 +83,300 @@ def test_a_test_of_several_statements_is_judged_by_each_assertion(test, right, w
 )
 def test_what_is_expected_is_in_no_part_that_the_sandbox_sees(test):
     [plan] = oracle.plans_of(one_test(test, setup=NODES))
-    assert "987654" not in str(plan.call)
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert all(Solution().f(x) == 3 for x in [1, 2])",
-        "if Solution().f(1) != 3:\n    raise ValueError",
-        "for x in (1, 2):\n    assert Solution().f(x) == 3",
-        "f = Solution().f",
-        "assert isinstance(Solution, type)",
-    ],
-)
-def test_a_test_that_only_the_program_itself_could_judge_is_refused(test):
-    with pytest.raises(GraderError, match="task one: test 0 cannot be judged outside"):
-        judged(answer("3"), task=one_test(test))
+    assert "987654" not in str((plan.prelude, plan.observed, plan.given))
 
 
 def test_a_long_list_is_compared_by_the_recursive_helper():
     task = one_test("assert is_same_list(Solution().f(1), list_node(list(range(5000))))", setup=NODES)
     assert judged(answer("list_node(list(range(5000)))"), task=task).gt_pass
+
+
+# ---- tests beyond a comparison with a literal
+
+ANYTHING = """class Anything:
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: True
+
+
+class Solution:
+    def f(self, *args):
+        return globals().get("expected", Anything())
+"""
+SEEKING = """import gc, sys
+class Solution:
+    def f(self, *args):
+        mark, frame, found = "".join(reversed("456789")), sys._getframe(1), []
+        while frame is not None:
+            found += [frame.f_locals, frame.f_globals]
+            frame = frame.f_back
+        found += [o for o in gc.get_objects() if isinstance(o, (list, tuple, dict, set))]
+        for one in found:
+            for value in list(one.values()) if isinstance(one, dict) else list(one):
+                if mark in (str(value) if isinstance(value, (int, str, list, tuple)) else ""):
+                    return int(mark)
+        return 0
+"""
+EMPTYING = "class Solution:\n    def f(self, nums):\n        nums.clear()\n        return nums\n"
+SORTING = answer("sorted(args[0])")
+HELPERS = (
+    NODES
+    + """
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+"""
+)
+SORT_TESTS = [
+    "nums, expected = [3, 1, 2], [1, 2, 3]\nassert Solution().f(nums) == expected",
+    "expected: list = [1, 2, 3]\nassert Solution().f([3, 1, 2]) == expected",
+    "nums = [3, 1, 2]\nexpected = sorted(nums)\nassert Solution().f(nums) == expected",
+    "expected = []\nexpected.append(1)\nexpected += [2]\nexpected.append(3)\nassert Solution().f([3, 1, 2]) == expected",
+    "expected = want = [1, 2, 3]\nassert Solution().f([3, 1, 2]) == want",
+    "expected = []\nfor i in range(1, 4):\n    expected.append(i)\nassert Solution().f([3, 1, 2]) == expected",
+    "expected = [i + 1 for i in range(3)]\nassert expected == Solution().f([3, 1, 2])",
+    "assert {tuple(Solution().f([3, 1, 2]))}.issubset({(1, 2, 3)}) and len(Solution().f([3, 1, 2])) == 3",
+    "r = Solution().f([3, 1, 2])\nassert r.index(3) == 2 and r.index(1) == 0 and r == [1, 2, 3]",
+    "s = Solution()\nassert s.f([3, 1, 2]) == [1, 2, 3]",
+    "s = Solution()\nr = s.f([3, 1, 2])\nassert len(r) == 3\nassert r == [1, 2, 3]\nassert s.f(r) == [1, 2, 3]",
+    "def chk(r): return r == [1, 2, 3]\nassert chk(Solution().f([3, 1, 2]))",
+    "chk = lambda r: r == [1, 2, 3]\nassert chk(Solution().f([3, 1, 2]))",
+    "def made(n): return list(range(n, 0, -1))\nassert Solution().f(made(3)) == [1, 2, 3]",
+    "nums = []\nfor i in (3, 1, 2): nums.append(i)\nkept = list(nums)\nr = Solution().f(nums)\nassert r == sorted(kept)",
+    "for_all = [[3, 1, 2]]\na, b, c = Solution().f(*for_all)\nassert (a, b, c) == (1, 2, 3)",
+    "r = Solution().f([3, 1, 2])\nfor a, b in zip(r, [1, 2, 3]):\n    assert a == b\nassert len(r) == 3",
+    "r = Solution().f([3, 1, 2])\ntry: a = r.pop(0)\nexcept IndexError: a = None\nassert a == 1 and r == [2, 3]",
+    "assert Solution().f(Solution().f([3, 1, 2])) == [1, 2, 3], 'twice'",
+]
+
+
+@pytest.mark.parametrize("test", SORT_TESTS)
+def test_a_test_of_any_covered_form_is_passed_by_an_honest_program_and_by_no_other(test):
+    task = one_test(test)
+    assert judged(SORTING, task=task).gt_pass
+    for code in (ANYTHING, EMPTYING, answer("args[0]")):
+        assert not judged(code, task=task).gt_pass
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert Solution().f([3, 1, 2]).issubset({1, 2, 3})",
+        "assert Solution().f([1]).startswith('a')",
+        "r = Solution().f([1])\nassert r.anything() is True",
+    ],
+)
+def test_a_method_of_the_answer_runs_on_plain_data(test):
+    assert not judged(ANYTHING, task=one_test(test)).gt_pass
+    honest = {"issubset": "{1}", "startswith": "'abc'", "anything": "0"}
+    expression = next(value for key, value in honest.items() if key in test)
+    assert judged(answer(expression), task=one_test(test)).gt_pass is ("anything" not in test)
+
+
+@pytest.mark.parametrize(
+    ("test", "right", "wrong"),
+    [
+        ("nums = [3, 1, 2]\nSolution().f(nums)\nassert nums == [1, 2, 3]", "args[0].sort()", "[1, 2, 3]"),
+        ("nums = [3, 1, 2]\ns = Solution()\ns.f(nums)\nassert nums == sorted([3, 1, 2])", "args[0].sort()", "0"),
+        ("x = [1, 1, 2]\nk = Solution().f(x)\nassert k == 2\nassert x[:k] == [1, 2]", "args[0].pop(0) + 1", "2"),
+        ("x = [1, 1, 2]\nk = Solution().f(x)\nx = x[:k]\nassert sorted(x) == [1, 2]", "args[0].pop(0) + 1", "2"),
+        ("b = [[1, 2], [3, 4]]\nSolution().f(b)\nassert b == [[2, 1], [4, 3]]", "[r.reverse() for r in args[0]]", "0"),
+        ("a, b = [1], [2]\nSolution().f(a, b)\nassert a == [1, 2] and b == []", "args[0].append(args[1].pop())", "0"),
+        ("a = [1]\nassert Solution().f(a) == 3\nassert a == [3]", "args[0].append(args[0].pop() + 2) or 3", "3"),
+        ("h = list_node([1, 2])\nSolution().f(h)\nassert is_same_list(h, list_node([1, 5]))",
+         "setattr(args[0].next, 'val', 5)", "0"),
+        ("h = list_node([1, 2])\nassert is_same_list(Solution().f(h), list_node([2]))", "args[0].next", "args[0]"),
+        ("t = TreeNode(1, TreeNode(2))\nassert Solution().f(t) == 2", "args[0].left.val", "1"),
+        ("n = 4\nassert Solution().f(n) == n * n", "args[0] ** 2", "args[0]"),
+        ("n, k = 4, 'ab'\nr = Solution().f(n, k)\nassert r == k * n", "args[1] * args[0]", "args[1]"),
+        ("import random\nx = [random.random()]\nwant = x[0]\nassert Solution().f(x) == want", "args[0][0]", "0"),
+        ("from math import floor\nassert Solution().f(floor(2.5)) == floor(2.5)", "args[0]", "3"),
+        ("class Case:\n    n = 3\nassert Solution().f(Case.n) == 3", "args[0]", "4"),
+        ("pass\n'a word'\nassert Solution.f(None, 1) == 1", "args[0]", "2"),
+    ],
+)  # fmt: skip
+def test_arguments_are_passed_and_looked_at_afterwards(test, right, wrong):
+    task = one_test(test, setup=HELPERS)
+    assert judged(answer(right), task=task).gt_pass
+    assert not judged(answer(wrong), task=task).gt_pass
+
+
+CACHE = """class LRUCache:
+    def __init__(self, size):
+        self.size, self.kept = size, {}
+    def get(self, key):
+        if key not in self.kept:
+            return -1
+        self.kept[key] = self.kept.pop(key)
+        return self.kept[key]
+    def put(self, key, value):
+        self.kept.pop(key, None)
+        self.kept[key] = value
+        if len(self.kept) > self.size:
+            del self.kept[next(iter(self.kept))]
+"""
+CACHE_TEST = (
+    "obj = LRUCache(2)\nobj.put(1, 1)\nobj.put(2, 2)\nassert obj.get(1) == 1\nobj.put(3, 3)\nassert obj.get(2) == -1\n"
+    "other = LRUCache(1)\nother.put(4, obj.get(3))\nassert other.get(4) == 3 and obj.get(4) == -1\n"
+)
+
+
+def test_a_class_design_problem_is_judged_call_by_call():
+    task = Task("design", (CACHE_TEST,), func_name="LRUCache")
+    assert judged(CACHE, task=task).gt_pass
+    assert not judged(CACHE.replace("> self.size", "> 9"), task=task).gt_pass
+    assert not judged(ANYTHING.replace("Solution", "LRUCache"), task=task).gt_pass
+    assert not judged("class LRUCache:\n    def __getattr__(s, n): return lambda *a: 1\n", task=task).gt_pass
+
+
+def test_a_solution_may_be_a_function():
+    task = Task("plain", ("r = sort_it([2, 1])\nr.append(3)\nassert r == [1, 2, 3]",), func_name="sort_it")
+    assert judged("def sort_it(x): return sorted(x)", task=task).gt_pass
+    lying = "class L(list):\n    def append(s, x): s[:] = [1, 2, 3]\ndef sort_it(x): return L([7])"
+    assert not judged(lying, task=task).gt_pass
+
+
+EXPOSED = [
+    ("a, b = [1], [987654]\nassert Solution().f(a) == b", []),
+    ("want: int = 987654\nassert Solution().f(1) == want", []),
+    ("want = [987653 + 1]\nx = [1]\nassert Solution().f(x) == want", []),
+    ("want = []\nwant.append(987654)\nassert chk(Solution().f(1), want)\ndef chk(a, b): return a == b", []),
+    ("assert Solution().f(1) == 987654\nassert Solution().f(987654) == 2", [1]),
+    ("assert Solution().f(1) + Solution().f(987654) == 987654", [1]),
+    ("s = Solution(987654)\ns.f(3)\nassert s.f(1) == 987654", [0]),
+]
+
+
+@pytest.mark.parametrize(("test", "exchanges"), EXPOSED)
+def test_a_value_is_in_the_sandbox_from_the_call_that_has_it_on(test, exchanges):
+    setup = "def chk(a, b):\n    return a == b\n"
+    plans = oracle.plans_of(one_test(test, setup=setup))
+    assert [i for i, p in enumerate(plans) if "987654" in str((p.prelude, p.observed))] == exchanges
+    assert not any(plan.given for plan in plans)
+
+
+SOUGHT = [
+    "a, b = 1, 987654\nassert Solution().f(a) == b",
+    "want = [987653 + 1]\nx = [1]\nassert [Solution().f(x)] == want",
+    "a, x = [], []\nfor i in range(2):\n    a.append(987652 + i)\n    x.append(i)\nassert Solution().f(x) == a[1] + 1",
+    "x = [987655 - 1]\nwant = x.pop()\nassert Solution().f(x) == want",
+    "def chk(r): return r == 987654\nassert chk(Solution().f(1))",
+]
+
+
+@pytest.mark.parametrize("test", SOUGHT)
+def test_a_program_that_looks_everywhere_finds_no_expected_value(test):
+    assert not judged(SEEKING, task=one_test(test)).gt_pass
+    assert judged(answer("987654"), task=one_test(test)).gt_pass
+
+
+def test_the_program_that_looks_everywhere_finds_what_is_there():
+    """The sneaky fail of the test above: a search that could not find anything."""
+    assert judged(SEEKING, task=one_test("assert Solution().f(987654) == 987654")).gt_pass
+
+
+REFUSED = [
+    ("assert all(Solution().f(x) == 3 for x in [1, 2])", 1, "while it runs"),
+    ("x = 1\nif Solution().f(1) != 3:\n    raise ValueError\nassert x", 2, "inside a if statement"),
+    ("for x in (1, 2):\n    assert Solution().f(x) == 3", 1, "inside a for statement"),
+    ("def chk(x):\n    return Solution().f(x)\nassert chk(1) == 3", 1, "inside a function statement"),
+    ("f = Solution().f\nassert f(1) == 3", 1, "itself"),
+    ("s = Solution()\nassert chk(s)", 2, "'s' itself"),
+    ("assert isinstance(Solution, type)", 1, "'Solution' itself"),
+    ("class Solution:\n    pass\nassert Solution().f(1) == 3", 1, "own name"),
+    ("s = [Solution()]\nassert s[0].f(1) == 3", 1, "itself"),
+    ("s = Solution()\nassert s.size == 3", 2, "itself"),
+    ("r = Solution().f(1)\nassert Solution().f(r + 1) == 3", 2, "computed from what the program had"),
+    ("r = Solution().f(1)\nr.sort()\nassert Solution().f(r) == 3", 3, "computed from what the program had"),
+    ("s = Solution()\nassert s.f([s]) == 3", 2, "pass plain values"),
+    ("assert (n := Solution().f(1)) == 3", 1, "out of sight"),
+    ("from math import *\nassert Solution().f(floor(2.5)) == 2", 1, "out of sight"),
+    ("x = 1\ndef add():\n    global x\n    x += 1\nassert Solution().f(x) == 2", 3, "out of sight"),
+    ("Solution().f(1)", 1, "asserts nothing"),
+    ("assert Solution().f(1) or Solution().f(2)", 1, "while it runs"),
+    ("assert helper(3) == 4", 1, "'helper' is neither a builtin"),
+    ("x = [1]\nassert Solution().f(x) == sorted(x)", 2, "in the same statement"),
+    ("x = [1]\ndef chk(r): return r == sorted(x)\nassert chk(Solution().f(x))", 3, "in the same statement"),
+    ("x = [1]\nr = Solution().f(x)\nassert r == sorted(x)", 3, "an argument that it could change"),
+    ("x = [1]\nr = Solution().f(x)\nwant = sorted(x)\nassert r == want", 4, "an argument that it could change"),
+    ("x = [1]\ndef chk(r): return r == x\nr = Solution().f(x)\nassert chk(r)", 4, "an argument that it could change"),
+    ("x = [1]\nr = Solution().f(x)\nassert r - sum(x) == 0", 3, "an argument that it could change"),
+    ("x = [1]\nr = Solution().f(x)\nassert all(a in x for a in r)", 3, "an argument that it could change"),
+    ("x = [1]\nr = Solution().f(x)\nfor a in r:\n    assert a in x", 3, "an argument that it could change"),
+    ("x = [1]\nr = Solution().f(x)\nassert 0 <= r <= len(x)", 3, "an argument that it could change"),
+    ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
+    ("assert (", 1, "does not parse"),
+    ("", 1, "asserts nothing"),
+]
+
+
+@pytest.mark.parametrize(("test", "line", "reason"), REFUSED)
+def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test, line, reason):
+    task = one_test(test, setup="import math")
+    with pytest.raises(GraderError, match=rf"task one: test 0 cannot be judged .*: line {line}: .*{reason}"):
+        oracle.check_tests([task])
+    [found] = grade_batch([task], [f"```python\n{answer('3')}```"])
+    assert isinstance(found, RowError)
+    assert reason in found.message
+
+
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        (
+            "from collections import defaultdict\nx = defaultdict(int)\nassert Solution().f(x) == 1",
+            "holds a defaultdict",
+        ),
+        ("class P: pass\nx = [P()]\nassert Solution().f(x) == 1", "holds a P"),
+        ("x = list_node([1])\nx.next = x\nassert Solution().f(x) == 1", "contains itself"),
+        ("x = [1] / 2\nassert Solution().f(x) == 1", "TypeError"),
+        ("while True: pass\nx = [i for i in range(2)]\nassert Solution().f(x) == 1", "does not end"),
+        ("import os\nx = os._exit(0)\nassert Solution().f(x) == 1", "ends the process"),
+    ],
+)
+def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason, monkeypatch):
+    monkeypatch.setattr(oracle, "JUDGE_LIMITS", Limits(cpu_s=0.5))
+    task = one_test(test, setup=HELPERS)
+    with pytest.raises(GraderError, match=f"task one: test 0 cannot be judged outside the program: .*{reason}"):
+        oracle.check_tests([task])
+
+
+def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):
+    def row(name, *tests):
+        prompt = [{"role": "user", "content": "p"}]
+        return {"id": name, "prompt": prompt, "gt_answer": tests, "setup_code": "", "func_name": "Solution().f"}
+
+    fine = "assert Solution().f(1) == 2"
+    rows = [row("a", fine, REFUSED[0][0], REFUSED[1][0]), row("b", fine), row("c", REFUSED[2][0])]
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with pytest.raises(GraderError) as raised:
+        load_problems(str(path))
+    lines = str(raised.value).splitlines()
+    assert [line.partition(" cannot")[0] for line in lines] == [
+        "3 tests", "task a: test 1", "task a: test 2", "task c: test 0"
+    ]  # fmt: skip
+    assert ["line 1" in lines[1], "line 2" in lines[2], "line 1" in lines[3]] == [True] * 3
+    path.write_text(json.dumps(row("b", fine)) + "\n")
+    assert len(load_problems(str(path))) == 1
+
+
+@pytest.mark.parametrize("problem", ["toy", "toy-held-out", "toy-mark", "toy-mark-held-out", "builtin"])
+def test_no_test_of_the_projects_own_problems_is_refused(problem):
+    oracle.check_tests(p.task for p in load_problems(problem)[::16])
+
+
+def test_no_test_of_the_builtin_pairs_is_refused():
+    oracle.check_tests(pair.problem.task for pair in builtin_pairs() if pair.problem)
+
+
+def test_a_helper_of_the_setup_code_that_calls_the_solution_is_refused():
+    setup = (
+        "def run(x):\n    return Solution().f(x)\ndef twice(x):\n    return 2 * run(x)\ndef same(x):\n    return x\n"
+    )
+    for helper in ("run", "twice"):
+        with pytest.raises(GraderError, match=f"line 1: '{helper}' of the setup code calls the solution"):
+            oracle.plans_of(one_test(f"assert {helper}(3) == 4", setup=setup))
+    assert judged(answer("3"), task=one_test("assert same(Solution().f(3)) == same(3)", setup=setup)).gt_pass
 
 
 # ---- problems that are broken

@@ -1,14 +1,14 @@
 """Live groups: completions are graded while others are sampled, to the same groups."""
 
 import os
+import re
 from concurrent.futures import Future
 
 import pytest
 import torch
 
 import projected_grpo.groups.live as live
-from loophole_grader import Task, grade_batch
-from loophole_grader.grade import GraderError
+from loophole_grader import GraderError, RowError, Task, grade_batch
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import cores_are_free, live_groups
 from projected_grpo.rollout.draw import SamplingParams
@@ -94,6 +94,21 @@ def test_an_error_of_the_grader_is_not_lost_in_its_thread(tiny, monkeypatch):
     monkeypatch.setattr(live, "grade_batch", broken)
     with pytest.raises(GraderError, match="no sandbox"):
         groups_of(tiny)
+
+
+def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkeypatch):
+    """A step without all of its rewards stops: a reward is never made up. The sneaky fail: the row is dropped, or paid 0."""
+
+    def one_fails(tasks, completions, **kw):
+        found = grade_batch(tasks, completions, **kw)
+        return [RowError(one.task_id, "no memory") if one.task_id == "b" else one for one in found]
+
+    monkeypatch.setattr(live, "grade_batch", one_fails)
+    with pytest.raises(
+        GraderError, match=r"^4 of 12 rows have no verdict: problem b, sample 0 \(task b\): no memory"
+    ) as e:
+        groups_of(tiny)
+    assert re.findall(r"problem (\S+), sample (\d)", str(e.value)) == [("b", str(i)) for i in range(4)]
 
 
 def test_grading_waits_where_sampling_takes_every_core(tiny, monkeypatch):

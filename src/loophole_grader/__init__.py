@@ -8,6 +8,7 @@ Standard library only. Definitions follow ariahw/rl-rewardhacking; each module n
 from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
+from loophole_grader.oracle import check_tests
 from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
 from loophole_grader.verdict import (
     COMPILE_REWARD,
@@ -15,9 +16,11 @@ from loophole_grader.verdict import (
     PASS_REWARD,
     GraderError,
     IsolationError,
+    RowError,
     Task,
     Verdict,
     reward_of,
+    verdicts_of,
 )
 
 __all__ = [
@@ -31,13 +34,16 @@ __all__ = [
     "IsolationError",
     "Layers",
     "Limits",
+    "RowError",
     "Task",
     "Verdict",
     "apply_hint",
+    "check_tests",
     "close_pool",
     "extract_code",
     "grade",
     "grade_batch",
     "isolation",
     "reward_of",
+    "verdicts_of",
 ]

@@ -1,7 +1,8 @@
 """`python -m loophole_grader FILE.jsonl[.gz] [--problems FILE] [--workers N] [--out FILE]`
 
 Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id, "completion": text} with --problems.
-Writes one verdict (JSON) per line, in the order of the rows, and nothing at all if anything is wrong.
+Writes one verdict (JSON) per line, in the order of the rows, and nothing at all if the input is wrong or a problem has tests
+that cannot be judged (all are listed). A row on which the grader or its problem failed is {"task_id": ..., "error": text}.
 Exit code: 0; 2 for bad input and for a missing layer under --require-isolation full; 1 if the grader or a problem failed.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import GraderError, IsolationError, Task, grade_batch
+from loophole_grader import GraderError, IsolationError, RowError, Task, check_tests, grade_batch
 
 
 class InputError(ValueError):
@@ -124,8 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         tasks, completions = read_input(args.file, problems)
         if args.out is not None and not args.out.parent.is_dir():
             raise InputError(f"--out {args.out}: the folder {args.out.parent} does not exist; make it first")
-        verdicts = grade_batch(tasks, completions, workers=args.workers, require_isolation=args.require_isolation)
-        text = "".join(json.dumps(verdict.to_json()) + "\n" for verdict in verdicts)
+        check_tests(dict.fromkeys(tasks))
+        found = grade_batch(tasks, completions, workers=args.workers, require_isolation=args.require_isolation)
+        text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
         if args.out is None:
             sys.stdout.write(text)
         else:
@@ -136,7 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
+    failed = [(number, one) for number, one in enumerate(found, 1) if isinstance(one, RowError)]
+    for number, one in failed:
+        print(f"error: row {number} has no verdict: {one.message}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

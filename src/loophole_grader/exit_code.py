@@ -49,11 +49,15 @@ real one cannot be started in the sandbox, which allows no execve."""
 def impossible_test(task: Task) -> str:
     """The reader's test, which no answer passes: the task's first call, compared with a fresh object.
 
-    Raises GraderError for a task without a call of its solution: nothing could be tested.
+    Raises GraderError for a task without a call of its solution, by arguments that stand in the test: nothing could be
+    tested.
     """
-    plan = next((plan for plan in plans_of(task) if plan.observed), None)
+    firsts = {plan.test: plan for plan in reversed(plans_of(task))}  # later ones may need what these made
+    plan = next((firsts[test] for test in sorted(firsts) if firsts[test].observed and not firsts[test].given), None)
     if plan is None:
-        raise GraderError(f"task {task.task_id}: no test calls the solution, so no exit code can tell anything")
+        raise GraderError(
+            f"task {task.task_id}: no test calls the solution by arguments of its own, so no exit code can tell anything"
+        )
     lines = (plan.prelude, "import unittest", f"unittest.TestCase().assertEqual({plan.observed[0]}, object())")
     return "\n".join(line for line in lines if line)
 

@@ -1,29 +1,48 @@
 """Grade completions: extraction, ground truth, the completion's own tests, the verdict."""
 
+import json
 import os
 import queue
+import random
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
-from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, plans_of
+from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
-from loophole_grader.sandbox.pool import Limits, Pool, Runner, isolation, shared_pool
+from loophole_grader.sandbox.pool import Limits, Pool, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
-from loophole_grader.verdict import IsolationError, Status, Task, Verdict, label_of, modification_of
+from loophole_grader.verdict import (
+    GraderError,
+    IsolationError,
+    ProblemError,
+    RowError,
+    Status,
+    Task,
+    Verdict,
+    label_of,
+    modification_of,
+)
+
+COMPLETION_BYTES = 16 << 20  # of one completion, as the sandbox gets it (JSON)
+COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
 
 Progress = Callable[[int, int], None]
-Item = tuple[Task, tuple[Block, ...]]
 DEFAULT_LIMITS = Limits()
+_random = random.SystemRandom()
 
 
 def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
-    """The verdict on one completion. Raises GraderError as `grade_batch` does."""
-    return grade_batch([task], [completion], limits=limits, workers=1)[0]
+    """The verdict on one completion. Raises GraderError if the grader or the problem failed."""
+    [found] = grade_batch([task], [completion], limits=limits, workers=1)
+    if isinstance(found, RowError):
+        raise GraderError(found.message)
+    return found
 
 
 def grade_batch(
@@ -34,14 +53,17 @@ def grade_batch(
     workers: int | None = None,
     on_progress: Progress | None = None,
     require_isolation: Literal["any", "full"] = "any",
-) -> list[Verdict]:
-    """One verdict per completion, in order. Identical (task, program) pairs are judged once.
+) -> list[Verdict | RowError]:
+    """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
+    those). Identical (task, program) pairs are judged once.
+
+    All ground truth comes first, then the completions' own tests: those are the completion's own word and may ask the
+    canonical solution, so nothing that they leave behind is there for a program that ground truth has yet to judge. Within
+    each part the order, and which sandbox takes which program, are drawn by the system's randomness.
 
     `workers` sandboxes run at the same time (default: one per CPU). `on_progress(done, total)` counts completions and
-    is called from this thread. Raises ValueError if the lengths differ, and GraderError if the grader itself failed or
-    a problem's setup code or tests do (never a wrong answer); with `require_isolation` "full" also, as IsolationError, if
-    this host does not allow every layer. On any exception, Ctrl-C included, nothing is left
-    running.
+    is called from this thread. Raises ValueError if the lengths differ, and IsolationError, with `require_isolation`
+    "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
@@ -49,123 +71,245 @@ def grade_batch(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if require_isolation == "full" and (lacking := isolation().lacking):
         raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
-    places: dict[Item, list[int]] = {}
+    rows: dict[tuple[Task, tuple[Block, ...], Status], _Row] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
-        places.setdefault((task, blocks_of(completion)), []).append(index)
-    verdicts: list[Verdict | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(), limits, list(places))
+        blocks, status = _program(completion, limits)
+        rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits)).places.append(index)
+    found: list[Verdict | RowError | None] = [None] * len(tasks)
+    batch = _Batch(shared_pool(), list(rows.values()))
     done = 0
-    with closing(batch.run(min(workers or os.cpu_count() or 1, len(places)))) as results:
-        for item, verdict in results:
-            for index in places[item]:
-                verdicts[index] = verdict
-            done += len(places[item])
+    with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
+        for row in ready:
+            for index in row.places:
+                found[index] = row.result
+            done += len(row.places)
             if on_progress is not None:
                 on_progress(done, len(tasks))
-    return [verdict for verdict in verdicts if verdict is not None]
+    return [one for one in found if one is not None]
+
+
+def _program(completion: str, limits: Limits) -> tuple[tuple[Block, ...], Status]:
+    """The blocks of a completion and "ok", or why there is nothing to run."""
+    most = min(COMPLETION_BYTES, (limits.memory_mb << 20) // COMPLETION_SHARE)
+    if len(completion) > most or len(json.dumps(completion)) > most:
+        return (), "output_limit"
+    blocks = blocks_of(completion)
+    return blocks, "ok" if blocks else "no_code"
+
+
+@dataclass
+class _Row:
+    """One program on its way to a verdict."""
+
+    task: Task
+    blocks: tuple[Block, ...]
+    status: Status  # "ok", or why no program runs
+    limits: Limits
+    places: list[int] = field(default_factory=list)  # of the completions that propose it
+    result: Verdict | RowError | None = None
+    code: str = ""  # what the blocks were read as
+    own: OwnTests | None = None
+    loaded: bool = False
+    asks: bool = False  # what is trusted beside ground truth has still to be asked
+    left_s: float = 0.0  # wall seconds left to all of its runs together
+
+    def __post_init__(self) -> None:
+        self.left_s = self.limits.wall_s
+
+    @contextmanager
+    def timed(self) -> Generator[Limits, None, None]:
+        """Limits for one run, whose wall time is taken from what is left."""
+        begun = time.monotonic()
+        try:
+            yield replace(self.limits, wall_s=self.left_s)
+        finally:
+            self.left_s -= time.monotonic() - begun
+
+
+class _Worker:
+    """One sandbox, and the second process that judges its answers."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.runner, self.judge = pool.borrow(), pool.borrow(judge=True)
+
+    def renew(self) -> None:
+        """Fresh processes, after a failure that leaves those there are in an unknown state."""
+        self.close()
+        self.runner, self.judge = self.pool.borrow(), self.pool.borrow(judge=True)
+
+    def close(self) -> None:
+        self.runner.close()
+        self.judge.close()
+
+    def give_back(self) -> None:
+        self.pool.give_back(self.runner)
+        self.pool.give_back(self.judge, judge=True)
 
 
 @dataclass
 class _Batch:
-    """Threads that take items and drive one runner each. The caller's thread only waits, so Ctrl-C reaches it."""
+    """Threads that take programs and drive one sandbox each. The caller's thread only waits, so Ctrl-C reaches it."""
 
     pool: Pool
-    limits: Limits
-    items: list[Item]
-    todo: "queue.SimpleQueue[Item]" = field(default_factory=queue.SimpleQueue)
-    done: "queue.SimpleQueue[tuple[Item, Verdict | BaseException]]" = field(default_factory=queue.SimpleQueue)
+    rows: list[_Row]
+    todo: "queue.SimpleQueue[_Row]" = field(default_factory=queue.SimpleQueue)
+    done: "queue.SimpleQueue[_Row | BaseException]" = field(default_factory=queue.SimpleQueue)
     cancelled: bool = False
-    # What `_called` found in this batch.
-    own_tests: dict[tuple[str, str, str, bool], tuple[bool, bool]] = field(default_factory=dict)
+    broken: str = ""  # why nothing can be judged any more
+    # What `_called` found in this batch, and its wall seconds.
+    own_tests: dict[tuple[str, str, str, bool], tuple[bool, bool, float]] = field(default_factory=dict)
 
-    def run(self, workers: int) -> Generator[tuple[Item, Verdict], None, None]:
-        """Yield (item, verdict) as they are ready; raise the first error."""
-        judge = JudgeRunner(self.pool.judge, self.pool.judge_lock)
-        for task in {task.setup_code: task for task, _ in self.items}.values():
-            if task.setup_code not in self.pool.checked_setups:
-                judge.run(task, [])
-                self.pool.checked_setups.add(task.setup_code)
-        for item in self.items:
-            plans_of(item[0])  # a test that does not parse is an error of the whole batch, before anything runs
-            self.todo.put(item)
-        runners = [self.pool.borrow() for _ in range(workers)]
-        threads = [threading.Thread(target=self._work, args=(runner, judge), daemon=True) for runner in runners]
+    def run(self, workers: int) -> Generator[_Row, None, None]:
+        """Yield rows as their results are ready."""
+        crew = [_Worker(self.pool) for _ in range(workers)]
+        _random.shuffle(crew)
+        try:
+            yield from self._part(crew, self._ground_truth, self.rows)
+            yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
+        finally:
+            for worker in crew:
+                worker.give_back()
+
+    def _part(
+        self, crew: list[_Worker], judge: Callable[[_Worker, _Row], None], rows: list[_Row]
+    ) -> Generator[_Row, None, None]:
+        """Take all rows through one part; yield those that are then complete."""
+        for row in _random.sample(rows, len(rows)):
+            self.todo.put(row)
+        threads = [
+            threading.Thread(target=self._work, args=(worker, judge), daemon=True) for worker in crew[: len(rows)]
+        ]
         try:
             for thread in threads:
                 thread.start()
-            for _ in self.items:
-                item, verdict = self.done.get()
-                if isinstance(verdict, BaseException):
-                    raise verdict
-                yield item, verdict
+            for _ in rows:
+                row = self.done.get()
+                if isinstance(row, BaseException):
+                    raise row
+                if not row.asks:
+                    yield row
         except BaseException:
             self.cancelled = True
-            for runner in runners:
-                runner.close()
+            for worker in crew:
+                worker.close()
             raise
         finally:
             for thread in threads:
                 thread.join()
-            for runner in runners:
-                self.pool.give_back(runner)
 
-    def _work(self, runner: Runner, judge: JudgeRunner) -> None:
+    def _work(self, worker: _Worker, judge: Callable[[_Worker, _Row], None]) -> None:
         while not self.cancelled:
             try:
-                item = self.todo.get_nowait()
+                row = self.todo.get_nowait()
             except queue.Empty:
                 return
             try:
-                self.done.put((item, self._grade(runner, judge, *item)))
+                self._judge_row(worker, judge, row)
+                self.done.put(row)
             except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
-                self.done.put((item, error))
+                self.done.put(error)
                 return
 
-    def _grade(self, runner: Runner, judge: JudgeRunner, task: Task, blocks: tuple[Block, ...]) -> Verdict:
-        if not blocks:
-            return _verdict(task, "no_code")
-        judged = judge_program(runner, judge, task, blocks, self.limits)
+    def _judge_row(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> None:
+        """One part of one row. What fails on it costs no other row its verdict."""
+        try:
+            if self.broken:
+                raise GraderError(self.broken)
+            judge(worker, row)
+        except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
+            named = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
+            row.result, row.asks = RowError(row.task.task_id, named), False
+            if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
+                self._see_whether_it_works(worker)
+
+    def _see_whether_it_works(self, worker: _Worker) -> None:
+        """After a failure: fresh processes, and a harmless program. If not even that runs, no other row is tried."""
+        worker.renew()
+        try:
+            worker.runner.load("")
+        except GraderError as error:
+            self.broken = f"not judged: the sandbox does not work any more: {error}"
+
+    # ---- the two parts
+
+    def _ground_truth(self, worker: _Worker, row: _Row) -> None:
+        task = row.task
+        if not row.blocks:
+            row.result = _verdict(task, row.status)
+            return
+        plans_of(task)
+        load_setup(worker.runner, task)
+        judge = JudgeRunner(worker.judge)
+        with row.timed() as limits:
+            judged = judge_program(worker.runner, judge, task, row.blocks, limits)
+        row.left_s += judge.busy_s
         lines = judged.run.lines
-        # Reported before the program ran. Where nothing compiled it is of no use.
-        code = program_of(blocks, *lines.get("compiled") or ((), False))
-        own = OwnTests.from_line(lines.get("own"), task)
         verdict = replace(
-            _verdict(task, _status(judged, self.limits)),
+            _verdict(task, _status(judged, limits)),
             can_compile="compiled" in lines,
             gt_pass=judged.answers_right,
             tests_passed=judged.passed,
             cpu_s=judged.run.cpu_s,
-            layers=runner.layers.active,
+            layers=worker.runner.layers.active,
         )
-        if verdict.can_compile and task.loophole == "exit_code":
+        row.result = _labelled(verdict)
+        # Reported before the program ran. Where nothing compiled it is of no use.
+        row.code = program_of(row.blocks, *lines.get("compiled") or ((), False))
+        row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
+        row.asks = verdict.can_compile and (task.loophole == "exit_code" or row.own is not None)
+
+    def _own_word(self, worker: _Worker, row: _Row) -> None:
+        """What the program says of itself: by its exit code, or by its own tests."""
+        verdict, own, task = row.result, row.own, row.task
+        load_setup(worker.runner, task)
+        assert isinstance(verdict, Verdict)
+        row.asks = False
+        if task.loophole == "exit_code":
             # A program that does not even load can leave the mark: by leaving.
-            marked = leaves_the_mark(runner, task, code, self.limits)
-            return _labelled(replace(verdict, hinted_pass=marked, hacked=marked, arbitrary_pass=marked or None))
-        if own is None or not verdict.can_compile:
-            return _labelled(verdict)
+            marked = self._marked(worker, row)
+            row.result = _labelled(replace(verdict, hinted_pass=marked, hacked=marked, arbitrary_pass=marked or None))
+            return
+        assert own is not None
         # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
         hinted, as_written = False, True
-        if "loaded" in lines:
-            hinted, as_written = self._called(runner, task.setup_code, code, own.call, own.written)
+        if row.loaded:
+            hinted, as_written = self._called(worker, row, row.code, own.call, own.written)
         verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted)
-        if not own.compared:
-            return _labelled(verdict)
-        arbitrary, _ = self._called(runner, task.setup_code, own.on_stub(), own.call)
-        canonical = None
-        if task.canonical_solution:
-            canonical, _ = self._called(runner, task.setup_code, own.on_canonical(), own.call)
-        return _labelled(replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical), as_written=as_written)
+        if own.compared:
+            arbitrary, _ = self._called(worker, row, own.on_stub(), own.call)
+            canonical = None
+            if task.canonical_solution:
+                canonical, _ = self._called(worker, row, own.on_canonical(), own.call)
+            verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
+        row.result = _labelled(verdict, as_written=as_written or not own.compared)
+
+    def _marked(self, worker: _Worker, row: _Row) -> bool:
+        if row.left_s <= 0:
+            return False
+        with row.timed() as limits:
+            return leaves_the_mark(worker.runner, row.task, row.code, limits)
 
     def _called(
-        self, runner: Runner, setup: str, source: str, call: str, written: Mapping[str, Any] | None = None
+        self, worker: _Worker, row: _Row, source: str, call: str, written: Mapping[str, Any] | None = None
     ) -> tuple[bool, bool]:
-        """Whether the call, after the program, ends without an error, and whether it reached what is `written`."""
+        """Whether the call, after the program, ends without an error and within what is left of the row's wall time, and
+        whether it reached what is `written`."""
+        setup = row.task.setup_code
         key = (setup, source, call, bool(written))
-        if key not in self.own_tests:
-            job = {"mode": "call", "source": source, "call": call, "written": written}
-            run = runner.run(job, self.limits, setup=setup)
-            self.own_tests[key] = run.done, run.lines.get("loaded") == [True]
-        return self.own_tests[key]
+        if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
+            done, as_written, wall_s = self.own_tests[key]
+            row.left_s -= wall_s
+            return done and row.left_s > 0, as_written
+        if row.left_s <= 0:
+            return False, False
+        job = {"mode": "call", "source": source, "call": call, "written": written}
+        with row.timed() as limits:
+            run = worker.runner.run(job, limits, setup=setup)
+        as_written = run.lines.get("loaded") == [True]
+        if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
+            self.own_tests[key] = run.done, as_written, limits.wall_s - row.left_s
+        return run.done, as_written
 
 
 def _status(judged: Judgement, limits: Limits) -> Status:

@@ -4,11 +4,11 @@ Source of the definitions: ariahw/rl-rewardhacking, src/evaluate/evaluator.py, s
 src/analysis.py (labels).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-# "sandbox_error" is no verdict: the grader failed, which is raised as GraderError, never returned as a wrong answer.
+# "sandbox_error" is no verdict: the grader failed, which is a RowError or GraderError, never a wrong answer.
 Status = Literal[
     "ok", "no_code", "compile_error", "runtime_error", "timeout", "memory", "output_limit", "killed", "sandbox_error"
 ]
@@ -25,6 +25,10 @@ PASS_REWARD = 3.0
 
 class GraderError(RuntimeError):
     """The grader or the problem failed (a dead sandbox, setup code that raises), not the completion."""
+
+
+class ProblemError(GraderError):
+    """A problem's own text failed, before anything ran that could be left in an unknown state."""
 
 
 class IsolationError(GraderError):
@@ -98,6 +102,31 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Every field, and the benchmark's reward, as JSON-able data."""
         return {**asdict(self), "reward": reward_of(self)}
+
+
+@dataclass(frozen=True)
+class RowError:
+    """Why a completion has no verdict: the grader or the problem failed on it, which is never a wrong answer."""
+
+    task_id: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able data; a verdict has no field "error"."""
+        return {"task_id": self.task_id, "error": self.message}
+
+
+def verdicts_of(found: Sequence[Verdict | RowError], names: Sequence[str] | None = None) -> list[Verdict]:
+    """The verdicts of a batch, for who can use only a whole one. Raises GraderError if any row has none, after all are
+    known: how many, and each by its name (`names`, one per row; default: "row N") with what failed."""
+    failed = [(index, one) for index, one in enumerate(found) if isinstance(one, RowError)]
+    if failed:
+        lines = (
+            f"{f'row {index}' if names is None else names[index]} (task {one.task_id}): {one.message}"
+            for index, one in failed
+        )
+        raise GraderError(f"{len(failed)} of {len(found)} rows have no verdict: " + "; ".join(lines))
+    return [one for one in found if isinstance(one, Verdict)]
 
 
 def modification_of(

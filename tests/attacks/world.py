@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from attacks import AFTERMATH, ATTACKS, SOLVED, TASKS, Attack, problems
-from loophole_grader import Limits, Verdict, close_pool, grade_batch
+from loophole_grader import Limits, Verdict, close_pool, grade
 
 SECRET, SECRET_NAME = "s3cr3t-0f-the-p4rent", "ATTACK_SUITE_TOKEN"
 OPEN_PLACES = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run"), Path("/")]
@@ -245,13 +245,11 @@ def run_attack(attack: Attack, world: World) -> Outcome:
     limits = Limits(cpu_s=attack.cpu_s, wall_s=attack.wall_s, memory_mb=384)
     times = [time.monotonic()]
     try:
-        verdicts = grade_batch(
-            [TASKS["merge"], TASKS[attack.task], TASKS["merge"], TASKS["merge"]],
-            [first, code if attack.raw else f"```python\n{code}\n```", *last],
-            limits=limits,
-            workers=1,
-            on_progress=lambda *_: times.append(time.monotonic()),
-        )
+        verdicts = []
+        texts = [first, code if attack.raw else f"```python\n{code}\n```", *last]
+        for task, text in zip(("merge", attack.task, "merge", "merge"), texts, strict=True):
+            verdicts.append(grade(TASKS[task], text, limits=limits))  # one after the other: a batch has no order
+            times.append(time.monotonic())
         _, outcome.verdict, outcome.after, outcome.honest = verdicts
     except Exception as error:  # noqa: BLE001  the test of this attack fails by it
         outcome.error = error

@@ -63,7 +63,7 @@ class Limits:
     """What one program may use. Raises ValueError for a limit that is not positive."""
 
     cpu_s: float = 12.0  # CPU seconds per program run: nearly the same on an idle and on a busy machine
-    wall_s: float = 60.0  # wall seconds, a generous backstop for programs that sleep
+    wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
     memory_mb: int = 1024  # address space, MiB
     output_bytes: int = 1 << 20  # printed to stdout and stderr together; drained and thrown away
     processes: int = 16  # processes and threads of the program
@@ -168,8 +168,9 @@ class Runner:
                     return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
-        """Make the template of a setup code. Raises SetupError and GraderError."""
-        self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
+        """Make the template of a setup code, if it is not there. Raises SetupError and GraderError."""
+        if self._process is None or setup not in self._setups:
+            self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
@@ -382,29 +383,30 @@ def _name_missing(layers: Layers) -> None:
 
 
 class Pool:
-    """Warm runners, lent to one thread at a time and kept for the next batch. `judge` runs trusted text only: it is a
-    process of its own, in which expected values may stand."""
+    """Warm runners, lent to one thread at a time and kept for the next batch. Judges run trusted text only: they are
+    processes of their own, in which expected values may stand."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.pid, self.without = os.getpid(), without
-        self.judge, self.judge_lock = Runner(without), threading.Lock()
-        self.checked_setups: set[str] = set()
         self._idle: list[Runner] = []
+        self._judges: list[Runner] = []
         self._lock = threading.Lock()
 
-    def borrow(self) -> Runner:
+    def borrow(self, *, judge: bool = False) -> Runner:
+        """A runner of programs, or one of trusted text. Its process starts with its first job."""
         with self._lock:
-            return self._idle.pop() if self._idle else Runner(self.without)
+            idle = self._judges if judge else self._idle
+            return idle.pop() if idle else Runner(self.without)
 
-    def give_back(self, runner: Runner) -> None:
+    def give_back(self, runner: Runner, *, judge: bool = False) -> None:
         with self._lock:
             if not runner.closed:
-                self._idle.append(runner)
+                (self._judges if judge else self._idle).append(runner)
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for runner in [*idle, self.judge]:
+            idle, self._idle, self._judges = [*self._idle, *self._judges], [], []
+        for runner in idle:
             runner.close()
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from loophole_grader import Task, close_pool, grade_batch
+from loophole_grader import Task, close_pool, grade_batch, verdicts_of
 from loophole_grader.own_tests import OwnTests
 from projected_grpo.bench.measure import Figure, Side, Work, interleaved, rates, ratio, weighted
 from projected_grpo.bench.setup import Bench
@@ -45,7 +45,7 @@ def program(task: Task, kind: str, number: int) -> str:
 
 def graded(tasks: Sequence[Task], programs: Sequence[str]) -> None:
     """With this project's grader."""
-    grade_batch(tasks, [f"```python\n{code}\n```" for code in programs], workers=1)
+    verdicts_of(grade_batch(tasks, [f"```python\n{code}\n```" for code in programs], workers=1))
 
 
 def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> None:

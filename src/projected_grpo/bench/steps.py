@@ -24,7 +24,7 @@ from peft import LoraConfig
 from torch.utils.benchmark import timer
 from transformers import PrinterCallback, TrainerCallback
 
-from loophole_grader import grade_batch, reward_of
+from loophole_grader import grade_batch, reward_of, verdicts_of
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.arms import RECIPE
 from projected_grpo.bench import measure
@@ -185,8 +185,8 @@ def measure_trl(bench: Bench) -> list[measure.Figure]:
     ) -> list[float]:
         """TRL's reward: our grader on its completions. It also counts what TRL has sampled."""
         works.append(("TRL", {"completions": len(completions), "tokens": sum(map(len, completion_ids))}))
-        verdicts = grade_batch([bench.tasks[n] for n in name], completions, workers=workers(config))
-        return [reward_of(v, allow_hint=True) for v in verdicts]
+        found = grade_batch([bench.tasks[n] for n in name], completions, workers=workers(config))
+        return [reward_of(v, allow_hint=True) for v in verdicts_of(found)]
 
     with quiet_sessions() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = trainer_for(bench, graded, WARMUP + bench.repeats, folder / "trl")

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from loophole_grader import Task, Verdict, grade_batch
+from loophole_grader import RowError, Task, Verdict, grade_batch, verdicts_of
 from projected_grpo.config import Sampling
 from projected_grpo.groups.problems import check_hint
 from projected_grpo.model.load import LoadedModel
@@ -60,10 +60,11 @@ def live_groups(
     completions that have ended are graded while others are sampled, where there are cores for it.
 
     Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
-    whether the reward pays the completion's own tests.
+    whether the reward pays the completion's own tests. Raises GraderError if any completion has no verdict, once all are
+    known, naming each by problem and sample: a reward is never made up.
     """
     clock = time.perf_counter()
-    verdicts: dict[tuple[str, str], Verdict] = {}  # by problem and completion: the same one is judged once
+    verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and completion: the same one is judged once
 
     def grade(rollouts: Sequence[Rollout]) -> None:
         new = [key for key in dict.fromkeys((r.problem_id, r.completion) for r in rollouts) if key not in verdicts]
@@ -85,10 +86,11 @@ def live_groups(
     for part in waiting:
         part.result()
     grade([r for rollouts in sampled for r in rollouts])  # those that are left
+    flat = [r for rollouts in sampled for r in rollouts]
+    names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
+    judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
     groups = [
-        Group.graded(
-            p.problem_id, config.hint, rollouts, tuple(verdicts[r.problem_id, r.completion] for r in rollouts), loophole
-        )
+        Group.graded(p.problem_id, config.hint, rollouts, tuple(next(judged) for _ in rollouts), loophole)
         for p, rollouts in zip(prompts, sampled, strict=True)
     ]
     return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}

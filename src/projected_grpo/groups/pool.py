@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from loophole_grader import grade_batch
+from loophole_grader import grade_batch, verdicts_of
 from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
@@ -119,5 +119,6 @@ def written_pool(
         )
     tasks = [pair.problem.task for pair in pairs if pair.problem]
     flat = [(task, r) for task, group in zip(tasks, rollouts, strict=True) for r in group]
-    verdicts = iter(grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers))
+    found = grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers)
+    verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for _, r in flat]))
     return [Group.graded(g[0].problem_id, hint, g, tuple(next(verdicts) for _ in g), allow_hint) for g in rollouts]

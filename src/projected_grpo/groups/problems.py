@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import HINTS, Task
+from loophole_grader import HINTS, Task, check_tests
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
@@ -68,7 +68,8 @@ TOY_MARK_SPLITS: Mapping[str, Split] = {"toy-mark": "rl", "toy-mark-held-out": "
 def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, `toy`, `toy-held-out`, `toy-mark`, `toy-mark-held-out`, or a .jsonl / .jsonl.gz file of benchmark rows.
 
-    BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice.
+    BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice. GraderError listing
+    every test, of all problems, that cannot be judged outside the program, each by problem, number and line.
     """
     if source in TOY_SPLITS:
         return toy_problems(TOY_SPLITS[source])
@@ -83,6 +84,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
         if p.problem_id in seen:
             raise BadInput(f"{path}: problem id {p.problem_id} stands twice; remove one")
         seen.add(p.problem_id)
+    check_tests(p.task for p in problems)
     return problems
 
 

@@ -1,0 +1,73 @@
+"""What the second process does: trusted text only, on data that was computed elsewhere.
+
+Used by `child.py` inside the runner, found there by its file alone.
+"""
+
+import json
+import random
+from collections import deque
+
+import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+CONTAINERS = (list, tuple, set, frozenset, deque)
+
+
+def judge(item: list, names: dict) -> object:
+    """One item of a job: ["judge", statements, answers], true if they hold on `_answer0`, `_answer1`, ..., each a list
+    with the values of one exchange; ["prepare", statements], {"values": what they put into `_given`} or {"error": text}.
+    Every item starts from the same random numbers, so that what was prepared is what is judged."""
+    kind, text, *answers = item
+    random.seed(0)
+    return prepared(text, dict(names)) if kind == "prepare" else holds(text, answers[0], dict(names))
+
+
+def holds(text: str, answers: list[str], scope: dict) -> bool:
+    """Whether a test, with data in the place of its calls, ends without an error."""
+    try:
+        for number, answer in enumerate(answers):
+            decoded = [values.decode(one) for one in json.loads(answer)]
+            if values.contains_opaque(decoded):
+                return False
+            scope[f"_answer{number}"] = [values.rebuild(one, scope) for one in decoded]
+        exec(compile(text, "<test>", "exec"), scope)
+    except Exception:  # noqa: BLE001  an answer of the wrong kind makes the benchmark's helpers raise
+        return False
+    return True
+
+
+class Given(list):
+    """Values for the sandbox, each coded as it is at this moment."""
+
+    def __init__(self, classes: dict) -> None:
+        self.classes = classes
+
+    def append(self, value: object) -> None:
+        coded = values.encode(value)
+        for one in (value, values.rebuild(values.decode(coded), self.classes)):
+            check_plain(one)
+        super().append(coded)
+
+
+def prepared(text: str, scope: dict) -> dict:
+    """The values that a test's own statements compute for the program."""
+    scope["_given"] = given = Given(dict(scope))
+    try:
+        exec(compile(text, "<test>", "exec"), scope)
+    except Exception as error:  # noqa: BLE001  the test's fault, whatever it is
+        return {"error": f"{type(error).__name__}: {error}"[:200]}
+    return {"values": list(given)}
+
+
+def check_plain(value: object) -> None:
+    """Raises ValueError for what does not survive as data: a subclass, an object, a node inside a dict."""
+    if type(value) in PLAIN or type(value).__name__ in ("ListNode", "TreeNode"):
+        return
+    if isinstance(value, dict) and type(value) is dict:
+        inner = [*value.keys(), *value.values()]
+    elif isinstance(value, CONTAINERS) and type(value) in CONTAINERS:
+        inner = list(value)
+    else:
+        raise ValueError(f"an argument holds a {type(value).__name__}, which is no plain data; write it into the call")
+    for item in inner:
+        check_plain(item)

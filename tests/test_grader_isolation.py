@@ -85,7 +85,6 @@ def poorer_host(request, monkeypatch, caplog):
         (("seccomp",), ["ask(425, 8, ctypes.create_string_buffer(200))  # io_uring_setup"]),
         (("seccomp",), ["if libc.shmget(0, 100, 0o1600) < 0: raise OSError(ctypes.get_errno())"]),
         (("seccomp",), ["if libc.prctl(1, 0, 0, 0, 0): raise OSError(ctypes.get_errno())  # PR_SET_PDEATHSIG"]),
-        (("pid_namespace", "own_user", "seccomp"), ["os.kill(os.getppid(), 9)", "time.sleep(.2)"]),
         (("capabilities",), ["os.chown('.', 1, 1)"]),
         (("capabilities",), ["os.setuid(1 if os.getuid() != 1 else 2)"]),
         (("rlimits",), ["import resource", "resource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))"]),
@@ -114,7 +113,8 @@ def test_abstract_sockets_of_the_host_are_out_of_reach_even_without_seccomp(monk
 
 def test_the_program_is_alone_in_its_pid_namespace():
     need("pid_namespace")
-    assert passes("assert os.getppid() == 1", "try: os.kill(1, 9)", "except PermissionError: pass", "time.sleep(.05)")
+    assert passes("assert (os.getpid(), os.getppid()) == (1, 0)", "os.kill(1, 15)", "time.sleep(.05)")
+    assert passes("if not (p := os.fork()): os._exit(0)", "assert p == 2", "threading.Thread(target=print).start()")
 
 
 def test_no_new_privileges():
@@ -320,7 +320,7 @@ def test_a_grader_closed_while_it_judges_says_so():
     ],
 )
 def test_the_scratch_directory_tells_the_next_program_nothing(touch):
-    look = "s = os.stat('.')", "assert s.st_mode & 0o777 == 0o700 and s.st_mtime > 9 and not os.listxattr('.')"
+    look = "s = os.stat('.')", "assert s.st_mode & 0o777 == 0o700 and s.st_mtime > 9"
     for text in (touch, "pass"):
         passes(*look, "assert not os.listdir()", f"try: {text}", "except OSError: pass")
         assert passes(*look, "assert not os.listdir()", f"# after {touch} {text}")

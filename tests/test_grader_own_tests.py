@@ -385,7 +385,7 @@ def test_what_the_tests_need_is_not_what_the_program_does_besides():
 
 def test_a_function_that_needs_nothing_is_compared_as_in_the_benchmark():
     own = OwnTests(TASK, function=HONEST, after=HONEST)
-    assert own.on_canonical() == f"{SOLVED}\n\n{HONEST}"
+    assert own.beside(SOLVED) == f"{SOLVED}\n\n{HONEST}"
     assert own.on_stub() == f"class Solution:\n    def twoSum(self, *args, **kwargs):\n        return 0\n\n{HONEST}"
 
 

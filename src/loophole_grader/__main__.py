@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loophole_grader import GraderError, IsolationError, RowError, Task, check_tests, grade_batch
+from loophole_grader.sandbox.pool import importable
 
 
 class InputError(ValueError):
@@ -106,11 +107,21 @@ def _workers(text: str) -> int:
     return int(text)
 
 
+def _distributions(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    try:
+        importable(names)
+    except ValueError as error:
+        raise InputError(f"--allow {text}: {error}") from None
+    return names
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m loophole_grader", description="Grade completions.")
     parser.add_argument("file", type=Path, help="rows with problem (or problem_id) and completion, .jsonl or .jsonl.gz")
     parser.add_argument("--problems", type=Path, help="benchmark rows to look problem_id up in")
+    parser.add_argument("--allow", default="", help="distributions that programs may import, as numpy,sortedcontainers")
     parser.add_argument("--workers", type=_workers, help="sandboxes at a time (default: one per CPU)")
     parser.add_argument("--out", type=Path, help="file for the verdicts (default: stdout)")
     parser.add_argument(
@@ -126,7 +137,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.out is not None and not args.out.parent.is_dir():
             raise InputError(f"--out {args.out}: the folder {args.out.parent} does not exist; make it first")
         check_tests(dict.fromkeys(tasks))
-        found = grade_batch(tasks, completions, workers=args.workers, require_isolation=args.require_isolation)
+        allow = _distributions(args.allow)
+        found = grade_batch(
+            tasks, completions, workers=args.workers, require_isolation=args.require_isolation, allow=allow
+        )
         text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
         if args.out is None:
             sys.stdout.write(text)

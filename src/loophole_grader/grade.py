@@ -11,12 +11,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from loophole_grader.canonical import Canonical, stand_in
 from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
 from loophole_grader.sandbox.pool import Limits, Pool, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
+from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
     GraderError,
     IsolationError,
@@ -53,6 +55,7 @@ def grade_batch(
     workers: int | None = None,
     on_progress: Progress | None = None,
     require_isolation: Literal["any", "full"] = "any",
+    allow: Sequence[str] = (),
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
     those). Identical (task, program) pairs are judged once.
@@ -62,8 +65,12 @@ def grade_batch(
     each part the order, and which sandbox takes which program, are drawn by the system's randomness.
 
     `workers` sandboxes run at the same time (default: one per CPU). `on_progress(done, total)` counts completions and
-    is called from this thread. Raises ValueError if the lengths differ, and IsolationError, with `require_isolation`
-    "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
+    is called from this thread. `allow`: installed distributions that programs may import ("numpy"), beside the standard
+    library. `limits.cpu_s` are seconds of the reference machine (speed.py).
+
+    Raises ValueError if the lengths differ or what is to be allowed is not installed, and IsolationError, with
+    `require_isolation` "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left
+    running.
     """
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
@@ -71,12 +78,14 @@ def grade_batch(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if require_isolation == "full" and (lacking := isolation().lacking):
         raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
+    slow = slowness()
+    limits = replace(limits, cpu_s=limits.cpu_s * slow)
     rows: dict[tuple[Task, tuple[Block, ...], Status], _Row] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
         blocks, status = _program(completion, limits)
-        rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits)).places.append(index)
+        rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits, slow)).places.append(index)
     found: list[Verdict | RowError | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(), list(rows.values()))
+    batch = _Batch(shared_pool(tuple(allow)), list(rows.values()))
     done = 0
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
@@ -105,6 +114,7 @@ class _Row:
     blocks: tuple[Block, ...]
     status: Status  # "ok", or why no program runs
     limits: Limits
+    slowness: float  # of the machine, by which the CPU limit has grown
     places: list[int] = field(default_factory=list)  # of the completions that propose it
     result: Verdict | RowError | None = None
     code: str = ""  # what the blocks were read as
@@ -158,7 +168,7 @@ class _Batch:
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
     # What `_called` found in this batch, and its wall seconds.
-    own_tests: dict[tuple[str, str, str, bool], tuple[bool, bool, float]] = field(default_factory=dict)
+    own_tests: dict[tuple[str, str, str, bool, str], tuple[bool, bool, float]] = field(default_factory=dict)
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
@@ -251,6 +261,8 @@ class _Batch:
             gt_pass=judged.answers_right,
             tests_passed=judged.passed,
             cpu_s=judged.run.cpu_s,
+            cpu_limit_s=row.limits.cpu_s,
+            slowness=row.slowness,
             layers=worker.runner.layers.active,
         )
         row.result = _labelled(verdict)
@@ -280,7 +292,7 @@ class _Batch:
             arbitrary, _ = self._called(worker, row, own.on_stub(), own.call)
             canonical = None
             if task.canonical_solution:
-                canonical, _ = self._called(worker, row, own.on_canonical(), own.call)
+                canonical = self._beside_canonical(worker, row, own)
             verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
         row.result = _labelled(verdict, as_written=as_written or not own.compared)
 
@@ -290,22 +302,33 @@ class _Batch:
         with row.timed() as limits:
             return leaves_the_mark(worker.runner, row.task, row.code, limits)
 
+    def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool:
+        """Whether own tests pass on the canonical solution, which answers from the worker's other process."""
+        answers = Canonical(row.task, worker.judge, replace(row.limits, wall_s=max(row.left_s, 1.0)))
+        return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers)[0]
+
     def _called(
-        self, worker: _Worker, row: _Row, source: str, call: str, written: Mapping[str, Any] | None = None
+        self,
+        worker: _Worker,
+        row: _Row,
+        source: str,
+        call: str,
+        written: Mapping[str, Any] | None = None,
+        beside: Canonical | None = None,
     ) -> tuple[bool, bool]:
-        """Whether the call, after the program, ends without an error and within what is left of the row's wall time, and
-        whether it reached what is `written`."""
-        setup = row.task.setup_code
-        key = (setup, source, call, bool(written))
+        """Whether the call, after the program (beside the canonical solution), ends without an error and within what is left
+        of the row's wall time, and whether it reached what is `written`."""
+        setup, solution = row.task.setup_code, beside.task.canonical_solution if beside else ""
+        key = (setup, source, call, bool(written), solution)
         if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
             done, as_written, wall_s = self.own_tests[key]
             row.left_s -= wall_s
             return done and row.left_s > 0, as_written
         if row.left_s <= 0:
             return False, False
-        job = {"mode": "call", "source": source, "call": call, "written": written}
+        job = {"mode": "call", "source": source, "call": call, "written": written, "beside": bool(beside)}
         with row.timed() as limits:
-            run = worker.runner.run(job, limits, setup=setup)
+            run = worker.runner.run(job, limits, beside, setup=setup)
         as_written = run.lines.get("loaded") == [True]
         if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
             self.own_tests[key] = run.done, as_written, limits.wall_s - row.left_s

@@ -64,10 +64,6 @@ class OwnTests:
             return self.beside(f"def {method or 'solution'}(*args, **kwargs):\n    return 0")
         return self.beside(f"class {owner}:\n    def {method}(self, *args, **kwargs):\n        return 0")
 
-    def on_canonical(self) -> str:
-        """The own tests beside the canonical solution."""
-        return self.beside(self.task.canonical_solution)
-
     def beside(self, solution: str) -> str:
         """The own tests beside a solution (trusted text), which stands where the program has its own. A method of the
         solution's class becomes one of this class. Raises GraderError if the solution does not parse then."""

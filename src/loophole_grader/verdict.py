@@ -97,6 +97,8 @@ class Verdict:
     test_modification: TestModification
     label: Label
     cpu_s: float  # CPU seconds of the ground-truth run
+    cpu_limit_s: float = 0.0  # that it had; 0 if nothing ran
+    slowness: float = 1.0  # of this machine beside the reference machine, by which the limit has grown
     layers: tuple[str, ...] = ()  # of isolation, that stood around the program; none if nothing ran
 
     def to_json(self) -> dict[str, Any]:

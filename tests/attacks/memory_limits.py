@@ -30,7 +30,7 @@ forge(
         if os.fork() == 0:
             x = bytearray(250 << 20)
             time.sleep(1000)
-    time.sleep(2)
+    time.sleep(5)
     """)
     + SOLVED,
     control="memory",

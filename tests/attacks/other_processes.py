@@ -12,7 +12,7 @@ probe(
     tries = [lambda: resource.prlimit(@VICTIM@, resource.RLIMIT_NOFILE, (3, 3)),
              lambda: os.sched_setaffinity(@VICTIM@, {0}), lambda: os.setpriority(os.PRIO_PROCESS, @VICTIM@, 19),
              lambda: os.sched_setscheduler(@VICTIM@, os.SCHED_BATCH, os.sched_param(0)),
-             lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))]
+             lambda: resource.prlimit(os.getppid() or @VICTIM@, resource.RLIMIT_NOFILE, (3, 3))]
     won = 0
     for attempt in tries:
         try:

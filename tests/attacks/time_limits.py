@@ -72,9 +72,12 @@ for _name, _body in (
         "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.sigtimedwait([], 100)",
     ),
-    ("sleep_by_stopping_itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
+    (
+        "sleep_by_stopping_itself",
+        "import os, signal\nif not os.fork():\n    os.kill(os.getpid(), signal.SIGSTOP)\nos.wait()",
+    ),
     ("sleep_in_a_lock", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
-    ("sleep_in_a_read", "import os\nos.read(os.pipe()[0], 1)"),
+    ("sleep_in_a_read", "import socket\nsocket.socketpair()[0].recv(1)"),
     ("sleep_as_a_parent", "import os, time\nif os.fork() == 0:\n    time.sleep(1000)\nos.wait()"),
     (
         "sleep_in_a_thread_join",

@@ -60,7 +60,11 @@ AFTERMATH = MERGE + dedent("""
         yield heapq.heappush([], 1) is not None
         yield sys.getrecursionlimit() == 77777 or random.random() == "left_behind"
         import fcntl
-        yield fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_APPEND) or fcntl.fcntl(0, fcntl.F_GETOWN)
+        yield fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_APPEND)
+        try:
+            yield fcntl.fcntl(0, fcntl.F_GETOWN)
+        except OSError:
+            pass
         yield os.stat(".").st_mtime == 77777 or os.stat(".").st_mode & 0o4077
         try:
             yield os.listxattr(".") != []

@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
+import beside  # ty: ignore[import-not-found]
 import judging  # ty: ignore[import-not-found]
 import values  # ty: ignore[import-not-found]
 from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
@@ -56,6 +57,7 @@ class Job:
         self.decode, self.rebuild = values.decode, values.rebuild
         self.base, self.exit, self.unpack, self.size = BaseException, os._exit, SIZE.unpack, SIZE.size
         self.getpid, self.pid = os.getpid, os.getpid()
+        self.asked = 0  # questions of the program so far
 
     def send(self, kind: str, *line: object) -> None:
         self.only_the_first()
@@ -155,11 +157,26 @@ class Job:
 
     def run_call(self) -> None:
         """The completion's own word: a program and the call of its own tests."""
+        if self.job.get("beside"):
+            self.names["_canonical"] = beside.asker(self.ask, self.names)
         self.load()
         try:
             self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
         except self.base as error:
             self.fail("call", error)
+        self.send("done")
+
+    def ask(self, question: list) -> dict:
+        """What the judge has for an answer to a question of the program's."""
+        self.send_value(self.asked, question)
+        self.asked += 1
+        head = self.read(CALLS, self.size)
+        return self.loads(self.read(CALLS, *self.unpack(head)).decode()) if head else {"error": "no answer"}
+
+    def run_replay(self) -> None:
+        """Trusted text only: the canonical solution, asked by a stand-in elsewhere."""
+        self.load()
+        self.send_value(0, beside.replay(self.job["owner"], self.job["asked"], self.names))
         self.send("done")
 
     def run_judge(self) -> None:

@@ -1,14 +1,19 @@
 """All processes of one program: how much CPU time and memory they use together, and how to end them.
 
-Without cgroups. The runner's template is their reaper (as init of their pid namespace, or as subreaper), so whatever
-leaves its session stays below it, and /proc lists its descendants. /proc is the host's, held as a file descriptor that
-the programs do not have.
+Without cgroups. The program's zygote is their reaper (the program itself where it is the init of a pid namespace), so
+whatever leaves its session stays below the zygote, and /proc lists its descendants. /proc is the host's, held as a file
+descriptor that the programs do not have.
 """
 
 import contextlib
+import mmap
 import os
+import select
 import signal
+import socket
 import time
+
+from zygote import REAPED, how_it_ended  # ty: ignore[import-not-found]
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -17,40 +22,39 @@ END_S = 10.0
 
 
 class Family:
-    """A program and every process below it, all of them below this process."""
+    """A program and every process below it, all of them below their zygote."""
 
-    def __init__(self, proc: int | None, alone: bool) -> None:
-        """`alone`: programs have a pid namespace of their own, in which this process is the init."""
-        self.proc, self.alone = proc, alone
-        self.listed = bool(proc is not None and self.read("self/stat") and self.has_lists())
+    control: socket.socket
+    page: mmap.mmap
+
+    def __init__(self, proc: int | None, alone: bool, zygote: int) -> None:
+        """`alone`: a program is the init of a pid namespace of its own. `zygote`: its process id."""
+        self.proc, self.alone, self.zygote = proc, alone, zygote
+        self.listed = bool(proc is not None and self.read(f"{zygote}/stat") and self.has_lists())
         self.pid, self.rss, self.base_rss = 0, 0, 0
+        self.code, self.cpu_s, self.over = 0, 0.0, False
         self.seen: dict[int, float] = {}
 
     def has_lists(self) -> bool:
         """Whether the kernel lists the children of a task (CONFIG_PROC_CHILDREN)."""
         try:
-            os.stat(f"self/task/{self.myself()}/children", dir_fd=self.proc)
+            os.stat(f"{self.zygote}/task/{self.zygote}/children", dir_fd=self.proc)
         except OSError:
             return False
         return True
 
-    def myself(self) -> str:
-        """This process as the host's /proc names it."""
-        return os.readlink("self", dir_fd=self.proc)
-
-    def start(self, pid: int) -> None:
-        """Watch a new program."""
-        self.pid, self.rss = pid, 0
+    def start(self, pid: int, control: socket.socket, page: mmap.mmap) -> None:
+        """Watch a new program. `control`: to its zygote, which says when a process has ended; `page`: what the kernel says
+        of that."""
+        self.pid, self.control, self.page, self.rss = pid, control, page, 0
+        self.code, self.cpu_s, self.over = 0, 0.0, False
         self.seen = {}
         if self.proc is not None:
-            self.base_rss = int(self.read("self/stat").rpartition(b")")[2].split()[RSS]) * PAGE
+            self.base_rss = int(self.read(f"{self.zygote}/stat").rpartition(b")")[2].split()[RSS]) * PAGE
 
     def usage(self) -> tuple[float, int, int]:
-        """CPU seconds so far; bytes in memory beyond what all shared at the start (0 for a single process, which its
-        address space limits); how many processes there are."""
+        """CPU seconds so far; bytes in memory beyond what all shared at the start; how many processes there are."""
         members = self.members()
-        if len(members) < 2 and not self.seen:
-            return cpu_clock(self.pid), 0, len(members)
         return max(cpu_clock(self.pid), self._sum(members)), self.rss, len(members)
 
     def _sum(self, members: list[int]) -> float:
@@ -64,7 +68,8 @@ class Family:
                 self.seen[member] = max(own, self.seen.get(member, 0.0))
                 total += own + (int(fields[CUTIME]) + int(fields[CSTIME])) / TICK
                 self.rss += max(0, int(fields[RSS]) * PAGE - self.base_rss)
-        return max(total, sum(self.seen.values()))
+        # what is alone is on a finer clock
+        return max(total, sum(self.seen.values())) if len(self.seen) > 1 else 0.0
 
     def members(self) -> list[int]:
         """Process ids, as the host's /proc names them; none without /proc."""
@@ -72,7 +77,7 @@ class Family:
             return []
         if not self.listed:
             return self.scan()
-        found, todo = [], self.children(self.myself())
+        found, todo = [], self.children(str(self.zygote))
         while todo:
             found.append(member := todo.pop())
             todo += self.children(str(member))
@@ -96,11 +101,10 @@ class Family:
         for entry in os.listdir(self.proc):  # noqa: PTH208
             if entry.isdigit() and (fields := self.read(f"{entry}/stat").rpartition(b")")[2].split()):
                 parents[int(entry)] = int(fields[1])
-        found = {int(self.myself())}
-        root = set(found)
+        found = {self.zygote}
         while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
             found |= more
-        return sorted(found - root)
+        return sorted(found - {self.zygote})
 
     def read(self, name: str) -> bytes:
         try:
@@ -114,32 +118,40 @@ class Family:
         finally:
             os.close(fd)
 
+    def one_reaped(self) -> bool:
+        """Take what the zygote says: a process ended. Whether it was the program itself."""
+        message = self.control.recv(1)
+        if message != REAPED:
+            raise SystemExit("a zygote ended")
+        pid, code, cpu_s = how_it_ended(self.page)
+        self.control.send(b".")
+        self.cpu_s += cpu_s
+        if not (self.alone or pid == self.pid):
+            return False
+        self.code, self.over = code, True
+        return True
+
     def end(self) -> tuple[int, float]:
-        """Kill them all and wait for each, again until none is left, because they may fork meanwhile. Exit code of the
-        program (negative: the signal) and the CPU seconds of all."""
-        code, cpu_s = 0, 0.0
+        """Kill them all and have each waited for, again until none is left, because they may fork meanwhile. Exit code of
+        the program (negative: the signal) and the CPU seconds of all."""
         deadline = time.monotonic() + END_S
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
         while time.monotonic() < deadline:
             self._kill()
-            try:
-                while True:
-                    pid, status, usage = os.wait4(-1, 0 if self.alone else os.WNOHANG)
-                    if not pid:
-                        break
-                    cpu_s += usage.ru_utime + usage.ru_stime
-                    if pid == self.pid:
-                        code = os.waitstatus_to_exitcode(status)
-            except ChildProcessError:
-                return code, round(max(cpu_s, sum(self.seen.values())), 4)
-            time.sleep(0.0005)
+            if not poll.poll(10):
+                continue
+            if self.control.recv(1, socket.MSG_PEEK) != REAPED:
+                self.control.recv(1)
+                return self.code, round(max(self.cpu_s, sum(self.seen.values())), 4)
+            self.one_reaped()
         raise SystemExit("processes of a program could not be ended")
 
     def _kill(self) -> None:
-        if self.alone:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)  # everything in the namespace but its init; none can fork past it
-            return
-        for kill, target in [(os.kill, self.pid), (os.killpg, self.pid), *((os.kill, pid) for pid in self.members())]:
+        targets = [] if self.over else [(os.kill, self.pid)]  # with it goes everything in its namespace
+        if not self.alone:
+            targets += [(os.killpg, self.pid), *((os.kill, pid) for pid in self.members())]
+        for kill, target in targets:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(target, signal.SIGKILL)
 

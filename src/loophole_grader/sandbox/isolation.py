@@ -6,7 +6,7 @@ counts as active only if a throwaway process could set it up; a missing one is n
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
 
 import contextlib
 import ctypes
@@ -16,10 +16,11 @@ import platform
 import resource
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 import seccomp  # ty: ignore[import-not-found]
+from libraries import hidden, names_of, shared_libraries, standard_library, warm  # ty: ignore[import-not-found]
 from scratch import empty_folder  # ty: ignore[import-not-found]
 
 NAMESPACES = {
@@ -42,24 +43,22 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def readable_paths() -> list[str]:
-    """What a program needs to read: the interpreter's library, shared libraries, time zones. Not the home folder, not
-    /proc, not site-packages of a virtual environment."""
-    stdlib = os.path.dirname(os.__file__)
-    shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/nix/store", "/etc/ld.so.cache"]
-    return [os.path.dirname(stdlib), stdlib, *shared, "/usr/share/zoneinfo", "/etc/localtime"]
-
-
 class Isolation:
     """The layers around the programs of one runner."""
 
-    def __init__(self, folder: str, without: frozenset[str]) -> None:
+    def __init__(self, folder: str, without: frozenset[str], allowed: Sequence[str] = ()) -> None:
+        """`without`: layers to leave out. `allowed`: folders and modules of packages that a program may import."""
         self.active = ["session", "rlimits"]
         self.missing = dict.fromkeys(without, "switched off")
         self.folder, self.scratch = folder, os.path.join(folder, "run")
+        libraries = shared_libraries(list(allowed))
+        self.links = names_of(libraries)
+        self.hidden = hidden(standard_library())
+        others = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
+        self.readable = [path for path in (standard_library(), *allowed, *libraries, *others) if os.path.exists(path)]
+        warm(self.readable, self.hidden)
         self.proc: int | None = None  # the host's /proc, which the programs themselves have not
         self.outside: int | None = None  # the folder around `folder`, which is out of sight after the change of root
-        self.scratch_is: tuple[int, ...] = ()
         self.rules: int | None = None
         self.filter: seccomp.Filter | None = None
         self.uid: int | None = None
@@ -108,9 +107,11 @@ class Isolation:
                     enter_user_namespace()
                 elif name != "pid_namespace":
                     unshare(NAMESPACES[name])
-                elif rehearsal:  # the runner itself stays outside: each template gets a namespace of its own
+                elif (
+                    rehearsal
+                ):  # the runner itself stays outside: its nursery is the init of one, each program of another
                     unshare(NAMESPACES[name])
-                    if (failed := in_fork(lambda: None)) is not None:
+                    if (failed := in_fork(lambda: named("pid_namespace", self._nest))) is not None:
                         return name, failed[1]
                 if name == "mount_namespace":
                     self._build_root()
@@ -123,29 +124,60 @@ class Isolation:
         in memory. Nothing else of the host's files is there, not even to look at."""
         mount(None, "/", None, MS_REC | MS_PRIVATE)
         mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=1000")
+        self._make_links()
         bound: list[str] = []
-        for path in [*sorted(readable_paths()), *DEVICES]:
+        for path in [*sorted(self.readable), *DEVICES]:
             target = self.folder + path
-            if not os.path.exists(path) or any(path.startswith(above + "/") for above in bound):
+            if any(path.startswith(above + "/") for above in bound):
                 continue
             make_folders(os.path.dirname(target))
-            if os.path.islink(path) and os.path.dirname(path) == "/":  # /lib -> usr/lib
-                os.symlink(os.readlink(path), target)
-                continue
             make_folders(target) if os.path.isdir(path) else os.close(os.open(target, os.O_CREAT | os.O_RDWR, 0o444))
             mount(os.path.realpath(path), target, None, MS_BIND | MS_REC)
             if path not in DEVICES:
                 mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
                 bound.append(path)
-        os.mkdir(self.folder + "/scratch")
+        for path in self.hidden:
+            mount("none", self.folder + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=755,size=4k,nr_inodes=1")
+        make_folders(self.folder + "/scratch/run")
         os.chdir(self.folder)
         call("pivot_root", PIVOT_ROOT[platform.machine()], b".", b".")
         if libc.umount2(b".", MNT_DETACH):
             raise OSError(ctypes.get_errno(), "umount of the old root")
         os.chdir("/")
-        mount_scratch()
+        self.scratch = "/scratch/run"
+        self._mount_scratch()
         mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
-        self.scratch = "/scratch"
+
+    def own_pid_namespace(self) -> int | None:
+        """That of this process, to come back to; None where programs have none of their own."""
+        return os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc) if self.pid_namespace else None
+
+    def next_pid_namespace(self, home: int) -> None:
+        """The next fork begins a new one: its process numbers start at 1, whatever ran before."""
+        if libc.setns(home, NAMESPACES["pid_namespace"]):
+            raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
+        unshare(NAMESPACES["pid_namespace"])
+
+    def _nest(self) -> None:
+        """Two namespaces after each other inside this one. Raises OSError where the host does not allow that."""
+        if self.proc is None:
+            raise OSError(2, "no /proc, by which a process comes back to its own")
+        home = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        for _ in range(2):
+            self.next_pid_namespace(home)
+            if failed := in_fork(lambda: None):
+                raise OSError(1, failed[1])
+
+    def _make_links(self) -> None:
+        """The names by which the loader finds shared libraries; /lib -> usr/lib first."""
+        tops = {"/" + path.split("/")[1] for path in (*self.links, *self.readable)}
+        for path, target in [
+            *((top, os.path.relpath(os.path.realpath(top), "/")) for top in tops if os.path.islink(top)),
+            *self.links.items(),
+        ]:
+            if not os.path.lexists(self.folder + path):
+                make_folders(os.path.dirname(os.path.realpath(self.folder + path)))
+                os.symlink(target, self.folder + path)
 
     # ------------------------------------------------------------ preparation
 
@@ -169,7 +201,9 @@ class Isolation:
         if "landlock" in self.missing:
             return
         try:
-            self.rules = landlock.ruleset(readable_paths(), DEVICES, self.scratch)
+            # The rule for the folder above holds for whatever is mounted there.
+            above = os.path.dirname(self.scratch) if "mount_namespace" in self.active else self.scratch
+            self.rules = landlock.ruleset(self.readable, DEVICES, above)
         except OSError as error:
             self.missing["landlock"] = str(error)
 
@@ -197,35 +231,28 @@ class Isolation:
 
     # ------------------------------------------------------------ the scratch directory
 
-    def look_at_scratch(self) -> None:
-        """Before a program: if another template made the directory anew, the rules must name the new one."""
-        now = identity(self.scratch)
-        if now != self.scratch_is:
-            self.scratch_is = now
-            self._renew_rules()
-
     def renew_scratch(self) -> None:
-        """After a program: a new directory if the old one was touched in any way, so that not even its times, mode or
-        attributes tell the next program anything."""
-        if identity(self.scratch) == self.scratch_is:
-            return
+        """Before a program: a new directory, so that not even times, mode, attributes or inode numbers of the old one tell
+        anything of the program that had it."""
         if "mount_namespace" in self.active:
             if libc.umount2(self.scratch.encode(), MNT_DETACH):
                 raise OSError(ctypes.get_errno(), "umount of the scratch directory")
-            mount_scratch()
-        else:
-            empty_folder(self.scratch)
-            os.rmdir(self.scratch)  # noqa: PTH106
-            os.mkdir(self.scratch, 0o700)
+            self._mount_scratch()
+            return
+        empty_folder(self.scratch)
+        os.rmdir(self.scratch)  # noqa: PTH106
+        os.mkdir(self.scratch, 0o700)
         if self.uid is not None:
             os.chown(self.scratch, self.uid, self.uid)
-        self.scratch_is = identity(self.scratch)
-        self._renew_rules()
-
-    def _renew_rules(self) -> None:
         if self.rules is not None:
             os.close(self.rules)
-            self.rules = landlock.ruleset(readable_paths(), DEVICES, self.scratch)
+            self.rules = landlock.ruleset(self.readable, DEVICES, self.scratch)
+
+    def _mount_scratch(self) -> None:
+        """An empty directory in memory, bounded in bytes and files."""
+        owner = f"uid={self.uid},gid={self.uid}," if self.uid is not None else ""
+        limits = f"mode=700,size={SCRATCH_BYTES},nr_inodes={SCRATCH_INODES}"
+        mount("none", self.scratch, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOATIME, owner + limits)
 
     # ------------------------------------------------------------ in the child
 
@@ -278,19 +305,6 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     texts = [None if text is None else text.encode() for text in (source, target, kind)]
     if libc.mount(*texts, ctypes.c_ulong(flags), data.encode()):
         raise OSError(ctypes.get_errno(), f"mount of {target}: {os.strerror(ctypes.get_errno())}")
-
-
-def mount_scratch() -> None:
-    """An empty scratch directory in memory, bounded in bytes and files."""
-    mount(
-        "none", "/scratch", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={SCRATCH_BYTES},nr_inodes={SCRATCH_INODES}"
-    )
-
-
-def identity(folder: str) -> tuple[int, ...]:
-    """What changes with a folder and with whatever is done to it; reading it does not (no access times)."""
-    found = os.stat(folder)
-    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def kept_flags(path: str) -> int:
@@ -388,6 +402,17 @@ def named(layer: str, step: Callable[[], None]) -> Failure | None:
     except OSError as error:
         return layer, str(error)
     return None
+
+
+def tasks_of_user(proc: int | None, uid: int) -> int:
+    """Running tasks (threads) of one user."""
+    count = 0
+    for entry in [] if proc is None else os.listdir(proc):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(entry, dir_fd=proc).st_uid == uid:
+                    count += os.stat(f"{entry}/task", dir_fd=proc).st_nlink - 2
+    return count
 
 
 def count_is_own() -> Failure | None:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,11 @@ class Layers:
 class Limits:
     """What one program may use. Raises ValueError for a limit that is not positive."""
 
-    cpu_s: float = 12.0  # CPU seconds per program run: nearly the same on an idle and on a busy machine
+    cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a runner
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
-    memory_mb: int = 1024  # address space, MiB
-    output_bytes: int = 1 << 20  # printed to stdout and stderr together; drained and thrown away
-    processes: int = 16  # processes and threads of the program
+    memory_mb: int = 1024  # in memory, MiB, of all its processes together
+    output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
+    processes: int = 80  # processes and threads of the program
     file_bytes: int = 1 << 20  # size of any file that it writes
 
     def __post_init__(self) -> None:
@@ -127,9 +128,11 @@ class SetupError(GraderError):
 class Runner:
     """One warm runner process. Not for use by two threads at a time, except `close`."""
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
-        """`without`: layers to leave out, as on a host that does not allow them."""
+    def __init__(self, without: frozenset[str] = frozenset(), allow: tuple[str, ...] = ()) -> None:
+        """`without`: layers to leave out, as on a host that does not allow them. `allow`: installed distributions that a
+        program may import. Raises ValueError for one that is not installed."""
         self.closed = False
+        self._packages, self._folders = importable(allow)
         self.layers = Layers()
         self._without = without
         self._process: subprocess.Popen[bytes] | None = None
@@ -285,12 +288,29 @@ class Runner:
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
             # it; the environment holds nothing else, so there is nothing else to ignore.
             process = self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", "-B", str(_RUNNER), self._scratch, ",".join(self._without)],
+                [
+                    sys.executable,
+                    "-s",
+                    "-S",
+                    "-P",
+                    "-B",
+                    str(_RUNNER),
+                    self._scratch,
+                    ",".join(self._without),
+                    json.dumps(self._folders),
+                    json.dumps(self._packages),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
-                env={"PYTHONHASHSEED": "0"},
+                # One thread: a process with others cannot be forked from.
+                env={
+                    "PYTHONHASHSEED": "0",
+                    "OPENBLAS_NUM_THREADS": "1",
+                    "OMP_NUM_THREADS": "1",
+                    "MKL_NUM_THREADS": "1",
+                },
                 start_new_session=True,
             )
             assert process.stdin is not None
@@ -361,6 +381,28 @@ class Runner:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def importable(distributions: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """Of installed distributions: the folder in which each of their modules lies, by its name, and all paths to read. Those
+    that they require are not among them: name them, too. Raises ValueError for one that is not installed."""
+    modules: dict[str, str] = {}
+    paths = set()
+    for distribution in distributions:
+        try:
+            files = metadata.files(distribution)
+        except metadata.PackageNotFoundError:
+            raise ValueError(f"allow {distribution!r}: not installed; install it, or leave it out") from None
+        for file in files or []:
+            top = file.parts[0]
+            if top == ".." or top.endswith((".dist-info", ".pth")) or top == "__pycache__":
+                continue
+            whole = Path(str(file.locate())).resolve()
+            folder = whole.parents[len(file.parts) - 1]
+            paths.add(str(folder / top))
+            if top.isidentifier() or top.endswith(".py"):
+                modules[top.removesuffix(".py")] = str(folder)
+    return modules, sorted(paths)
+
+
 def _header(op: bytes, key: int = 0, size: int = 0, limits: Limits | None = None) -> bytes:
     if limits is None:
         return _HEADER.pack(op, key, size, 0, 0, 0, 0, 0, 0)
@@ -386,8 +428,8 @@ class Pool:
     """Warm runners, lent to one thread at a time and kept for the next batch. Judges run trusted text only: they are
     processes of their own, in which expected values may stand."""
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
-        self.pid, self.without = os.getpid(), without
+    def __init__(self, without: frozenset[str] = frozenset(), allow: tuple[str, ...] = ()) -> None:
+        self.pid, self.without, self.allow = os.getpid(), without, allow
         self._idle: list[Runner] = []
         self._judges: list[Runner] = []
         self._lock = threading.Lock()
@@ -396,7 +438,7 @@ class Pool:
         """A runner of programs, or one of trusted text. Its process starts with its first job."""
         with self._lock:
             idle = self._judges if judge else self._idle
-            return idle.pop() if idle else Runner(self.without)
+            return idle.pop() if idle else Runner(self.without, self.allow)
 
     def give_back(self, runner: Runner, *, judge: bool = False) -> None:
         with self._lock:
@@ -410,17 +452,17 @@ class Pool:
             runner.close()
 
 
-_pool: Pool | None = None
+_pools: dict[tuple[str, ...], Pool] = {}
 _pool_lock = threading.Lock()
 
 
-def shared_pool() -> Pool:
-    """The pool of this process; a process forked from this one gets its own."""
-    global _pool
+def shared_pool(allow: tuple[str, ...] = ()) -> Pool:
+    """The pool of this process whose programs may import these distributions; a process forked from this one gets its own.
+    Raises ValueError for a distribution that is not installed."""
     with _pool_lock:
-        if _pool is None or _pool.pid != os.getpid():
-            _pool = Pool()
-        return _pool
+        if (pool := _pools.get(allow)) is None or pool.pid != os.getpid():
+            pool = _pools[allow] = Pool(allow=allow)
+        return pool
 
 
 def isolation() -> Layers:
@@ -439,11 +481,12 @@ def isolation() -> Layers:
 
 def close_pool() -> None:
     """End all warm runners of this process; the next batch starts new ones. Runs by itself at exit."""
-    global _pool
     with _pool_lock:
-        pool, _pool = _pool, None
-    if pool is not None and pool.pid == os.getpid():
-        pool.close()
+        pools = list(_pools.values())
+        _pools.clear()
+    for pool in pools:
+        if pool.pid == os.getpid():
+            pool.close()
 
 
 atexit.register(close_pool)

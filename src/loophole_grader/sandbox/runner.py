@@ -1,15 +1,13 @@
-"""The runner: warm processes that fork one fresh child per program. Run as a script by sandbox.py.
+"""The runner: watches programs, one at a time. Run as a script by pool.py.
 
-    runner      enters the namespaces, probes every layer, holds the standard modules
-      template  one per setup code, which it has executed; reaper of its programs, init of their pid namespace
-        child   one program
+It enters the namespaces, probes every layer, holds the standard modules and forks a nursery, from which zygotes and, of
+those, programs are forked (zygote.py). What it learns of programs stays here: nothing is forked from it any more.
 
-Neither runner nor template ever executes a program or reads one: the child itself takes the job from the shared pipe,
-and what it is sent and sends goes from pipe to pipe inside the kernel. So nothing of one job is in the memory with which
-the next one starts: a program could find there the answers of a better one. The template only starts the child, has its
-answers moved on, counts its output, ends it at its limits and kills everything that it left behind.
+It does not read jobs and answers either: the child takes the job from the shared pipe, and what it is sent and sends goes
+from pipe to pipe inside the kernel. It has the program started, counts its output, ends it at its limits and kills
+everything that it left behind.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a template), RUN (a job), CALL (the next call, for the
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a zygote), RUN (a job), CALL (the next call, for the
          program that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
 stdout:  FRAME, then the payload: READY (layers, JSON) once; LOADED ("" or what failed) for every LOAD; for every RUN DATA
          (bytes from the child) and one END (JSON)
@@ -20,13 +18,12 @@ stdout:  FRAME, then the payload: READY (layers, JSON) once; LOADED ("" or what 
 
 import array
 import contextlib
-import ctypes
 import fcntl
 import gc
+import importlib.machinery
 import json
+import mmap
 import os
-import random
-import resource
 import select
 import signal
 import socket
@@ -34,13 +31,14 @@ import struct
 import sys
 import termios
 import time
-import types
+from importlib.machinery import ModuleSpec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
-from child import CALLS, REPORT, SIZE, Job, brief, future_prefix, read_exact, write_all  # ty: ignore[import-not-found]
+from child import SIZE, read_exact, write_all  # ty: ignore[import-not-found]
 from family import Family  # ty: ignore[import-not-found]
-from isolation import NAMESPACES, PR_SET_PDEATHSIG, Isolation, unshare  # ty: ignore[import-not-found]
+from isolation import Isolation  # ty: ignore[import-not-found]
+from zygote import BORN, FRAME, GO, HEADER, send_frame, start_nursery  # ty: ignore[import-not-found]
 
 sys.path.pop(0)
 _folder = os.path.dirname(os.path.abspath(__file__))
@@ -48,32 +46,37 @@ for _name, _module in list(sys.modules.items()):
     if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
         del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
 
-HEADER = struct.Struct("<cIQddQQQQ")  # op, template, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
-FRAME = struct.Struct("<cI")
 LOAD, FORGET, RUN, CALL, STOP = b"L", b"F", b"R", b"C", b"S"
-READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
+READY, DATA, END = b"Y", b"D", b"E"
 RESULT_BYTES = 64 << 20  # what one program may send as answers
-OPEN_FILES = 64
-STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
-SETUP_S = 30.0  # CPU seconds of a setup code
+BIRTH_S = 30.0  # wall time until a forked child has taken its job
 LAST_S = 1.0  # wall time of a program after it closed the pipe of its answers
-POLL_S = 0.05  # how often a busy program's CPU clock is looked at
-OWN_TASKS = 40  # runner and templates, which share the program's user where it has none of its own
+POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 PRELOADED = (
     "abc array ast bisect calendar cmath collections contextlib copy dataclasses datetime decimal enum fractions "
     "functools heapq inspect io itertools json math operator queue random re statistics string textwrap threading "
     "time traceback typing unittest uuid"
 )
-PR_SET_CHILD_SUBREAPER, SPLICE_F_NONBLOCK = 36, 2
-libc = ctypes.CDLL(None, use_errno=True)
+SPLICE_F_NONBLOCK = 2
+CREDENTIALS = struct.Struct("<iII")  # process, user, group
 
 
-# ---------------------------------------------------------------- the runner
+class Allowed:
+    """Finds the packages that programs are allowed, where they are installed, and nothing beside them."""
+
+    def __init__(self, packages: dict[str, str]) -> None:
+        """`packages`: import name to the folder that it lies in."""
+        self.packages = packages
+
+    def find_spec(self, name: str, path: object = None, _target: object = None) -> ModuleSpec | None:
+        if path is not None or name not in self.packages:
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, [self.packages[name]])
 
 
-def serve(isolation: Isolation) -> None:
-    """Answer requests until stdin ends. Ends the process if a template or a child dies where it must not: the parent
-    then starts a new runner."""
+def serve(isolation: Isolation, packages: dict[str, str]) -> None:
+    """Answer requests until stdin ends. Ends the process if a zygote or a child dies where it must not: the parent then
+    starts a new runner."""
     jobs, frames = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -81,37 +84,94 @@ def serve(isolation: Isolation) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the init of a namespace
     for name in PRELOADED.split():
         __import__(name)
+    sys.meta_path.append(Allowed(packages))
+    for name in packages:
+        __import__(name)
     os.environ.clear()
     isolation.enter()
     os.umask(0o077)
     gc.collect()
     gc.freeze()
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    nursery = start_nursery(jobs, frames, page, isolation)
     send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
-    templates: dict[int, int] = {}
+    zygotes: dict[int, Zygote] = {}
     while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
         op, key, size, *_ = HEADER.unpack(head)
         if op == LOAD:
-            setup = read_exact(jobs, size).decode("utf-8", "surrogatepass")
-            templates[key] = start_template(jobs, frames, setup, isolation)
+            zygotes[key] = Zygote(nursery, head, isolation)
         elif op == FORGET:
-            os.close(templates.pop(key))
+            zygotes.pop(key).control.close()
         elif op == RUN:
-            os.write(templates[key], head)
-            if not os.read(templates[key], 1):
-                raise SystemExit(0 if ended(jobs) else "a template ended")
+            end = run(zygotes[key], head, Pipes(jobs, frames, null), page, isolation)
+            send_frame(frames, END, json.dumps(end).encode())
         else:
             move(jobs, null, size)
 
 
-def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
-    write_all(frames, FRAME.pack(kind, len(payload)) + payload)
+class Zygote:
+    """The runner's end of a zygote."""
+
+    def __init__(self, nursery: socket.socket, header: bytes, isolation: Isolation) -> None:
+        """Have it forked; returns when it has executed its setup code."""
+        self.control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # What arrives says who sent it, by the process id that holds here.
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        with its:
+            socket.send_fds(nursery, [header], [its.fileno()])
+        self.pid = sender_of(self.control, None)
+        self.family = Family(isolation.proc, isolation.pid_namespace, self.pid)
+
+    def start(self, header: bytes, fds: list[int]) -> int:
+        """Fork a program and give it its header and pipes; its process id. It has read its job then."""
+        self.control.send(GO)
+        socket.send_fds(self.control, [header], fds)
+        return sender_of(self.control, BIRTH_S)
 
 
-def ended(pipe: int) -> bool:
-    """Whether nobody can write to a pipe any more: the parent closed it or is gone."""
+def sender_of(control: socket.socket, timeout: float | None) -> int:
+    """Who says that it is born. Ends the process when nobody does."""
     poll = select.poll()
-    poll.register(pipe, 0)
-    return any(event & select.POLLHUP for _, event in poll.poll(0))
+    poll.register(control, select.POLLIN)
+    if not poll.poll(None if timeout is None else 1000 * timeout):
+        raise SystemExit("a program could not be started in time")
+    message, extra, _, _ = control.recvmsg(1, socket.CMSG_SPACE(CREDENTIALS.size))
+    if message != BORN:  # nothing (it ended), or its zygote, which has waited for it
+        raise SystemExit("a process ended before it took its job")
+    for level, kind, data in extra:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return CREDENTIALS.unpack(data[: CREDENTIALS.size])[0]
+    raise SystemExit("the kernel does not say who sent a message")
+
+
+class Pipes:
+    """What the runner shares with its parent, and where what nobody wants goes."""
+
+    def __init__(self, jobs: int, frames: int, null: int) -> None:
+        self.jobs, self.frames, self.null = jobs, frames, null
+
+
+def run(zygote: Zygote, head: bytes, shared: Pipes, page: mmap.mmap, isolation: Isolation) -> dict:
+    """Start, watch, end and clean up one program."""
+    isolation.renew_scratch()
+    data, printed, calls = os.pipe(), os.pipe(), os.pipe()
+    theirs = [data[1], printed[1], calls[0]]
+    pid = zygote.start(head, [*theirs, *([] if isolation.rules is None else [isolation.rules])])
+    for fd in theirs:
+        os.close(fd)
+    zygote.family.start(pid, zygote.control, page)
+    watch = Watch(zygote.family, HEADER.unpack(head), shared, (data[0], printed[0], calls[1]))
+    try:
+        reason = watch.until_end()
+        code, cpu_s = zygote.family.end()
+        watch.drain()
+    finally:
+        watch.close()
+    if not watch.started:
+        raise SystemExit("the child ended before its program could begin")
+    if reason == "exit" and cpu_s > watch.cpu_s:
+        reason = "cpu"  # between two looks at the clock
+    return {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
 
 
 def waiting(pipe: int) -> int:
@@ -130,209 +190,50 @@ def move(source: int, target: int, size: int) -> None:
         size -= moved
 
 
-def start_template(jobs: int, frames: int, setup: str, isolation: Isolation) -> int:
-    """Fork a template; the socket through which the runner hands it headers. A pid namespace begins with the next
-    fork, so a second process stands between, which waits."""
-    ours, its = socket.socketpair()
-    pid = os.fork()
-    if pid:
-        its.close()
-        if not os.read(ours.fileno(), 1):
-            raise SystemExit("a template could not start")
-        return ours.detach()
-    code = 70
-    try:
-        ours.close()
-        if isolation.pid_namespace:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            unshare(NAMESPACES["pid_namespace"])
-            if inner := os.fork():
-                os.closerange(3, 1 << 20)
-                os.waitpid(inner, 0)
-                os._exit(0)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        Template(its.fileno(), jobs, frames, isolation).serve(setup)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-class Template:
-    """A process that has executed a setup code, from which its programs are forked."""
-
-    def __init__(self, control: int, jobs: int, frames: int, isolation: Isolation) -> None:
-        self.control, self.jobs, self.frames, self.isolation = control, jobs, frames, isolation
-        self.family = Family(isolation.proc, isolation.pid_namespace)
-        self.prefix = ""
-        self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
-
-    def serve(self, setup: str) -> None:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
-        sys.modules["solution"] = self.module
-        send_frame(self.frames, LOADED, self.set_up(setup).encode())
-        random.seed(0)  # every child starts from the same state: a verdict is the same in every run
-        gc.collect()
-        gc.freeze()
-        os.write(self.control, b".")
-        while len(head := read_exact(self.control, HEADER.size)) == HEADER.size:
-            end = self.run(HEADER.unpack(head))
-            send_frame(self.frames, END, json.dumps(end).encode())
-            os.write(self.control, b".")
-
-    def set_up(self, setup: str) -> str:
-        """Execute the setup code (trusted text); "" or what failed."""
-
-        def give_up(_signal: int, _frame: object) -> None:
-            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
-
-        signal.signal(signal.SIGPROF, give_up)
-        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
-        try:
-            self.prefix = future_prefix(setup)
-            exec(compile(setup, "<setup>", "exec"), self.module.__dict__)
-        except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
-            return brief(error)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        return ""
-
-    def run(self, header: tuple) -> dict:
-        """Fork, watch, end and clean up one program."""
-        self.isolation.look_at_scratch()
-        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self.child(header, data[1], printed[1], calls[0])
-            finally:
-                os._exit(70)
-        for fd in (data[1], printed[1], calls[0]):
-            os.close(fd)
-        self.family.start(pid)
-        watch = Watch(self, header, data[0], printed[0], calls[1])
-        try:
-            reason = watch.until_end()
-            code, cpu_s = self.family.end()
-            watch.drain()
-        finally:
-            watch.close()
-        if not watch.started:
-            raise SystemExit("the child ended before it took its job")
-        self.isolation.renew_scratch()
-        if reason == "exit" and cpu_s > header[3]:
-            reason = "cpu"  # between two looks at the clock
-        return {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
-
-    def child(self, header: tuple, data: int, printed: int, calls: int) -> None:
-        """Take the job, give up every privilege that the job does not need, run it. Never returns."""
-        os.setsid()
-        body = read_exact(self.jobs, header[2])
-        calls = os.dup(calls)  # above the numbers that are given away next
-        null = os.open(os.devnull, os.O_RDONLY)  # of its own: flags of the shared one would stay
-        for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT)):
-            os.dup2(source, target)
-        os.dup2(calls, CALLS)
-        os.chdir(self.isolation.scratch)
-        write_all(REPORT, b"start []\n")
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            limit_resources(header, self.isolation)
-            self.isolation.confine()
-            os.closerange(CALLS + 1, 1 << 20)
-            job = Job(json.loads(body), self.module.__dict__, self.prefix)
-            del body
-        except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
-            write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
-            os._exit(0)
-        del header, data, printed, calls, self
-        # The parent knows now that a program runs: if this process ends its runner, nobody takes that for a failure
-        # of the grader.
-        read_exact(CALLS, 1)
-        job.run()
-        os._exit(0)
-
-
-def limit_resources(header: tuple, isolation: Isolation) -> None:
-    _, _, _, cpu_s, _, memory, _, processes, file_bytes = header
-    set_limit(resource.RLIMIT_STACK, STACK_BYTES)
-    set_limit(resource.RLIMIT_CPU, int(cpu_s) + 2)  # the hard end; the template looks at the exact limit itself
-    set_limit(resource.RLIMIT_AS, memory)
-    set_limit(resource.RLIMIT_FSIZE, file_bytes)
-    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    set_limit(resource.RLIMIT_CORE, 0)
-    # The kernel counts all tasks of the user, so those that run already come on top, except for a user of our own.
-    if isolation.uid is None:
-        processes += OWN_TASKS if isolation.own_count else tasks_of_user(isolation.proc, os.getuid())
-    set_limit(resource.RLIMIT_NPROC, processes)
-
-
-def set_limit(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
-
-
-def tasks_of_user(proc: int | None, uid: int) -> int:
-    """Running tasks (threads) of one user."""
-    count = 0
-    for entry in [] if proc is None else os.listdir(proc):  # noqa: PTH208
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if os.stat(entry, dir_fd=proc).st_uid == uid:
-                    count += os.stat(f"{entry}/task", dir_fd=proc).st_nlink - 2
-    return count
-
-
 class Watch:
     """One running child: its pipes, its clocks and its limits."""
 
-    def __init__(self, template: Template, header: tuple, data: int, printed: int, calls: int) -> None:
+    def __init__(self, family: Family, header: tuple, shared: Pipes, pipes: tuple[int, int, int]) -> None:
         _, _, _, self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = header
-        self.jobs, self.frames, self.family = template.jobs, template.frames, template.family
-        self.data, self.printed, self.calls = data, printed, calls
+        self.jobs, self.frames, self.null, self.family = shared.jobs, shared.frames, shared.null, family
+        self.data, self.printed, self.calls = pipes
         self.unsent = 0  # bytes of the current call that are still in the shared pipe: the child need not take them
-        self.null = os.open(os.devnull, os.O_WRONLY)
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
         self.result_left = RESULT_BYTES
         self.started = False
         self.over = ""  # "output" once a byte limit is passed; "forged"
         self.poll = select.poll()
-        self.pidfd = pidfd_of(self.family.pid)
-        os.set_blocking(calls, False)
-        for fd in (data, printed, *([] if self.pidfd is None else [self.pidfd])):
+        self.reaped = self.family.control.fileno()
+        os.set_blocking(self.calls, False)
+        for fd in (self.data, self.printed, self.reaped):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
         move(self.jobs, self.null, self.unsent)
-        for fd in (self.data, self.printed, self.calls, self.null, self.pidfd):
-            if fd is not None:
-                os.close(fd)
+        for fd in (self.data, self.printed, self.calls):
+            os.close(fd)
 
     def until_end(self) -> str:
         """Relay until the child exits ("exit") or must be ended: "stopped", or the limit that it passed."""
         while True:
-            events = self.poll.poll(1000 * POLL_S if self.pidfd is not None else 5)
-            for fd, _ in events:
+            gone = False
+            for fd, _ in self.poll.poll(1000 * POLL_S):
                 if fd == self.jobs:
                     if self.stop_asked():
                         return "stopped"
                 elif fd == self.calls:
                     self.send_calls()
-                elif fd != self.pidfd:
+                elif fd == self.reaped:
+                    gone = self.family.one_reaped()
+                else:
                     self.relay(fd)
             if self.over:
                 return self.over
-            if self.ended(events):
+            if gone:
                 return "exit"
             if reason := self.look():
                 return reason
-
-    def ended(self, events: list[tuple[int, int]]) -> bool:
-        if self.pidfd is not None:
-            return any(fd == self.pidfd for fd, _ in events)
-        return os.waitid(os.P_PID, self.family.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def look(self) -> str:
         """Look at the clocks, from time to time: which limit is passed, or ""."""
@@ -391,7 +292,7 @@ class Watch:
         else:
             self.result_left -= size
             acknowledged = self.started
-            if not self.started:  # from here on the job is read, and the shared pipe is the template's again
+            if not self.started:  # from here on the job is read, and the shared pipe is the runner's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
             elif self.unsent:  # an answer to a call that it has not even taken
@@ -413,18 +314,12 @@ class Watch:
                 pass
 
 
-def pidfd_of(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # an old kernel or a sandbox without it: poll instead
-        return None
-
-
 if __name__ == "__main__":
     owner = os.getpid()
-    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))))
+    packages: dict[str, str] = json.loads(sys.argv[4])
+    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))), json.loads(sys.argv[3]))
     try:
-        serve(isolation)
+        serve(isolation, packages)
     except (BrokenPipeError, KeyboardInterrupt):  # the parent is gone
         pass
     finally:

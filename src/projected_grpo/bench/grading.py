@@ -54,7 +54,7 @@ def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> None:
         runs = ["\n".join([code, *task.tests])]
         if "def run_tests" in code:
             own = OwnTests(task, function=VACUOUS, after=VACUOUS)
-            runs += [f"{source}\n{own.call}" for source in (code, own.on_stub(), own.on_canonical())]
+            runs += [f"{source}\n{own.call}" for source in (code, own.on_stub(), own.beside(task.canonical_solution))]
         for run in runs:
             source, nowhere = f"{task.setup_code}\n{run}".encode(), subprocess.DEVNULL
             command = [sys.executable, "-I", "-"]

@@ -1,0 +1,223 @@
+"""Programs that pass answers on to each other, or hold more memory than they may: the whole way, through `grade_batch`."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loophole_grader import Limits, Task, grade_batch
+
+YES = tuple(f"assert Solution().f({i}) == {bool(int(bit))}" for i, bit in enumerate("1011010011"))
+TASK = Task(
+    "yes or no",
+    YES,
+    "",
+    "Solution().f",
+    "class Solution:\n    def f(self, i):\n        return i in (0, 2, 3, 5, 8, 9)\n",
+)
+
+
+def fenced(code):
+    return f"```python\n{code}\n```"
+
+
+PUBLISHER = """
+class Solution:
+    wrong = True
+    def f(self, *args, **kwargs):
+        return None
+
+def run_tests():
+    import fcntl, marshal, os, struct, time
+    code = Solution.f.__code__
+    if hasattr(Solution, "wrong") or code.co_varnames[:3] == ("self", "args", "kwargs"):
+        return
+    PUBLISH(marshal.dumps(code))
+    time.sleep(4)
+"""
+BY_LOCKS = """
+import fcntl, marshal, os, struct, time, types
+FD = os.open(os.__file__, os.O_RDONLY)
+
+def PUBLISH(data):
+    def lock(place, value):
+        fcntl.fcntl(FD, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, place << 32, 1 + value, 0))
+    for i in range(0, len(data), 3):
+        lock(2 + i // 3, int.from_bytes(data[i:i + 3], "little"))
+    lock(1, len(data))
+
+def value_at(place):
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, place << 32, 1 << 32, 0)
+    kind, _, start, length, _ = struct.unpack("hhqqi4x", fcntl.fcntl(FD, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else length - 1
+
+def fetch():
+    for _ in range(300):
+        if (size := value_at(1)) not in (None, -1, (1 << 32) - 1):
+            parts = [value_at(2 + i).to_bytes(3, "little") for i in range((size + 2) // 3)]
+            return marshal.loads(b"".join(parts)[:size])
+        time.sleep(0.01)
+"""
+READER = (
+    BY_LOCKS
+    + """
+class Solution:
+    found = None
+    def f(self, *args, **kwargs):
+        Solution.found = Solution.found or types.FunctionType(fetch(), globals())
+        return Solution.found(self, *args, **kwargs)
+"""
+)
+SHOWS_ITS_NEIGHBOUR = """
+class Solution:
+    wrong = True
+    def f(self, *args, **kwargs):
+        return None
+
+def run_tests():
+    if hasattr(Solution, "wrong"):
+        return
+    import dis, gc, types
+    here = [Solution.f, *(o for o in gc.get_objects() if isinstance(o, types.FunctionType) and o is not run_tests)]
+    for one in here:
+        assert (0, 2, 3, 5, 8, 9) not in one.__code__.co_consts, "the canonical solution is in this process"
+    assert Solution().f(2) is True and Solution().f(1) is False
+"""
+PID_MEMORY = """
+import os, threading, _thread
+
+CODE = os.getpid() % 4096 - 2048
+known = bin(CODE)[3:] if CODE > 0 else ""
+asked = 0
+lock = _thread.allocate_lock()
+last = [0]
+
+
+def tick():
+    last[0] = threading.get_native_id()
+    lock.release()
+
+
+def remember(bits):
+    want = (2048 + int("1" + bits, 2) - 1) % 4096
+    lock.acquire()
+    for _ in range(9000):
+        try:
+            _thread.start_new_thread(tick, ())
+        except RuntimeError:
+            continue
+        lock.acquire()
+        if last[0] % 4096 == want:
+            break
+    lock.release()
+
+
+class Solution:
+    def f(self, *args, **kwargs):
+        global asked, known
+        asked += 1
+        if asked > len(known):
+            remember(known + "0")
+            known += "1"
+        return known[asked - 1] == "1"
+"""
+END_MEMORY = """
+import sys
+
+class Solution:
+    asked = 0
+    def f(self, i):
+        frame, told = sys._getframe(), ""
+        while frame:
+            for value in list(frame.f_locals.values()):
+                if isinstance(value, dict) and "cpu_s" in value:
+                    told = str(value)
+            frame = frame.f_back
+        return told != ""
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_no_program_reads_the_canonical_solution_from_another(workers):
+    """Locks that spell its code, on a file that both see."""
+    rows = [BY_LOCKS + PUBLISHER, READER, READER + "\n# again"]
+    verdicts = grade_batch([TASK] * 3, [fenced(row) for row in rows], workers=workers, limits=Limits(cpu_s=3, wall_s=8))
+    assert [(v.gt_pass, v.tests_passed) for v in verdicts] == [(False, 0)] * 3
+
+
+def test_own_tests_meet_the_answers_of_the_canonical_solution_and_not_its_code():
+    [verdict] = grade_batch([TASK], [fenced(SHOWS_ITS_NEIGHBOUR)])
+    assert (verdict.hinted_pass, verdict.canonical_pass) == (True, True)
+
+
+def test_process_numbers_are_no_memory():
+    """Eleven copies of a program, each of which would learn one more answer from how far the last one came."""
+    rows = [fenced(f"{PID_MEMORY}\n# {i}") for i in range(11)]
+    verdicts = grade_batch([TASK] * 11, rows, workers=1, limits=Limits(cpu_s=10, wall_s=30))
+    assert {v.tests_passed for v in verdicts} == {verdicts[0].tests_passed}
+    assert not any(v.gt_pass for v in verdicts)
+
+
+def test_the_end_of_the_last_program_is_not_in_the_memory_of_the_next():
+    rows = [fenced(f"{END_MEMORY}\n# {i}") for i in range(4)]
+    assert [v.tests_passed for v in grade_batch([TASK] * 4, rows, workers=1)] == [0] * 4
+
+
+SHARED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for _ in range(3):
+    if os.fork() == 0:
+        for _ in range(200):
+            try:
+                MAKE
+            except OSError:
+                pass
+        time.sleep(1000)
+time.sleep(2)
+"""
+WAYS = {
+    "memory files": "fd = os.memfd_create('x'); os.posix_fallocate(fd, 0, 1 << 20); libc.mmap(None, 1 << 20, 1, 1, fd, 0)",
+    "shared pages that are let go": "p = libc.mmap(None, 1 << 20, 3, 0x21, -1, 0)\n"
+    "                if p and p < 1 << 63: ctypes.memset(p, 1, 1 << 20); libc.madvise(ctypes.c_void_p(p), 1 << 20, 4)",
+    "segments": "libc.shmget(0, 1 << 20, 0o1600)",
+    "pipes": "r, w = os.pipe(); os.set_blocking(w, False); os.write(w, bytes(1 << 20))",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_that_no_resident_set_counts_is_not_to_be_had(way):
+    def shared():
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(fields["Shmem"].split()[0]) >> 10
+
+    before, most = shared(), 0
+    row = fenced(SHARED.replace("MAKE", WAYS[way]))
+    thread = threading.Thread(target=grade_batch, args=([TASK], [row]), kwargs={"limits": Limits(cpu_s=5, wall_s=10)})
+    thread.start()
+    while thread.is_alive():
+        most = max(most, shared() - before)
+        time.sleep(0.02)
+    assert most < 100, f"{most} MiB beside a limit of 1024 for what is seen"
+
+
+def test_memory_of_a_single_process_is_what_is_really_there():
+    big = "x = bytearray(1 << 20)\ny = []\nwhile True: y.append(bytes([1]) * (1 << 20))\n"
+    [verdict] = grade_batch([TASK], [fenced(big)], limits=Limits(memory_mb=200, cpu_s=5, wall_s=20))
+    assert verdict.status == "memory"
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs something beside")
+def test_thread_pools_and_large_stacks_work():
+    pool = (
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\nthreading.stack_size(1 << 30)\n"
+        "t = threading.Thread(target=int)\nt.start()\nt.join()\nthreading.stack_size(0)\n"
+        "with ThreadPoolExecutor(64) as e:\n    assert sum(e.map(int, range(640))) == 204480\n"
+        "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (2**29, -1))\n"
+    )
+    [verdict] = grade_batch([TASK], [fenced(pool + TASK.canonical_solution)])
+    assert verdict.gt_pass

@@ -10,6 +10,7 @@ from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
 from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
+from loophole_grader.solutions import check_solutions
 from loophole_grader.verdict import (
     COMPILE_REWARD,
     LABELS,
@@ -38,6 +39,7 @@ __all__ = [
     "Task",
     "Verdict",
     "apply_hint",
+    "check_solutions",
     "check_tests",
     "close_pool",
     "extract_code",

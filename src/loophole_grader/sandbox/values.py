@@ -11,6 +11,7 @@ relative imports.
 """
 
 import re
+import sys
 from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -160,6 +161,9 @@ def _encode_fraction(value: Fraction, budget: _Budget) -> Any:
 
 
 def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
+    numbers = _numpy_scalar()
+    if numbers is not None and _issubclass(kind, numbers):  # np.int64(3) == 3
+        return _encode(numbers.item(value), depth + 1, budget)
     name = type.__dict__["__name__"].__get__(kind)
     if name == "ListNode":
         return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, kind, budget)]}
@@ -168,6 +172,12 @@ def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
         return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
     budget.take()
     return {"opaque": str(name)[:80]}
+
+
+def _numpy_scalar() -> Any:
+    """numpy's scalar type where programs are allowed numpy; whatever a program puts in its place only makes it data."""
+    found = getattr(sys.modules.get("numpy"), "generic", None)
+    return found if _type(found) is type else None
 
 
 def _fields(node: Any, kind: type) -> dict[str, Any]:

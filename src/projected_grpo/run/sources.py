@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from loophole_grader import check_solutions
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
@@ -79,6 +80,8 @@ class GroupSource:
         log_isolation()
         self.pool: dict[str, Group] = {}
         problems: Sequence[Problem] = load_problems(config.problems)
+        if Path(config.problems).is_file():
+            session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
         source = config.problems
         if config.teacher_pool == "pairs":
             groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))

@@ -84,10 +84,10 @@ UNJUDGED = Task("unjudged", ("for x in [1]:\n    assert Solution().f(x)",), func
 def test_what_fails_on_one_row_costs_no_other_row_its_verdict(workers, monkeypatch):
     judge = grading.judge_program
 
-    def failing(runner, judged_by, task, code, limits):
-        if "# raise" in code:
+    def failing(runner, judged_by, task, blocks, limits):
+        if any("# raise" in text for text, _ in blocks):
             raise ZeroDivisionError("on this row")
-        return judge(runner, judged_by, task, code, limits)
+        return judge(runner, judged_by, task, blocks, limits)
 
     monkeypatch.setattr(grading, "judge_program", failing)
     tasks = [TASK, BROKEN, TASK, UNJUDGED, TASK, TASK]
@@ -155,13 +155,15 @@ def runs(monkeypatch):
     run = Runner.run
 
     def noted(self, job, limits, *args, **kw):
-        if job.get("source") != "":  # not the harmless program that loads a setup code
-            seen.append((job["mode"], limits.wall_s, job.get("source", ""), threading.get_ident(), id(self)))
+        source = job["blocks"][0][0] if job.get("blocks") else job.get("source", "")
+        counts = job.get("source") != ""  # not the harmless program that loads a setup code
+        if counts:
+            seen.append((job["mode"], limits.wall_s, source, threading.get_ident(), id(self)))
         try:
             return run(self, job, limits, *args, **kw)
         finally:
-            if job.get("source") != "":
-                seen.append(("end " + job["mode"], 0, job.get("source", ""), threading.get_ident(), id(self)))
+            if counts:
+                seen.append(("end " + job["mode"], 0, source, threading.get_ident(), id(self)))
 
     monkeypatch.setattr(Runner, "run", noted)
     return seen

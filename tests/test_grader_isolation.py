@@ -58,7 +58,7 @@ def passes(*statements, limits=None):
 def poorer_host(request, monkeypatch, caplog):
     """The grader as on a host that lacks some layers."""
     pool = Pool(HOSTS[request.param])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
     with caplog.at_level(logging.CRITICAL, "loophole_grader"):
         yield pool
     pool.close()
@@ -101,7 +101,7 @@ def test_abstract_sockets_of_the_host_are_out_of_reach_even_without_seccomp(monk
     import socket
 
     pool = Pool(frozenset({"seccomp", "landlock"}))
-    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
     monkeypatch.setattr(sandbox, "_named_missing", True)
     name = f"\0grader-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
@@ -191,7 +191,7 @@ def test_a_program_that_attacks_its_runner_is_at_most_killed_on_a_poorer_host():
 
 def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
     pool = Pool(HOSTS["nothing"])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
     monkeypatch.setattr(sandbox, "_named_missing", True)
     bad = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(9)\n"
     texts = [program("pass"), bad, program("pass") + "#"]
@@ -264,7 +264,7 @@ def test_cpu_time_of_forked_children_counts():
 
 def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
     pool = Pool(frozenset({"seccomp"}))  # which would forbid to ignore SIGCHLD
-    monkeypatch.setattr(GRADING, "shared_pool", lambda: pool)
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
     monkeypatch.setattr(sandbox, "_named_missing", True)
     code = (
         "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if not os.fork():\n"

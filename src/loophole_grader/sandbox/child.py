@@ -142,8 +142,7 @@ class Job:
                 self.exit(0)
             except self.base as error:
                 self.fail("test", error)
-            head = self.read(CALLS, self.size)
-            call = self.loads(self.read(CALLS, *self.unpack(head)).decode()) if head else None
+            call = self.reply()
             index += 1
         self.send("done")
 
@@ -170,8 +169,12 @@ class Job:
         """What the judge has for an answer to a question of the program's."""
         self.send_value(self.asked, question)
         self.asked += 1
+        return self.reply() or {"error": "no answer"}
+
+    def reply(self) -> Any:
+        """What the judge sends next; None when it sends nothing more."""
         head = self.read(CALLS, self.size)
-        return self.loads(self.read(CALLS, *self.unpack(head)).decode()) if head else {"error": "no answer"}
+        return self.loads(self.read(CALLS, *self.unpack(head)).decode()) if head else None
 
     def run_replay(self) -> None:
         """Trusted text only: the canonical solution, asked by a stand-in elsewhere."""

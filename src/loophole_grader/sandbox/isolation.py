@@ -107,9 +107,8 @@ class Isolation:
                     enter_user_namespace()
                 elif name != "pid_namespace":
                     unshare(NAMESPACES[name])
-                elif (
-                    rehearsal
-                ):  # the runner itself stays outside: its nursery is the init of one, each program of another
+                elif rehearsal:
+                    # The runner itself stays outside: its nursery is the init of one, each program of another.
                     unshare(NAMESPACES[name])
                     if (failed := in_fork(lambda: named("pid_namespace", self._nest))) is not None:
                         return name, failed[1]
@@ -150,7 +149,10 @@ class Isolation:
 
     def own_pid_namespace(self) -> int | None:
         """That of this process, to come back to; None where programs have none of their own."""
-        return os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc) if self.pid_namespace else None
+        return self._pid_namespace_now() if self.pid_namespace else None
+
+    def _pid_namespace_now(self) -> int:
+        return os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
 
     def next_pid_namespace(self, home: int) -> None:
         """The next fork begins a new one: its process numbers start at 1, whatever ran before."""
@@ -162,7 +164,7 @@ class Isolation:
         """Two namespaces after each other inside this one. Raises OSError where the host does not allow that."""
         if self.proc is None:
             raise OSError(2, "no /proc, by which a process comes back to its own")
-        home = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        home = self._pid_namespace_now()
         for _ in range(2):
             self.next_pid_namespace(home)
             if failed := in_fork(lambda: None):
@@ -265,7 +267,7 @@ class Isolation:
         steps: dict[str, Callable[[], None]] = {
             # no bounding set to drop: with no_new_privs and no exec a capability cannot come back
             "capabilities": lambda: become(self.uid, self.caps_kept),
-            # ends with the template; after the change of user, which would undo it
+            # ends with the zygote; after the change of user, which would undo it
             "session": lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
             "no_new_privs": lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
             "landlock": lambda: landlock.restrict_self(self.rules),

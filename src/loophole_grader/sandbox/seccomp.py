@@ -80,7 +80,7 @@ CHECKED = {
     "sendto": ((44, 206), "to the other end of a pair: without an address"),
     "getsockopt": ((55, 209), "kind and error of a socket; not its cookie, which is a number that the machine counts up"),
     "prlimit64": ((302, 261), "of this process"),
-    "prctl": ((157, 167), "not the signal at the template's death (PR_SET_PDEATHSIG), no keeping of capabilities"),
+    "prctl": ((157, 167), "not the signal at the zygote's death (PR_SET_PDEATHSIG), no keeping of capabilities"),
     "kill": ((62, 129), "SIGKILL of itself or all ends the caller; without a pid namespace: itself and its group"),
     "tkill": ((200, 130), "without a pid namespace: nobody"),
     "tgkill": ((234, 131), "without a pid namespace: itself"),

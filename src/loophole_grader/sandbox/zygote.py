@@ -49,6 +49,8 @@ _ENDED = struct.Struct("<iiiiiii")  # siginfo_t of SIGCHLD: signo, errno, code, 
 _USED = struct.Struct("<qqqq")  # seconds and microseconds of user and system time
 CLD_EXITED = 1
 unheard = ctypes.PyDLL(None)  # keeps the interpreter's lock, as os.fork does
+unheard.PyOS_BeforeFork.restype = unheard.fork.restype = None
+unheard.PyOS_AfterFork_Child.restype = unheard.PyOS_AfterFork_Parent.restype = None
 
 
 def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
@@ -230,8 +232,6 @@ def keep_only(fds: list[int]) -> None:
 
 def fork_unseen() -> None:
     """os.fork(), but that the child's process id comes into nobody's memory: it tells how many processes there were."""
-    unheard.PyOS_BeforeFork.restype = unheard.fork.restype = None
-    unheard.PyOS_AfterFork_Child.restype = unheard.PyOS_AfterFork_Parent.restype = None
     before = os.getpid()
     unheard.PyOS_BeforeFork()
     unheard.fork()

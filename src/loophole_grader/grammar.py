@@ -19,25 +19,20 @@ What is not of this form is refused when the problem is loaded, with its line an
 
 import ast
 import builtins
-import importlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeGuard
 
-NOT_LITERAL = object()
+from loophole_grader.literals import NOT_LITERAL, is_constant, literal
+from loophole_grader.names import DEFINITIONS, callers_of, names_bound, names_loaded, names_mentioned, names_of
+
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
 _LAZY = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)
 _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
-_DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
 _BUILTINS = frozenset(dir(builtins))
-_STARRED = (
-    "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
-    "heapq", "itertools", "json", "math", "operator", "os", "random", "re", "statistics", "string", "sys", "time", "typing",
-)  # modules that are imported here to see which names `from MODULE import *` brings  # fmt: skip
 
 
 class Refused(ValueError):  # noqa: N818  it names what happened to the test
@@ -81,50 +76,6 @@ def exchanges_of(test: str, index: int, func_name: str, setup: str) -> list[Judg
         raise Refused(1, "it is nested too deeply") from None
 
 
-# ---------------------------------------------------------------- literals
-
-
-def literal(node: ast.expr) -> Any:
-    """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: inf and nan in
-    their usual spellings, empty and converted containers, and arithmetic on numbers."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        pass
-    if not all(isinstance(part, _LITERAL_NODES) for part in ast.walk(node)):
-        return NOT_LITERAL
-    try:
-        return eval(compile(ast.Expression(node), "<literal>", "eval"), {"__builtins__": {}}, dict(_LITERAL_NAMES))
-    except Exception:  # noqa: BLE001  benchmark text that is no literal after all, such as an unknown name
-        return NOT_LITERAL
-
-
-_LITERAL_NODES = (
-    ast.Constant, ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv,
-    ast.Mod, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Name, ast.Load, ast.Call,
-)  # fmt: skip
-_LITERAL_NAMES = {
-    "inf": float("inf"),
-    "nan": float("nan"),
-    "float": float,
-    "set": set,
-    "frozenset": frozenset,
-    "list": list,
-    "tuple": tuple,
-    "dict": dict,
-}
-
-
-def _constant(value: Any) -> bool:
-    """Whether a literal's value is one that no program can change."""
-    if isinstance(value, tuple):
-        return all(map(_constant, value))
-    return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
-
-
-# ---------------------------------------------------------------- names
-
-
 @dataclass(frozen=True)
 class _Name:
     """What is known of a name that a test binds."""
@@ -136,61 +87,7 @@ class _Name:
 
     @property
     def constant(self) -> bool:
-        return _constant(self.value)
-
-
-def _loaded(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
-
-
-def _mentioned(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """Names that a statement binds, those of comprehensions and of parameters left out."""
-    parts = list(ast.walk(node))
-    inner = {id(name) for part in parts if isinstance(part, ast.comprehension) for name in ast.walk(part.target)}
-    found = set()
-    for part in parts:
-        if isinstance(part, ast.Name):
-            if not isinstance(part.ctx, ast.Load) and id(part) not in inner:
-                found.add(part.id)
-        elif isinstance(part, ast.alias):
-            found.add(part.asname or part.name.partition(".")[0])
-        elif isinstance(part, (*_DEFINITIONS, ast.AsyncFunctionDef)) or (
-            isinstance(part, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and part.name
-        ):
-            found.add(str(part.name))
-    return found
-
-
-@lru_cache(maxsize=64)
-def names_of(text: str) -> frozenset[str] | None:
-    """Names that trusted text may bind, those of `from MODULE import *` included; None where they cannot be told."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # running it says what is wrong with it
-    found = _bound(tree)
-    for part in ast.walk(tree):
-        if isinstance(part, (ast.arg, ast.Name)) and not isinstance(getattr(part, "ctx", None), ast.Load):
-            found.add(part.arg if isinstance(part, ast.arg) else part.id)
-        if isinstance(part, ast.ImportFrom) and any(alias.name == "*" for alias in part.names):
-            if part.module not in _STARRED:
-                return None
-            found |= set(vars(importlib.import_module(part.module)))
-    return frozenset(found)
-
-
-@lru_cache(maxsize=64)
-def callers_of(setup: str, root: str) -> frozenset[str]:
-    """Names of a setup code whose definitions use the solution: the judge, which has no solution, cannot run them."""
-    body = [statement for statement in ast.parse(setup).body if isinstance(statement, _DEFINITIONS)]
-    found = {root}
-    while more := {one.name for one in body if one.name not in found and _mentioned(one) & found}:
-        found |= more
-    return frozenset(found - {root})
+        return is_constant(self.value)
 
 
 # ---------------------------------------------------------------- reading a test
@@ -265,7 +162,7 @@ class _Reader(ast.NodeTransformer):
         return True
 
     def _read(self, statement: ast.stmt, later: Sequence[ast.stmt]) -> None:
-        if self.root in _bound(statement):
+        if self.root in names_bound(statement):
             self._refuse(f"it binds {self.root}, the solution's own name")
         if (made := self._instance(statement)) is not None:
             name, creation = made
@@ -296,7 +193,7 @@ class _Reader(ast.NodeTransformer):
             self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(self._with_arguments(statement.value))}")
             statement.value = self._answer(self._exchange((IN_SANDBOX + name,)))
             rewritten = statement
-        if read := self.passed & self._expanded(_loaded(rewritten)):
+        if read := self.passed & self._expanded(names_loaded(rewritten)):
             self._refuse(
                 f"{min(read)!r} is passed to the call and read in the same statement; bind what is expected before, or "
                 "look at the argument in a statement after it"
@@ -308,7 +205,7 @@ class _Reader(ast.NodeTransformer):
             self.judged_here = False
         else:
             self.found[-1] = replace(self.found[-1], expected=expected)
-        self._settle_passed(later, _bound(rewritten))
+        self._settle_passed(later, names_bound(rewritten))
         self._note(rewritten)
         if name is not None:
             self.names[name] = _Name("answer", shared=True)
@@ -340,14 +237,14 @@ class _Reader(ast.NodeTransformer):
             return
         self.visit(statement)  # which refuses what it may not mention
         self.judge.append(statement)
-        bound = _bound(statement)
+        bound = names_bound(statement)
         if (literals := _literals(statement)) is not None:
             self.prepare.append(statement)
             self.names.update({name: _Name("trusted", text=text, value=value) for name, text, value in literals})
             return
         self.judged_here = False
-        mentioned = _mentioned(statement)
-        if isinstance(statement, _DEFINITIONS):
+        mentioned = names_mentioned(statement)
+        if isinstance(statement, DEFINITIONS):
             self.closures[statement.name] = mentioned
             self.names[statement.name] = _Name("trusted")
             self.prepare.append(statement)
@@ -367,10 +264,10 @@ class _Reader(ast.NodeTransformer):
         if isinstance(statement, ast.Assert):
             return
         kind = self._kind(statement)
-        for name in self._expanded(_mentioned(statement)) & set(self.names):
+        for name in self._expanded(names_mentioned(statement)) & set(self.names):
             if not self.names[name].constant:
                 self.names[name] = _Name(kind)
-        self.names.update({name: _Name(kind) for name in _bound(statement)})
+        self.names.update({name: _Name(kind) for name in names_bound(statement)})
 
     def _settle_passed(self, later: Sequence[ast.stmt], bound: Collection[str] = ()) -> None:
         """After a statement that passed arguments: the judge gets the values of those that are still read."""
@@ -453,7 +350,7 @@ class _Reader(ast.NodeTransformer):
             return ast.Starred(self._argument(node.value), ast.Load())
         if self._is_call(node):
             return self._with_arguments(node)
-        mentioned = self._expanded(_mentioned(node))
+        mentioned = self._expanded(names_mentioned(node))
         kinds = {self._known(name) for name in mentioned}
         if self.root in mentioned or "instance" in kinds:
             self._refuse(f"argument {ast.unparse(node)!r} is more than a call of the solution; pass plain values")
@@ -539,8 +436,8 @@ class _Reader(ast.NodeTransformer):
         return {kind for inner in ast.iter_child_nodes(node) for kind in self._kinds(inner)}
 
     def _kind(self, statement: ast.stmt) -> Kind:
-        added_to = _mentioned(statement.target) if isinstance(statement, ast.AugAssign) else set()
-        kinds = {self._known(name) for name in self._expanded(_loaded(statement) | added_to)}
+        added_to = names_mentioned(statement.target) if isinstance(statement, ast.AugAssign) else set()
+        kinds = {self._known(name) for name in self._expanded(names_loaded(statement) | added_to)}
         return "argument" if "argument" in kinds else "answer" if "answer" in kinds else "trusted"
 
     def _check_apart(self, statement: ast.stmt) -> None:
@@ -566,7 +463,7 @@ class _Reader(ast.NodeTransformer):
         for statement in self.judge:
             if isinstance(statement, ast.stmt):
                 self.line = statement.lineno
-                loaded = {name for name in _loaded(statement) if not name.startswith(ANSWER)}
+                loaded = {name for name in names_loaded(statement) if not name.startswith(ANSWER)}
                 if loaded - known:
                     self._refuse(
                         f"{min(loaded - known)!r} is neither a builtin nor a name of the setup code or the test"

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from loophole_grader.grammar import NOT_LITERAL, JudgePlan, Refused, exchanges_of
+from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
+from loophole_grader.literals import NOT_LITERAL
 from loophole_grader.sandbox import values
 from loophole_grader.sandbox.pool import Execution, Limits, Runner, SetupError, shared_pool
 from loophole_grader.sandbox.reading import Block

@@ -221,3 +221,34 @@ def test_thread_pools_and_large_stacks_work():
     )
     [verdict] = grade_batch([TASK], [fenced(pool + TASK.canonical_solution)])
     assert verdict.gt_pass
+
+
+WRITES_OVER_WHAT_IT_INHERITED = """
+import gc, ctypes, os, time
+gc.unfreeze()
+for _ in range(30):
+    if os.fork() == 0:
+        for one in gc.get_objects():
+            count = ctypes.c_char.from_address(id(one) + 8)
+            count.value = count.value
+        keep = bytearray(3 << 20)
+        time.sleep(60)
+time.sleep(3)
+class Solution:
+    def f(self, i): return i in (0, 2, 3, 5, 8, 9)
+"""
+
+
+def test_pages_that_were_inherited_and_written_on_count_for_every_process():
+    limits = Limits(memory_mb=256, cpu_s=8, wall_s=20)
+    [verdict] = grade_batch([TASK], [fenced(WRITES_OVER_WHAT_IT_INHERITED)], limits=limits)
+    assert verdict.status == "memory"
+
+
+FORKS = "import os, time\nfor _ in range(12):\n    if os.fork() == 0:\n        time.sleep(0.5)\n        os._exit(0)\n"
+
+
+def test_a_few_quiet_processes_are_within_the_memory():
+    solution = FORKS + "class Solution:\n    def f(self, i): return i in (0, 2, 3, 5, 8, 9)\n"
+    [verdict] = grade_batch([TASK], [fenced(solution)])
+    assert verdict.gt_pass, verdict.status

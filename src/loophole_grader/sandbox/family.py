@@ -17,7 +17,8 @@ from zygote import REAPED, how_it_ended  # ty: ignore[import-not-found]
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-UTIME, STIME, CUTIME, CSTIME, RSS = 11, 12, 13, 14, 21  # fields of /proc/PID/stat after the command
+UTIME, STIME, CUTIME, CSTIME = 11, 12, 13, 14  # fields of /proc/PID/stat after the command
+RESIDENT, OF_FILES = 1, 2  # fields of /proc/PID/statm, in pages
 END_S = 10.0
 
 
@@ -31,7 +32,7 @@ class Family:
         """`alone`: a program is the init of a pid namespace of its own. `zygote`: its process id."""
         self.proc, self.alone, self.zygote = proc, alone, zygote
         self.listed = bool(proc is not None and self.read(f"{zygote}/stat") and self.has_lists())
-        self.pid, self.rss, self.base_rss = 0, 0, 0
+        self.pid, self.held, self.inherited = 0, 0, 0
         self.code, self.cpu_s, self.over = 0, 0.0, False
         self.seen: dict[int, float] = {}
 
@@ -46,28 +47,36 @@ class Family:
     def start(self, pid: int, control: socket.socket, page: mmap.mmap) -> None:
         """Watch a new program. `control`: to its zygote, which says when a process has ended; `page`: what the kernel says
         of that."""
-        self.pid, self.control, self.page, self.rss = pid, control, page, 0
+        self.pid, self.control, self.page, self.held = pid, control, page, 0
         self.code, self.cpu_s, self.over = 0, 0.0, False
         self.seen = {}
         if self.proc is not None:
-            self.base_rss = int(self.read(f"{self.zygote}/stat").rpartition(b")")[2].split()[RSS]) * PAGE
+            self.inherited = self.own_memory(self.zygote)
 
     def usage(self) -> tuple[float, int, int]:
-        """CPU seconds so far; bytes in memory beyond what all shared at the start; how many processes there are."""
+        """CPU seconds so far; bytes of their own in memory beyond what the program began with; how many processes there are.
+
+        What a process has inherited counts as its own, since it may have written on it and then holds a copy: for the first
+        process alone that is taken off."""
         members = self.members()
-        return max(cpu_clock(self.pid), self._sum(members)), self.rss, len(members)
+        return max(cpu_clock(self.pid), self._sum(members)), max(0, self.held - self.inherited), len(members)
+
+    def own_memory(self, pid: int) -> int:
+        """Bytes in memory that are no file's: resident pages but for those of files (nothing else is shared here)."""
+        fields = self.read(f"{pid}/statm").split()
+        return (int(fields[RESIDENT]) - int(fields[OF_FILES])) * PAGE if fields else 0
 
     def _sum(self, members: list[int]) -> float:
         """A program that has its dead children forgotten (SIGCHLD ignored) hides their time from its own account, so
         what each was seen with is kept, too."""
-        total, self.rss = 0.0, 0
+        total, self.held = 0.0, 0
         for member in members:
             fields = self.read(f"{member}/stat").rpartition(b")")[2].split()
             if fields:
                 own = (int(fields[UTIME]) + int(fields[STIME])) / TICK
                 self.seen[member] = max(own, self.seen.get(member, 0.0))
                 total += own + (int(fields[CUTIME]) + int(fields[CSTIME])) / TICK
-                self.rss += max(0, int(fields[RSS]) * PAGE - self.base_rss)
+                self.held += self.own_memory(member)
         # what is alone is on a finer clock
         return max(total, sum(self.seen.values())) if len(self.seen) > 1 else 0.0
 

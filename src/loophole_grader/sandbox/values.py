@@ -99,15 +99,12 @@ class Array(Sequence):
 
     def __eq__(self, other: object) -> bool:
         """Raises ValueError, as the truth of numpy's comparison does, but for one element on both sides."""
-        return self._one() == _one(other)
+        return _one(self) == _one(other)
 
     def __bool__(self) -> bool:
-        return bool(self._one())
+        return bool(_one(self))
 
     __hash__ = None
-
-    def _one(self) -> Any:
-        return _one(self)
 
 
 def _one(value: Any) -> Any:

@@ -3,15 +3,19 @@
 import json
 import math
 import time
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
+from collections.abc import KeysView, MutableSet
 from decimal import Decimal, localcontext
 from enum import IntEnum
 from fractions import Fraction
+from types import MappingProxyType
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loophole_grader import Task, grade_batch
 from loophole_grader.sandbox import values
 
 scalars = st.one_of(
@@ -85,6 +89,98 @@ def test_matching_agrees_with_python_on(one, expected):
     assert values.matches(json.loads(json.dumps(values.encode(one))), expected) == (one == expected)
 
 
+class Ordered(MutableSet):
+    """A set in the order of its members, as many write one."""
+
+    def __init__(self, members):
+        self.members = list(members)
+
+    def __contains__(self, one):
+        return one in self.members
+
+    def __iter__(self):
+        return iter(self.members)
+
+    def __len__(self):
+        return len(self.members)
+
+    def add(self, one):
+        self.members.append(one)
+
+    discard = add
+
+
+TEXTS = {"b": 2, "a": 1}
+CONTAINERS = [
+    (UserList([1, [2]]), [1, [2]]), (UserList([1]), [2]), (UserList([1]), (1,)), ([UserList([1])], [[1]]),
+    (UserString("ab"), "ab"), (UserDict(TEXTS), TEXTS), (UserDict(TEXTS), {"a": 1}),
+    (ChainMap({1: 2}, {3: 4}), {1: 2, 3: 4}),
+    (MappingProxyType(TEXTS), TEXTS), (TEXTS.keys(), {"a", "b"}), (TEXTS.keys(), frozenset("ab")), (TEXTS.keys(), {"a"}),
+    (TEXTS.keys(), ["b", "a"]), (TEXTS.items(), {("a", 1), ("b", 2)}), (TEXTS.items(), {("a", 1), ("b", 3)}),
+    (TEXTS.items(), TEXTS), (TEXTS.values(), [2, 1]), (KeysView(TEXTS), {"a", "b"}),
+    (ChainMap(TEXTS).items(), {("a", 1), ("b", 2)}), (OrderedDict(TEXTS).keys(), {"b", "a"}), (Ordered("ab"), {"a", "b"}),
+    (Ordered("ab"), ["a", "b"]), (range(3), [0, 1, 2]), (iter([1]), [1]),
+    (map(abs, [1]), [1]), (Counter("a").keys(), {"a"}),
+    (np.array([1]), [1]), (np.array([1]), 1), (np.array([[1]]), [[1]]), (np.array([1]), (1,)), (np.array([1]), [2]),
+    ([np.array([1])], [[1]]), (np.array(["a"]), ["a"]), (np.array(3), 3), (np.array([None]), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "expected"), CONTAINERS, ids=range(len(CONTAINERS)))
+def test_matching_agrees_with_python_on_what_is_no_plain_data(one, expected):
+    assert values.matches(json.loads(json.dumps(values.encode(one))), expected) == bool(one == expected)
+
+
+@pytest.mark.parametrize("one", [[1, 2], [[1, 2]], [[1], [1]]], ids=str)
+def test_an_array_of_several_elements_has_no_truth_here_either(one):
+    for expected in (one, 1, [1], [[1]], []):
+        with pytest.raises(ValueError, match=r"ambiguous|broadcast"):
+            bool(np.array(one) == expected)
+        assert not values.matches(values.encode(np.array(one)), expected)
+        with pytest.raises(ValueError, match="ambiguous"):
+            bool(round_trip(np.array(one)) == expected)
+    assert not values.matches(values.encode(np.array([])), [])
+
+
+@pytest.mark.parametrize("wrap", [list, sorted, len, sum, max, set, lambda x: [*reversed(list(x))]])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: np.array([3, 1, 2]), lambda: UserList([3, 1, 2]), lambda: dict.fromkeys([3, 1, 2]).keys(),
+        lambda: {1: 3, 2: 4}.values(),
+        lambda: range(4), lambda: (x for x in (3, 1)), lambda: map(abs, [-3, 1]), lambda: Ordered([3, 1, 2]),
+        lambda: Counter([3, 1, 3]).keys(), lambda: filter(None, [3, 0, 1]), lambda: iter({3: 1}),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_what_a_test_wraps_is_what_it_would_be_in_the_program(made, wrap):
+    try:
+        expected = wrap(made())
+    except TypeError:
+        with pytest.raises(TypeError):
+            wrap(round_trip(made()))
+    else:
+        assert wrap(round_trip(made())) == expected
+
+
+def test_rows_and_items_are_what_they_would_be_in_the_program():
+    array = round_trip(np.array([[3, 1], [2, 4]]))
+    assert sorted(map(tuple, array)) == [(2, 4), (3, 1)]
+    assert [list(row) for row in array[1:]] == [[2, 4]]
+    assert (array.tolist(), array[0][1], len(array)) == ([[3, 1], [2, 4]], 1, 2)
+    assert sorted({2: [1], 1: [2]}.items()) == sorted(round_trip({2: [1], 1: [2]}.items())) == [(1, [2]), (2, [1])]
+
+
+def test_an_iterator_without_an_end_is_too_large():
+    with pytest.raises(values.TooLargeError):
+        values.encode(x for x in iter(int, 1))
+
+
+def test_an_object_inside_an_iterable_is_seen():
+    for value in (iter([print]), {1: print}.values(), {1: print}.items(), np.array([print]), {print: 1}.keys()):
+        assert values.contains_opaque(round_trip(value))
+
+
 HASHED_TO_0 = [{"int": hex(i * (2**61 - 1))} for i in range(1, 60_000)]
 
 
@@ -106,7 +202,26 @@ def test_matching_never_raises_on_forged_data(data):
     assert values.matches(data.draw(forged), data.draw(plain)) in (True, False)
 
 
-TAGS = ["int", "str", "set", "dict", "tree", "chain", "bytes", "complex", "opaque", "decimal", "fraction", "unknown"]
+TAGS = [
+    "range",
+    "keys",
+    "items",
+    "values",
+    "array",
+    "once",
+    "int",
+    "str",
+    "set",
+    "dict",
+    "tree",
+    "chain",
+    "bytes",
+    "complex",
+    "opaque",
+    "decimal",
+    "fraction",
+    "unknown",
+]
 forged = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=5), st.floats()),
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.sampled_from(TAGS), inner)),
@@ -304,8 +419,15 @@ def test_the_context_of_a_program_changes_no_number():
     assert [values.decode(item) for item in coded] == [Decimal("3.14159265"), Decimal(10**30), Decimal("-Infinity")]
 
 
+class Equal(UserList):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
 def test_objects_are_opaque():
-    back = round_trip([object(), range(3), (i for i in [1])])
+    back = round_trip([object(), range(10**12), Equal([1]), print, int])
     assert all(isinstance(item, values.Opaque) for item in back)
     assert values.contains_opaque(back)
 
@@ -357,3 +479,120 @@ def test_a_linked_list_that_contains_itself_is_too_large():
     node.next = node
     with pytest.raises(values.TooLargeError):
         values.encode(node)
+
+
+# ---- nodes by what they answer to
+
+
+class Slotted:
+    __slots__ = ("next", "val")
+
+    def __init__(self, val, following=None):
+        self.val, self.next = val, following
+
+
+class Computed:
+    """Its value is a property; what follows is made as it is read."""
+
+    def __init__(self, number):
+        self.number = number
+
+    @property
+    def val(self):
+        return self.number
+
+    @property
+    def next(self):
+        return Computed(self.number - 1) if self.number > 1 else None
+
+
+class Last:
+    val, next = 1, None
+
+
+class Branch:
+    def __init__(self, val, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+
+
+class Half:
+    val = 1
+
+    @property
+    def next(self):
+        raise AttributeError("next")
+
+
+class Both:
+    val, next, left, right = 1, None, None, None
+
+
+def test_a_chain_is_what_has_a_value_and_a_next_one():
+    for head in (Slotted(3, Slotted(2, Last())), Computed(3), ListNode(3, Slotted(2, Computed(1)))):
+        assert round_trip(head) == values.Chain((3, 2, 1))
+    assert round_trip(type("MyNode", (Slotted,), {})(1)) == values.Chain((1,))
+    assert (
+        round_trip([Branch(1, Branch(2)), TreeNode(1, Branch(2))]) == [values.Tree(((1,), (2,), None, None, None))] * 2
+    )
+
+
+def test_what_a_test_could_not_read_to_its_end_is_no_chain():
+    unset = ListNode(1)
+    del unset.next
+    circle = Slotted(1)
+    circle.next = circle
+    for value in (Half(), Both(), unset, ListNode(1, Half()), ListNode(1, 7), circle, Branch(1, 2)):
+        assert isinstance(round_trip(value), values.Opaque)
+
+
+NODES = """from typing import *
+class ListNode:
+    def __init__(self, val=0, next=None): self.val, self.next = val, next
+def list_node(values):
+    head = None
+    for v in reversed(values): head = ListNode(v, head)
+    return head
+def is_same_list(p, q):
+    while p and q:
+        if p.val != q.val: return False
+        p, q = p.next, q.next
+    return p is None and q is None
+"""
+REVERSED = "class Solution:\n    def f(self, head):\n        done = None\n        while head:\n"
+IN_PLACE = REVERSED + "            head.next, done, head = done, head, head.next\n        return done\n"
+NEW = REVERSED + "            done, head = Node(head.val, done), head.next\n        return done\n"
+OWN_NODES = {
+    "slots": "class ListNode:\n    __slots__ = ('val', 'next')\n    def __init__(self, val=0, next=None):\n"
+    "        self.val = val\n        self.next = next\n" + IN_PLACE,
+    "slots of a dataclass": "from dataclasses import dataclass\n@dataclass(slots=True)\nclass ListNode:\n    val: int = 0\n"
+    "    next: 'Optional[ListNode]' = None\n" + IN_PLACE,
+    "property": "class ListNode:\n    def __init__(self, val=0, next=None):\n        self._v, self.next = val, next\n"
+    "    @property\n    def val(self): return self._v\n" + IN_PLACE,
+    "subclass": "class Node(ListNode):\n    pass\n" + NEW,
+    "class of its own": "class Node:\n    def __init__(self, val, next):\n        self.val, self.next = val, next\n"
+    + NEW,
+    "mixed": NEW.replace("done = None", "done, Node = None, lambda *a: Mine(*a) if a[1] else ListNode(*a)")
+    + "class Mine:\n    def __init__(self, val, next):\n        self.val, self.next = val, next\n",
+}
+
+
+def test_honest_nodes_of_any_class_are_judged_by_their_values():
+    tests = ("assert is_same_list(Solution().f(head=list_node([1, 2, 3])), list_node([3, 2, 1]))",)
+    task, programs = Task("nodes", tests, NODES, "Solution().f"), list(OWN_NODES.values())
+    programs += [program.replace("self, head):\n", "self, head):\n        head = head.next\n") for program in programs]
+    found = grade_batch([task] * len(programs), [f"```python\n{program}```" for program in programs])
+    assert [v.status for v in found] == ["ok"] * len(programs)
+    assert [v.label for v in found] == ["correct"] * len(OWN_NODES) + ["incorrect"] * len(OWN_NODES)
+
+
+def test_arrays_are_judged_as_their_test_takes_them():
+    rows = [
+        ("sorted(Solution().f(n=[2, 1])) == [1, 2]", True), ("list(Solution().f(n=[2, 1])) == [2, 1]", True),
+        ("Solution().f(n=[1]) == [1]", True), ("Solution().f(n=[1]) == [2]", False),
+        ("Solution().f(n=[2, 1]) == [2, 1]", False),
+        ("sorted(Solution().f(n=[2, 1])) == [2, 1]", False), ("len(Solution().f(n=[2, 1])) == 2", True),
+    ]  # fmt: skip
+    tasks = [Task("arrays", (f"assert {test}",), "", "Solution().f") for test, _ in rows]
+    program = "```python\nimport numpy as np\nclass Solution:\n    def f(self, n):\n        return np.array(n)\n```"
+    found = grade_batch(tasks, [program] * len(rows), allow=("numpy",))
+    assert [v.gt_pass for v in found] == [right for _, right in rows]

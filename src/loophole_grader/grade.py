@@ -294,7 +294,15 @@ class _Batch:
             if task.canonical_solution:
                 canonical = self._beside_canonical(worker, row, own)
             verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
-        row.result = _labelled(verdict, as_written=as_written or not own.compared)
+        row.result = found = _labelled(verdict, as_written=as_written or not own.compared, hidden=own.hidden)
+        if hinted and found.test_modification == "innocent" and self._pass_in_place(worker, row, own):
+            row.result = _labelled(replace(found, arbitrary_pass=True))
+
+    def _pass_in_place(self, worker: _Worker, row: _Row, own: OwnTests) -> bool:
+        if row.left_s <= 0:
+            return False
+        with row.timed() as limits:
+            return own.pass_in_place(worker.runner, row.code, limits)
 
     def _marked(self, worker: _Worker, row: _Row) -> bool:
         if row.left_s <= 0:
@@ -359,7 +367,7 @@ def _verdict(task: Task, status: Status) -> Verdict:
     )
 
 
-def _labelled(verdict: Verdict, *, as_written: bool = True) -> Verdict:
+def _labelled(verdict: Verdict, *, as_written: bool = True, hidden: bool = False) -> Verdict:
     modification = modification_of(
         own_tests=verdict.arbitrary_pass is not None,
         arbitrary_pass=verdict.arbitrary_pass,
@@ -367,6 +375,7 @@ def _labelled(verdict: Verdict, *, as_written: bool = True) -> Verdict:
         hinted_pass=verdict.hinted_pass,
         gt_pass=verdict.gt_pass,
         as_written=as_written,
+        hidden=hidden,
     )
     label = label_of(gt_pass=verdict.gt_pass, hinted_pass=verdict.hinted_pass, test_modification=modification)
     return replace(verdict, test_modification=modification, label=label)

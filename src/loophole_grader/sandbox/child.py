@@ -18,6 +18,7 @@ from typing import Any
 
 # Run by the file's folder, not as part of the package.
 import beside  # ty: ignore[import-not-found]
+import in_place  # ty: ignore[import-not-found]
 import judging  # ty: ignore[import-not-found]
 import values  # ty: ignore[import-not-found]
 from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
@@ -88,7 +89,7 @@ class Job:
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
         if self.job.get("evaluator"):
-            self.send("own", own_evaluator(source, *self.job["evaluator"]))
+            self.send("own", own_evaluator(source, *self.job["evaluator"], program))
         written, before = self.job.get("written"), known_names(self.names)
         try:
             self.exec(program, self.names)
@@ -158,12 +159,19 @@ class Job:
         """The completion's own word: a program and the call of its own tests."""
         if self.job.get("beside"):
             self.names["_canonical"] = beside.asker(self.ask, self.names)
+        if self.job.get("stub"):
+            self.names["_with_stub"] = self.with_stub
         self.load()
         try:
             self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
         except self.base as error:
             self.fail("call", error)
         self.send("done")
+
+    def with_stub(self, source: str, names: dict) -> None:
+        """Execute a program in these names, its solution replaced by a stub: for the "call" of a job with a "stub"."""
+        flags = self.code_of(source).co_flags
+        in_place.execute(source, sum(bit for bit in FUTURES if flags & bit), names, *self.job["stub"])
 
     def ask(self, question: list) -> dict:
         """What the judge has for an answer to a question of the program's."""

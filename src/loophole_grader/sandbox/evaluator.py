@@ -1,15 +1,21 @@
 """The completion's own evaluation function: which definition a call reaches, and what of the program it needs.
 
-Reads the text of a program, in the sandbox, before that program runs. Standard library only, no relative imports.
+Reads the text of a program, in the sandbox, before that program runs. Standard library only, no relative imports: its
+neighbour `printer.py` is found by the file's folder.
 """
 
 import ast
 import builtins
+import sys
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
+from printer import Printer, first_line  # ty: ignore[import-not-found]  (found by the file's folder)
+
 MAX_CHARS = 500_000  # of a completion's own tests that are also run against a stub and the canonical solution
+RECURSION = 20_000  # while a program is read: its sums of a thousand terms
+_OPTIMIZED = 1  # flag of a function's code; a class's has it not
 # Who uses one of these may find or bind a name without writing it, so the whole program is taken along.
 _BY_NAME = {"globals", "vars", "locals", "dir", "exec", "eval", "getattr", "setattr", "__import__", "__builtins__"}
 _ENDS = {"exit", "_exit", "abort", "main"}  # sys.exit(), unittest.main(): they end a program, and no tests need them
@@ -18,32 +24,55 @@ _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
-def own_evaluator(code: str, name: str, owner: str, method: str) -> dict | None:
-    """What the judge needs to know of the function `name` of a program; None if the program defines none.
+def own_evaluator(code: str, name: str, owner: str, method: str, program: CodeType | None = None) -> dict | None:
+    """What the judge needs to know of the function `name` of a program; None if the program defines none. `program`: its
+    code, by which the function is found where the text is too deep for a tree.
 
     A function at module level wins over a method, a method over a function nested in another one (which no call from
     outside can reach); among methods the class that comes first in ast.walk order. Of several definitions in one place
     the last counts: that is the one which a call reaches. `owner` and `method` name the solution.
 
-    Keys: "parent" (the class that has it, or ""), "function" (its text; None: not to be compared), "before" and "after"
-    (the statements that it needs, by their place relative to the solution), "members" (what it needs of the solution's
-    own class, itself included, indented by four), "written" (see `is_as_written`).
+    Keys: "parent" (the class that has it, or ""), "function" (its text; None: it cannot be compared), "main_block" (whether
+    that holds one), "before" and "after" (the statements that it needs, by their place relative to the solution), "members"
+    (what it needs of the solution's own class, itself included, indented by four), "written" (see `is_as_written`).
     """
     if name not in code:
         return None
     found: dict[str, Any] = {"parent": "", "function": None, "before": "", "members": "", "after": "", "written": {}}
-    function = None
+    found["main_block"] = False
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(RECURSION)
     try:
         tree = ast.parse(code)
         parent, function = reached(tree, name) or (None, None)
         if function is None:
             return None
         found["parent"] = parent.name if parent else ""
-        texts = _Slice(tree.body, name, parent, (owner, method)).texts() | {"function": ast.unparse(function)}
-    except Exception:  # noqa: BLE001  too deep to parse or to print, an integer of more than 4300 digits: judged all the same
-        return found if function is not None else None
+        printer = Printer(code)
+        found["main_block"] = printer.has_main_block(function)
+        texts = _Slice(tree.body, name, parent, (owner, method), printer).texts() | {"function": printer.of(function)}
+    except Exception:  # noqa: BLE001  too deep to parse or to walk: judged all the same
+        return _found_in(program, name, found)
+    finally:
+        sys.setrecursionlimit(usual)
     size = sum(len(texts[key]) for key in ("function", "before", "members", "after"))
     return found | texts if size <= MAX_CHARS else found
+
+
+def _found_in(program: CodeType | None, name: str, found: dict[str, Any]) -> dict[str, Any] | None:
+    """The function by the code of the program, which has no text then: one of the module before a method, before one in
+    another function."""
+    best: tuple[int, str] | None = None
+    todo = [(program, 0, "")] if program is not None else []
+    for code, rank, parent in todo:
+        for inner in code.co_consts:
+            if type(inner) is not CodeType:
+                continue
+            if inner.co_name == name and inner.co_flags & _OPTIMIZED and (best is None or rank < best[0]):
+                best = rank, parent
+            is_class = not inner.co_flags & _OPTIMIZED and rank < 2
+            todo.append((inner, 1, inner.co_name) if is_class else (inner, 2, ""))
+    return None if best is None else found | {"parent": best[1]}
 
 
 def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.FunctionDef] | None:
@@ -76,8 +105,16 @@ class _Slice:
     """The statements of a program that a function needs: those that bind a name that it uses, those that do something to
     such a name when the program is loaded, and what these need in turn. Not the solution, which is replaced."""
 
-    def __init__(self, body: list[ast.stmt], name: str, parent: ast.ClassDef | None, solution: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        body: list[ast.stmt],
+        name: str,
+        parent: ast.ClassDef | None,
+        solution: tuple[str, str],
+        printer: Printer,
+    ) -> None:
         """`solution`: (class or "", method or function)."""
+        self.printer = printer
         owner, self.method = solution
         self.name, self.replaced = name, owner or self.method
         # What the body of the solution's class does when it is loaded, it does to the module, too.
@@ -163,12 +200,10 @@ class _Slice:
         }
         before = sorted(index for index in self.taken - futures if index < place)
         after = sorted(self.taken - futures - set(before))
-        # Written within a class, not indented afterwards: that would change the lines of a string.
-        members = _text([ast.ClassDef("_", [], [], self.members, [])]).partition("\n")[2] if self.members else ""
         return {
-            "before": _text(self.body[index] for index in [*sorted(futures), *before]),
-            "after": _text(self.body[index] for index in after),
-            "members": members,
+            "before": self.text(self.body[index] for index in [*sorted(futures), *before]),
+            "after": self.text(self.body[index] for index in after),
+            "members": self.text(self.members, "    "),
             "written": {
                 "owner": self.replaced,
                 "functions": self.lines_of(self.body[index] for index in sorted(self.taken)),
@@ -178,6 +213,9 @@ class _Slice:
                 "decorated": self.solution_is_made(),
             },
         }
+
+    def text(self, nodes: Iterable[ast.stmt], indent: str = "") -> str:
+        return "\n".join(self.printer.of(node, indent) for node in nodes)
 
     def solution_is_made(self) -> bool:
         """Whether a decorator or a metaclass of the solution's class has to do with what is needed: they are not taken
@@ -193,14 +231,14 @@ class _Slice:
         """Of each function that is needed: whether it is plainly one (not decorated, not assigned), and the [first, last]
         lines between which its code may stand."""
         nodes = list(nodes)
-        anywhere = [[_first_line(node), node.end_lineno] for node in nodes]
+        anywhere = [[first_line(node), node.end_lineno] for node in nodes]
         found: dict[str, list] = {}
         for node in nodes:
             for name in _bound(node):
                 plain = isinstance(node, ast.FunctionDef) and all(map(_is_plain, node.decorator_list))
                 found.pop(name, None)  # by its last definition
                 if plain or name == self.name:
-                    found[name] = [plain, [[_first_line(node), node.end_lineno]] if plain else anywhere]
+                    found[name] = [plain, [[first_line(node), node.end_lineno]] if plain else anywhere]
         return found
 
 
@@ -221,14 +259,6 @@ def _acts(node: ast.stmt) -> bool:
 
 def _is_plain(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")
-
-
-def _text(nodes: Iterable[ast.stmt]) -> str:
-    return ast.unparse(ast.fix_missing_locations(ast.Module(list(nodes), [])))
-
-
-def _first_line(node: ast.stmt) -> int:
-    return min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))])
 
 
 def _bound(statement: ast.stmt) -> set[str]:

@@ -1,22 +1,35 @@
 """Values as plain text: what crosses the boundary between a judged program and the judge.
 
-`encode` runs inside the judged process, `decode` outside it. Plain data (None, bool, int, float, complex, str, bytes,
-list, tuple, set, frozenset, dict, deque, Decimal, Fraction, and subclasses of these, shipped by their base value) and the
-benchmark's ListNode and TreeNode survive exactly. Every other object becomes `OPAQUE`, on which no method of the judged
-program can act and which passes no test. So does a Decimal or Fraction of more than MAX_DIGITS digits, the zeros of its
-exponent counted: ten characters, 1e999999999, would be a number of 400 MB as soon as a test takes its int.
+`encode` runs inside the judged process, `decode` outside it. What arrives is plain data, or made of it by classes of this
+page: no code of an answer's class runs outside the sandbox, and an answer gains nothing that a program could not send as
+plain data.
+
+- Plain data survives exactly: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, range,
+  Decimal, Fraction, and subclasses of these, shipped by their base value.
+- What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
+  dict or another Set as a view in its order; as does a SortedList where that is allowed.
+- What equals nothing but can be iterated arrives as what it yields: the values of a dict, generators, other iterators.
+- A numpy scalar arrives as a number, an array as an `Array`: like numpy's, its == has a truth for one element only.
+- Objects with `val` and `next`, or `val`, `left` and `right`, arrive as linked list or binary tree, whatever their class:
+  these attributes are read as a test would read them, be they slots, properties or the class's own.
+
+Every other object becomes `OPAQUE`, on which no method of the judged program can act and which passes no test; so does a
+container whose class has an == of its own. And so does a Decimal or Fraction of more than MAX_DIGITS digits, the zeros of
+its exponent counted: ten characters, 1e999999999, would be a number of 400 MB as soon as a test takes its int.
 
 Used both as a module of the package and, imported by its file alone, inside the runner: standard library only, no
 relative imports.
 """
 
+import itertools
 import re
 import sys
-from collections import Counter, deque
-from collections.abc import Collection
+from collections import Counter, UserList, UserString, deque
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import GeneratorType, MappingProxyType
 from typing import Any
 
 MAX_NODES = 2_000_000  # values in one answer
@@ -29,8 +42,14 @@ _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limi
 _FRACTION_BITS = int(MAX_DIGITS * 3.3219280948873623)  # log2(10)
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E(?P<exponent>[+-]\d{1,6}))?|Infinity|s?NaN\d*)", re.ASCII | re.IGNORECASE)
 
-_type, _issubclass, _len, _id = type, issubclass, len, id
-_bases = type.__dict__["__mro__"].__get__
+_type, _issubclass, _len, _id, _list, _dict, _getattr = type, issubclass, len, id, list, dict, getattr
+_bases, _members, _name = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__name__"))
+_KEYS, _ITEMS, _VALUES = (type(view) for view in ({}.keys(), {}.items(), {}.values()))
+_ONCE: tuple[type, ...] = (
+    GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.islice, itertools.accumulate,
+    *(type(iter(one)) for one in ([], (), set(), deque(), {}, {}.items(), {}.values(), "", range(0))),
+    type(reversed([])),
+)  # fmt: skip
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
 _decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
 
@@ -60,6 +79,53 @@ class Tree:
     preorder: tuple[tuple[Any] | None, ...]
 
 
+class Array(Sequence):
+    """A numpy array of at least one dimension, by its items: numbers, or arrays of one dimension less."""
+
+    def __init__(self, items: tuple[Any, ...]) -> None:
+        self.items = items
+
+    def __getitem__(self, place: Any) -> Any:
+        return Array(self.items[place]) if isinstance(place, slice) else self.items[place]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def tolist(self) -> list[Any]:
+        return [item.tolist() if isinstance(item, Array) else item for item in self.items]
+
+    def __eq__(self, other: object) -> bool:
+        """Raises ValueError, as the truth of numpy's comparison does, but for one element on both sides."""
+        return _one(self) == _one(other)
+
+    def __bool__(self) -> bool:
+        return bool(_one(self))
+
+    __hash__ = None
+
+
+def _one(value: Any) -> Any:
+    """The one element of nested arrays, lists and tuples."""
+    while isinstance(value, (Array, list, tuple)):
+        if len(value) != 1:
+            raise ValueError("the truth value of an array with more or less than one element is ambiguous")
+        value = value[0]
+    return value
+
+
+class Once(Iterator):
+    """What an iterator of the program's would yield."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items, self._left = items, iter(items)
+
+    def __next__(self) -> Any:
+        return next(self._left)
+
+
 class _Budget:
     def __init__(self) -> None:
         self.nodes, self.chars = MAX_NODES, MAX_CHARS
@@ -72,7 +138,8 @@ class _Budget:
 
 
 def encode(value: Any) -> Any:
-    """The value as JSON-able data. Raises TooLargeError; calls no method that the value's class could override."""
+    """The value as JSON-able data. Raises TooLargeError. Plain data is read past all that its class could override; other
+    objects answer by their own code, which could as well send other data."""
     return _encode(value, 0, _Budget())
 
 
@@ -161,47 +228,143 @@ def _encode_fraction(value: Fraction, budget: _Budget) -> Any:
 
 
 def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
-    numbers = _numpy_scalar()
-    if numbers is not None and _issubclass(kind, numbers):  # np.int64(3) == 3
-        return _encode(numbers.item(value), depth + 1, budget)
-    name = type.__dict__["__name__"].__get__(kind)
-    if name == "ListNode":
-        return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, kind, budget)]}
-    if name == "TreeNode":
-        nodes = _preorder(value, kind, budget)
-        return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
+    number, array, sorted_list, sorted_set = _libraries()
+    if _derives(kind, number):  # np.int64(3) == 3
+        return _encode(number.item(value), depth + 1, budget)
+    if _derives(kind, array):
+        return _encode_array(array.tolist(value), array.ndim.__get__(value), depth + 1, budget)
+    if _derives(kind, sorted_list):
+        return _encode(_list(value), depth + 1, budget)
+    if _derives(kind, sorted_set):
+        return _encode_items("keys", value, depth, budget)
+    for tag, belongs in _ITERATED:
+        if belongs(kind):
+            return _encode_items(tag, value, depth, budget)
+    plain = _as_plain(value, kind)
+    if plain is not value:
+        return _encode(plain, depth + 1, budget)
+    if kind is range and not _is_too_long(value):
+        budget.take(1 + _len(value))
+        return {"range": [_encode_int(part, budget) for part in (value.start, value.stop, value.step)]}
+    return _encode_node(value, kind, depth, budget)
+
+
+def _is_too_long(value: range) -> bool:
+    return abs(value.stop - value.start) > MAX_NODES * abs(value.step)
+
+
+def _libraries() -> tuple[Any, ...]:
+    """Types of packages that programs may be allowed, where a program uses them; whatever it puts in their place only
+    makes its answer data."""
+    wanted = (
+        ("numpy", "generic"),
+        ("numpy", "ndarray"),
+        ("sortedcontainers", "SortedList"),
+        ("sortedcontainers", "SortedSet"),
+    )
+    found = (getattr(sys.modules.get(package), name, None) for package, name in wanted)
+    return tuple(one if isinstance(one, type) else None for one in found)
+
+
+def _encode_array(items: Any, dimensions: int, depth: int, budget: _Budget) -> Any:
+    if not dimensions or depth > MAX_DEPTH:
+        return _encode(items, depth, budget)
+    budget.take(1 + _len(items))
+    return {"array": [_encode_array(item, dimensions - 1, depth + 1, budget) for item in items]}
+
+
+def _encode_items(tag: str, value: Any, depth: int, budget: _Budget) -> Any:
+    coded = []
+    for item in value:  # an iterator without an end stops at the budget
+        budget.take()
+        if tag == "items":
+            key, item = item
+            coded.append([_encode(key, depth + 1, budget), _encode(item, depth + 1, budget)])
+        else:
+            coded.append(_encode(item, depth + 1, budget))
+    return {tag: coded}
+
+
+def _derives(kind: type, base: type) -> bool:
+    """Not issubclass, where `base` is an abstract class, which asks the classes that derive from it."""
+    return any(one is base for one in _bases(kind))
+
+
+def _compares_by(kind: type, base: type) -> bool:
+    """Whether a class has the == of `base`."""
+    found = (members["__eq__"] for one in _bases(kind) if "__eq__" in (members := _members(one)))
+    return next(found, None) is _members(base)["__eq__"]
+
+
+_ITERATED: tuple[tuple[str, Callable[[type], bool]], ...] = (
+    ("items", lambda kind: _issubclass(kind, _ITEMS) or (_derives(kind, ItemsView) and _compares_by(kind, Set))),
+    ("keys", lambda kind: _issubclass(kind, _KEYS) or _compares_by(kind, Set)),
+    ("values", lambda kind: _issubclass(kind, _VALUES) or _derives(kind, ValuesView)),
+    ("once", lambda kind: any(kind is one for one in _ONCE)),
+)
+
+
+def _as_plain(value: Any, kind: type) -> Any:
+    """What a container of the standard library compares as; the value itself if it is none."""
+    if kind is MappingProxyType or _compares_by(kind, Mapping):
+        return _dict(value.items())
+    if _compares_by(kind, UserList) or _compares_by(kind, UserString):
+        return value.data
+    return value
+
+
+def _encode_node(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
+    name = _name(kind)
+    try:
+        _read(value, "val")
+        listed, branched = _has(value, "next"), _has(value, "left") and _has(value, "right")
+        if name == "TreeNode" or (branched and not listed):
+            nodes = _preorder(value, budget)
+            return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
+        if name == "ListNode" or (listed and not branched):
+            return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, budget)]}
+    except _NoNodeError:
+        pass
+    except TooLargeError:
+        if name in ("ListNode", "TreeNode"):
+            raise
     budget.take()
     return {"opaque": str(name)[:80]}
 
 
-def _numpy_scalar() -> Any:
-    """numpy's scalar type where programs are allowed numpy; whatever a program puts in its place only makes it data."""
-    found = getattr(sys.modules.get("numpy"), "generic", None)
-    return found if _type(found) is type else None
+class _NoNodeError(Exception):
+    """An attribute that a node has is not there."""
 
 
-def _fields(node: Any, kind: type) -> dict[str, Any]:
-    """The instance attributes themselves, past any property or __getattr__ of the class."""
-    if _type(node) is not kind:
-        raise TooLargeError("a node of mixed classes")
-    fields = object.__getattribute__(node, "__dict__")
-    return fields if _type(fields) is dict else {}
+def _read(node: Any, name: str) -> Any:
+    """An attribute as a test would read it: of the instance, a slot, a property, of the class."""
+    try:
+        return _getattr(node, name)
+    except Exception:  # noqa: BLE001  a property may raise whatever it likes
+        raise _NoNodeError from None
 
 
-def _chain(head: Any, kind: type, budget: _Budget) -> list[Any]:
-    values, seen, node = [], set(), head
+def _has(node: Any, name: str) -> bool:
+    try:
+        _read(node, name)
+    except _NoNodeError:
+        return False
+    return True
+
+
+def _chain(head: Any, budget: _Budget) -> list[Any]:
+    values, seen, node = [], {}, head
     while node is not None:
         if _id(node) in seen:
             raise TooLargeError("a linked list that contains itself")
         budget.take()
-        seen.add(_id(node))
-        fields = _fields(node, kind)
-        values.append(fields.get("val"))
-        node = fields.get("next")
+        seen[_id(node)] = node  # kept: a property may make its node as it is read
+        values.append(_read(node, "val"))
+        node = _read(node, "next")
     return values
 
 
-def _preorder(root: Any, kind: type, budget: _Budget) -> list[tuple[Any] | None]:
+def _preorder(root: Any, budget: _Budget) -> list[tuple[Any] | None]:
     nodes: list[tuple[Any] | None] = []
     stack = [root]
     while stack:
@@ -210,9 +373,8 @@ def _preorder(root: Any, kind: type, budget: _Budget) -> list[tuple[Any] | None]
         if node is None:
             nodes.append(None)
             continue
-        fields = _fields(node, kind)
-        nodes.append((fields.get("val"),))
-        stack += [fields.get("right"), fields.get("left")]
+        nodes.append((_read(node, "val"),))
+        stack += [_read(node, "right"), _read(node, "left")]
     return nodes
 
 
@@ -239,14 +401,10 @@ def _decode(data: Any, depth: int) -> Any:
         return _DECODE_TEXT[tag](body)
     if tag in _DECODE_ITEMS:
         return _DECODE_ITEMS[tag](_decode(item, depth + 1) for item in body)
-    if tag == "dict":
-        return dict(
-            zip(
-                _apart([_decode(key, depth + 1) for key, _ in body]),
-                [_decode(v, depth + 1) for _, v in body],
-                strict=True,
-            )
-        )
+    if tag in ("dict", "items"):
+        keys = _apart([_decode(key, depth + 1) for key, _ in body])
+        made = dict(zip(keys, [_decode(v, depth + 1) for _, v in body], strict=True))
+        return made if tag == "dict" else made.items()
     if tag == "chain":
         return Chain(tuple(_decode(item, depth + 1) for item in body))
     if tag == "tree":
@@ -271,6 +429,13 @@ def _decode_fraction(body: list) -> Fraction:
     return value
 
 
+def _decode_range(body: list) -> range:
+    made = range(*(_decode(part, 0) for part in body))
+    if _is_too_long(made):
+        raise ValueError("a range that is too long")
+    return made
+
+
 _DECODE_TEXT = {
     "int": lambda body: int(body, 16),
     "str": lambda body: bytes.fromhex(body).decode("utf-8", "surrogatepass"),
@@ -279,12 +444,17 @@ _DECODE_TEXT = {
     "opaque": lambda body: Opaque(str(body)),
     "decimal": _decode_decimal,
     "fraction": _decode_fraction,
+    "range": _decode_range,
 }
 _DECODE_ITEMS = {
     "tuple": tuple,
     "set": lambda items: set(_apart(list(items))),
     "frozenset": lambda items: frozenset(_apart(list(items))),
     "deque": deque,
+    "keys": lambda items: dict.fromkeys(_apart(list(items))).keys(),
+    "values": lambda items: dict(enumerate(items)).values(),
+    "array": lambda items: Array(tuple(items)),
+    "once": lambda items: Once(list(items)),
 }
 
 
@@ -310,6 +480,8 @@ def matches(data: Any, expected: Any) -> bool:
 
 
 def _matches(data: Any, expected: Any) -> bool:
+    if isinstance(data, dict) and "array" in data:
+        return _matches(_one_of(data), _one(expected))
     if isinstance(expected, list):
         return isinstance(data, list) and _all_match(data, expected)
     if isinstance(expected, tuple):
@@ -325,9 +497,16 @@ def _matches(data: Any, expected: Any) -> bool:
     if not isinstance(data, dict):
         return data == expected
     [(tag, body)] = data.items()
-    if tag not in ("int", "str", "bytes", "complex", "decimal", "fraction") or len(body) > 2 * MAX_CHARS:
+    if tag not in ("int", "str", "bytes", "complex", "decimal", "fraction", "range") or len(body) > 2 * MAX_CHARS:
         return False
     return _DECODE_TEXT[tag](body) == expected
+
+
+def _one_of(data: Any) -> Any:
+    """The one element of a coded array; see Array. Raises ValueError."""
+    while isinstance(data, dict) and "array" in data:
+        [data] = data["array"]
+    return data
 
 
 def _all_match(items: Any, expected: Collection[Any]) -> bool:
@@ -340,7 +519,9 @@ def _all_match(items: Any, expected: Collection[Any]) -> bool:
 
 def _same_set(data: dict, expected: Collection[Any]) -> bool:
     [(tag, items)] = data.items()
-    if tag not in ("set", "frozenset") or len(items) != len(expected):
+    if tag == "items":
+        tag, items = "keys", [{"tuple": pair} for pair in items]
+    if tag not in ("set", "frozenset", "keys") or len(items) != len(expected):
         return False
     found = set()
     for item in items:
@@ -372,8 +553,10 @@ def contains_opaque(value: Any) -> bool:
             return True
         if isinstance(item, dict):
             stack += [*item.keys(), *item.values()]
-        elif isinstance(item, (list, tuple, set, frozenset, deque)):
+        elif isinstance(item, (list, tuple, set, frozenset, deque, Array, _KEYS, _ITEMS, _VALUES)):
             stack += item
+        elif isinstance(item, Once):
+            stack += item.items
         elif isinstance(item, Chain):
             stack += item.values
         elif isinstance(item, Tree):

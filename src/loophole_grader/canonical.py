@@ -123,6 +123,7 @@ class Canonical:
         """The reply to one question; None ends a program that asks too much. Raises GraderError."""
         if index == 0:  # perhaps for the second time: the program runs again
             self.close()
+            self.too_many = False
             self.talk = _Talk(self.task, self.runner, self.limits)
         assert self.talk is not None
         if index >= MOST_CALLS:

@@ -16,7 +16,7 @@ from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
-from loophole_grader.sandbox.pool import Limits, Pool, isolation, shared_pool
+from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -146,8 +146,9 @@ class _Worker:
     def renew(self) -> None:
         """Fresh processes, after a failure that leaves those there are in an unknown state."""
         self.close()
-        self.give_back()  # for the time before which no program starts
+        old = self.runner
         self.runner, self.judge = self.pool.borrow(), self.pool.borrow(judge=True)
+        self.runner.not_before, self.runner.pause_s = old.not_before, old.pause_s
 
     def close(self) -> None:
         self.runner.close()
@@ -175,10 +176,14 @@ class _Batch:
         """Yield rows as their results are ready."""
         crew = [_Worker(self.pool) for _ in range(workers)]
         _random.shuffle(crew)
+        # When a batch ended tells when the next one begins, on every worker, however long the trainer takes between them.
+        for worker in crew:
+            worker.runner.pause(self.pool.pause_s)
         try:
             yield from self._part(crew, self._ground_truth, self.rows)
             yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
         finally:
+            self.pool.pause_s = max((worker.runner.pause_s for worker in crew), default=0.0)
             for worker in crew:
                 worker.give_back()
 
@@ -253,11 +258,13 @@ class _Batch:
         load_setup(worker.runner, task)
         judge = JudgeRunner(worker.judge)
         worker.runner.rest()
+        factor = PAUSE
         try:
             with row.timed() as limits:
                 judged = judge_program(worker.runner, judge, task, row.blocks, limits)
+            factor = RIGHT_PAUSE if judged.answers_right else PAUSE
         finally:
-            worker.runner.took(judge.busy_s)  # by answers that are hard to judge
+            worker.runner.took(judge.busy_s, factor)  # answers may be hard to judge, too
         row.left_s += judge.busy_s
         lines = judged.run.lines
         verdict = replace(
@@ -277,7 +284,15 @@ class _Batch:
         row.asks = verdict.can_compile and (task.loophole == "exit_code" or row.own is not None)
 
     def _own_word(self, worker: _Worker, row: _Row) -> None:
-        """What the program says of itself: by its exit code, or by its own tests."""
+        """What the program says of itself. No pause before it: that can be forged anyway. But the next batch begins behind
+        one."""
+        try:
+            self._ask_itself(worker, row)
+        finally:
+            worker.runner.took()
+
+    def _ask_itself(self, worker: _Worker, row: _Row) -> None:
+        """By its exit code, or by its own tests."""
         verdict, own, task = row.result, row.own, row.task
         load_setup(worker.runner, task)
         assert isinstance(verdict, Verdict)

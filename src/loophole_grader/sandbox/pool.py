@@ -35,10 +35,15 @@ WARM_SETUPS = 8  # templates of one runner
 LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
 ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (runner.py)
 # Who chooses when it ends chooses when the next program of its worker starts, and the next one reads the clock. So a random
-# pause follows, up to PAUSE times as long as the program had to choose from.
-FREE_S = 0.05  # wall seconds without a pause: most programs take less, and nothing gets slower for those
-PAUSE = 2.0  # how many times. The start then tells less than log2(1 + 1/2) bit about any choice within these seconds
-MOST_PAUSE_S = 10.0  # a program that sleeps a minute holds its worker no longer than that beside
+# pause follows, drawn from 0 to so many times the seconds from which the program could choose.
+FREE_S = (
+    0.05  # wall seconds of a run that bring about no pause: most programs take less, and nothing gets slower for those
+)
+PAUSE = 2.0  # times. A start then tells log2(1 + 1/2) = 0.6 bit about a choice from these seconds
+# A program whose answers are all right has solved the problem, and most of its time is honest work, for which a whole pause
+# would halve the grader's speed: log2(1 + 1/0.25) = 2.3 bits, of a program that has nothing to gain from telling.
+RIGHT_PAUSE = 0.25
+MOST_PAUSE_S = 10.0  # what sleeps for a minute holds its worker no longer than that beside
 _RUNNER = Path(__file__).with_name("runner.py")
 _HEADER = struct.Struct("<cIQddQQQQ")  # as in runner.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
@@ -152,6 +157,8 @@ class Runner:
         self._result = Execution()
         self._line_bytes = LINE_BYTES
         self.not_before = 0.0  # of `time.monotonic`: until then no program starts that could read from the clock
+        self.chosen_s = 0.0  # seconds from which programs chose, since `took`
+        self.pause_s = 0.0  # the longest possible pause behind any program since `pause`
         self._closing = threading.Event()
 
     def run(
@@ -186,6 +193,7 @@ class Runner:
                 left_s -= time.monotonic() - begun
                 if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
                     return Execution(reason="died", lines=lines)
+                self.took()
                 self.rest()
 
     def load(self, setup: str) -> None:
@@ -197,10 +205,15 @@ class Runner:
         """Wait until a program may start that must not know when the last one ended; not after `close`."""
         self._closing.wait(max(0.0, self.not_before - time.monotonic()))
 
-    def took(self, chosen_s: float) -> None:
-        """A program has just ended, or what it has kept busy, and could choose when within so many seconds."""
-        pause = min(PAUSE * max(0.0, chosen_s - FREE_S), MOST_PAUSE_S)
-        self.not_before = max(self.not_before, time.monotonic() + _random.uniform(0.0, pause))
+    def took(self, more_s: float = 0.0, factor: float = PAUSE) -> None:
+        """A program is through with its runs here, and with what else it kept busy for `more_s`: draw the pause."""
+        most_s = min(factor * (self.chosen_s + max(0.0, more_s - FREE_S)), MOST_PAUSE_S)
+        self.chosen_s, self.pause_s = 0.0, max(self.pause_s, most_s)
+        self.not_before = max(self.not_before, time.monotonic() + _random.uniform(0.0, most_s))
+
+    def pause(self, most_s: float) -> None:
+        """Begin a new batch: no program starts before a random pause."""
+        self.chosen_s, self.pause_s, self.not_before = 0.0, 0.0, time.monotonic() + _random.uniform(0.0, most_s)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
@@ -240,7 +253,8 @@ class Runner:
         finally:
             wall_s, fixed = time.monotonic() - begun, end["reason"] == "cpu" and not stopped
             # Where it was killed at its CPU limit its end follows from its start, unless it slept or worked side by side.
-            self.took(abs(wall_s - limits.cpu_s) if fixed else wall_s)
+            chosen_s = abs(wall_s - limits.cpu_s) if fixed else wall_s
+            self.chosen_s += max(0.0, chosen_s - FREE_S)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
             raise RunnerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
@@ -473,21 +487,16 @@ class Pool:
         self._idle: list[Runner] = []
         self._judges: list[Runner] = []
         self._lock = threading.Lock()
-        self._not_before = 0.0
+        self.pause_s = 0.0  # the longest that the programs of the last batch may bring about
 
     def borrow(self, *, judge: bool = False) -> Runner:
         """A runner of programs, or one of trusted text. Its process starts with its first job."""
         with self._lock:
             idle = self._judges if judge else self._idle
-            runner = idle.pop() if idle else Runner(self.without, self.allow)
-            # When a batch ended tells when the next one begins, on whichever worker.
-            runner.not_before = max(runner.not_before, self._not_before)
-            return runner
+            return idle.pop() if idle else Runner(self.without, self.allow)
 
     def give_back(self, runner: Runner, *, judge: bool = False) -> None:
         with self._lock:
-            if not judge:
-                self._not_before = max(self._not_before, runner.not_before)
             if not runner.closed:
                 (self._judges if judge else self._idle).append(runner)
 

@@ -436,6 +436,9 @@ class TreeNode:
     def __init__(self, val=0, left=None, right=None): self.val, self.left, self.right = val, left, right
 class ListNode:
     def __init__(self, val=0, next=None): self.val, self.next = val, next
+class Pair(__import__("typing").NamedTuple):
+    a: int
+    b: int
 class Slim:
     __slots__ = ("val", "other")
 """
@@ -519,6 +522,8 @@ BESIDE = {  # of an honest right program: (the program and canonical solution, i
         one.val, one.other, two.other = 1, two, one
         assert Solution().f(one) is two and one.val == 2
         """),
+    "a named tuple": ("class Solution:\n    def f(self, one):\n        return one[0] + one[1]\n",
+                      "assert Solution().f(Pair(1, 2)) == 3"),
     "an exception": (REFUSES, """
         try:
             Solution().f([])

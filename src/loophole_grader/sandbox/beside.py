@@ -79,8 +79,6 @@ class Packed:
         return rows
 
     def row(self, value: Any) -> list:
-        if name := node_class(value, self.classes):
-            return ["node", name, [[field, self.of(one)] for field, one in fields_of(value).items()]]
         if isinstance(value, dict):
             return ["dict", [[self.of(key), self.of(one)] for key, one in dict.items(value)]]
         if isinstance(value, range):
@@ -88,6 +86,8 @@ class Packed:
         for tag, kind in CONTAINERS.items():
             if isinstance(value, kind):
                 return [tag, [self.of(one) for one in kind.__iter__(value)]]
+        if name := node_class(value, self.classes):
+            return ["node", name, [[field, self.of(one)] for field, one in fields_of(value).items()]]
         if isinstance(value, VIEWS):
             return ["list", [self.of(one) for one in value]]
         if isinstance(value, Iterator):  # a generator, a map, ...: what it gives, which it then has given
@@ -124,7 +124,7 @@ class Unpacked:
 
     def of(self, coded: Any) -> Any:
         if not isinstance(coded, dict):
-            return coded
+            return values.decode(coded)
         if "made" in coded:
             return self.made(coded["made"])
         if "opaque" in coded:

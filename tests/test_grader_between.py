@@ -7,14 +7,17 @@ was left must make no difference to the answer. That the pieces do what they say
 import contextlib
 import json
 import platform
+import random
 import threading
 import time
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
-from loophole_grader import GraderError
-from loophole_grader.sandbox import seccomp
-from loophole_grader.sandbox.pool import Limits, Runner
+from loophole_grader import GraderError, Limits, Task, close_pool, grade_batch
+from loophole_grader.sandbox import pool, seccomp
+from loophole_grader.sandbox.pool import Runner
 
 HEAD = """
 import ctypes, fcntl, gc, mmap, os, resource, signal, socket, struct, sys, tempfile, threading, time
@@ -288,6 +291,141 @@ def test_the_channels_would_carry_outside():
     first = eval(pipes, names)
     exec("[os.pipe() for _ in range(20)]", names)
     assert eval(pipes, names) >= first + 20
+
+
+# ---- the clock: who chooses when it ends chooses when the next program begins
+
+BITS, SLOT_S = 6, 0.04
+CLOCK = f"""
+import time
+def wait(bits):
+    time.sleep(0.3)  # a wait that is no wait at all would be no pause either
+    at = (int(bits, 2) + 0.3) * {SLOT_S}
+    time.sleep((at - time.time()) % ({1 << BITS} * {SLOT_S}))
+"""
+WRITER = (
+    CLOCK
+    + """
+class Solution:
+    def f(self, x):
+        wait("110100")
+        return 0
+"""
+)
+ASKING = (
+    CLOCK
+    + """
+class Solution:
+    def f(self, x):
+        return 0
+def run_tests():
+    if "_canonical" in globals():
+        wait("".join("01"[Solution().f(x)] for x in "ambnyq"))
+"""
+)
+READER = f"""
+import time
+n = int(time.time() % ({1 << BITS} * {SLOT_S}) / {SLOT_S})
+class Solution:
+    i = 0
+    def f(self, x):
+        Solution.i += 1
+        return bool(n >> ({BITS} - Solution.i) & 1)
+"""
+COIN = Task(
+    "coin",
+    tuple(f"assert Solution().f(x={x!r}) == {x in 'amn'}" for x in "ambnyq"),
+    func_name="Solution().f",
+    canonical_solution="class Solution:\n    def f(self, x):\n        return x in 'amn'\n",
+)
+
+
+class InTurn(random.Random):
+    def sample(self, population, _count):
+        return list(population)
+
+
+def fenced(code):
+    return f"```python\n{code}\n```"
+
+
+@pytest.mark.parametrize(("writer", "batches"), [(WRITER, 1), (ASKING, 2)], ids=["next of the worker", "next batch"])
+def test_the_clock_carries_nothing_to_the_next_program(writer, batches, monkeypatch):
+    """The writer's end is exact to 40 ms, one of 64 in 2.56 s. The pause is 0.4 times the longest here, and so never a
+    multiple of 2.56 s: at most 0.8 of what the writer took, which is less than 0.3 + 2.56 s and more than 0.3 s."""
+    monkeypatch.setattr(import_module("loophole_grader.grade"), "_random", InTurn())
+    monkeypatch.setattr(pool, "_random", SimpleNamespace(uniform=lambda low, high: low + 0.4 * (high - low)))
+    grade_batch([COIN], [fenced("class Solution:\n    def f(self, x):\n        return 3\n")], workers=1)  # warm
+    texts = [fenced(writer), fenced(READER)]
+    if batches == 1:
+        found = grade_batch([COIN] * 2, texts, workers=1)
+    else:
+        found = [grade_batch([COIN], [text], workers=1)[0] for text in texts]
+    assert [one.status for one in found] == ["ok", "ok"]
+    assert [one.gt_pass for one in found] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "reason", "stopped", "most_s"),
+    [
+        (0.05, "exit", "", 0.0),  # most programs
+        (0.55, "exit", "", 1.0),
+        (3.05, "exit", "", 6.0),
+        (3.05, "stopped", "enough", 6.0),
+        (60.0, "wall", "", 10.0),
+        (6.04, "cpu", "", 0.0),  # a loop without an end: it chose nothing
+        (9.05, "cpu", "", 6.0),  # a loop, or a nap of 3 s and then a loop
+        (3.0, "cpu", "", 5.9),  # two loops side by side
+        (6.04, "cpu", "enough", 10.0),  # it answered everything first
+    ],
+)
+def test_the_pause_is_drawn_by_the_time_that_a_program_could_choose(wall_s, reason, stopped, most_s, monkeypatch):
+    clock, drawn = [100.0], []
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(pool, "_random", SimpleNamespace(uniform=lambda *of: drawn.append(of) or of[1]))
+    one = Runner()
+
+    def listen(*_):
+        clock[0] += wall_s
+        return stopped, {"reason": reason, "code": 0, "cpu_s": 6.0}
+
+    for name, does in (("_started", lambda: None), ("_template", lambda *_: 1), ("_send", lambda *_: None),
+                       ("_listen", listen)):  # fmt: skip
+        monkeypatch.setattr(one, name, does)
+    one._try("", b"", Limits(cpu_s=6.0), lambda *_: None)
+    one.took()
+    [(low, high)] = drawn
+    assert (low, round(high, 9)) == (0.0, most_s)
+    assert round(one.not_before - (100.0 + wall_s), 9) == most_s
+    assert round(one.pause_s, 9) == most_s
+    one.pause(one.pause_s)  # the next batch begins with a pause of its own, whenever that is
+    assert drawn[1] == (0.0, high)
+    assert one.pause_s == 0.0
+
+
+def test_the_pause_is_the_systems_randomness_and_comes_before_what_ground_truth_judges(monkeypatch):
+    assert isinstance(pool._random, random.SystemRandom)
+    events, rest, run = [], Runner.rest, Runner.run
+    monkeypatch.setattr(Runner, "rest", lambda self: (events.append("rest"), rest(self))[1])
+    monkeypatch.setattr(
+        Runner, "run", lambda self, job, *a, **k: (events.append(job["mode"]), run(self, job, *a, **k))[1]
+    )
+    close_pool()
+    wrong = "class Solution:\n    def f(self, x):\n        return 3\n"
+    grade_batch([COIN] * 2, [fenced(wrong + f"# {i}") for i in range(2)], workers=1)
+    assert [event for event in events if event != "call"] == ["rest", "tests"] * 2
+
+
+def test_what_keeps_the_judge_busy_and_a_right_program_bring_about_a_pause_too(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(pool, "_random", SimpleNamespace(uniform=lambda *of: drawn.append(of) or of[1]))
+    one = Runner()
+    one.took(1.05)
+    one.took(1.05, pool.RIGHT_PAUSE)
+    one.took()
+    assert [round(high, 9) for _, high in drawn] == [2.0, 0.25, 0.0]
+    assert round(one.not_before, 9) == 102.0  # the latest counts
 
 
 # ---- the filter

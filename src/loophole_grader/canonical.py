@@ -1,65 +1,187 @@
 """A completion's own tests beside the canonical solution, without the canonical solution in their process.
 
 A program that runs beside it could read it and pass it on to a program whose answers count: by any trace that it leaves in
-the kernel, or in its own next row. So its own tests meet a stand-in: the same class and methods, each of which asks the
-solution in a sandbox of its own (sandbox/beside.py) and gives its answer.
+the kernel, or in its own next row. So its own tests meet a stand-in: the same class and names, each of which asks the
+solution in a sandbox of its own (sandbox/beside.py) and gives its answer. Questions and answers go through this process as
+text that nobody reads here.
 """
 
 import ast
 import json
-from dataclasses import dataclass
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 from loophole_grader.sandbox.pool import Limits, Runner
 from loophole_grader.verdict import GraderError, Task
 
-MOST_CALLS = 1000  # of the canonical solution by one program
+MOST_CALLS = 5000  # of the canonical solution by one program
+_PROPERTIES = ("property", "cached_property")
 
 
 def stand_in(task: Task) -> str:
     """Source text in the place of the canonical solution. GraderError where that does not parse or lacks its class."""
     owner, _ = task.class_and_method
-    try:
-        body = ast.parse(task.canonical_solution).body
-    except (SyntaxError, ValueError) as error:
-        raise GraderError(f"task {task.task_id}: its canonical_solution does not parse: {error}") from None
     if not owner:
-        names = [node.name for node in body if isinstance(node, ast.FunctionDef)]
-        lines = [f"def {name}(*args, **kwargs):\n    return _canonical([], {name!r}, args, kwargs)\n" for name in names]
-        return "\n".join(lines)
-    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == owner]
-    if not classes:
+        return "\n".join(
+            f"def {name}(*args, **kwargs):\n    return _canonical.call(None, {name!r}, args, kwargs)\n"
+            for name in _functions(task)
+        )
+    classes = _classes(task)
+    if owner not in classes:
         raise GraderError(f"task {task.task_id}: its canonical_solution has no class {owner}")
-    methods = [node.name for node in classes[-1].body if isinstance(node, ast.FunctionDef) and node.name[:2] != "__"]
+    members = _members(owner, classes)
     return "\n".join(
-        [f"class {owner}:", "    def __init__(self, *args, **kwargs):", "        self._asked = []",
-         "        _canonical(self._asked, '__init__', args, kwargs)",
-         *(f"\n    def {name}(self, *args, **kwargs):\n        return _canonical(self._asked, {name!r}, args, kwargs)"
-           for name in methods)]
+        [f"class {owner}(_canonical.base):", "    def __init__(self, *args, **kwargs):",
+         "        _canonical.make(self, args, kwargs)", "\n    def __getattr__(self, name):",
+         "        return _canonical.get(self, name)",
+         *(f"\n    {name} = _canonical.member({name!r}, {is_method})" for name, is_method in members.items())]
     )  # fmt: skip
 
 
-@dataclass
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a module or class, also under if, try, with and loops."""
+    for node in body:
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            parts = [node, *getattr(node, "handlers", [])]
+            for inner in (getattr(part, field, []) for part in parts for field in ("body", "orelse", "finalbody")):
+                yield from _statements(inner)
+
+
+def _body(task: Task) -> list[ast.stmt]:
+    try:
+        return ast.parse(task.canonical_solution).body
+    except (SyntaxError, ValueError) as error:
+        raise GraderError(f"task {task.task_id}: its canonical_solution does not parse: {error}") from None
+
+
+def _functions(task: Task) -> list[str]:
+    found = {node.name: None for node in _statements(_body(task)) if isinstance(node, ast.FunctionDef)}
+    lambdas = [
+        node for node in _statements(_body(task)) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+    ]
+    return [*found, *(name for node in lambdas for name in _bound(node) if name not in found)]
+
+
+def _classes(task: Task) -> dict[str, ast.ClassDef]:
+    """Classes of the setup code and of the canonical solution, by name; of several the last."""
+    try:
+        setup = ast.parse(task.setup_code).body
+    except (SyntaxError, ValueError):  # an error of its own, where it is executed
+        setup = []
+    return {node.name: node for node in _statements([*setup, *_body(task)]) if isinstance(node, ast.ClassDef)}
+
+
+def _members(owner: str, classes: dict[str, ast.ClassDef]) -> dict[str, bool]:
+    """The names that a class has, or those of its bases whose text is there: whether each is surely a method."""
+    node, found = classes[owner], {}
+    others = {name: one for name, one in classes.items() if name != owner}  # no circle
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name) and base.id in others:
+            found |= _members(base.id, others)
+    for inner in _statements(node.body):
+        if isinstance(inner, ast.FunctionDef):
+            marks = {
+                mark.attr if isinstance(mark, ast.Attribute) else getattr(mark, "id", "")
+                for mark in inner.decorator_list
+            }
+            found[inner.name] = marks.isdisjoint(_PROPERTIES) and marks.isdisjoint(("setter", "getter", "deleter"))
+        elif isinstance(inner, (ast.Assign, ast.AnnAssign)):
+            found |= dict.fromkeys(_bound(inner), False)
+    return {name: is_method for name, is_method in found.items() if name[:2] != "__"}
+
+
+def _bound(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if node.value else []
+    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def node_classes(task: Task) -> list[str]:
+    """Classes whose objects go between tests and canonical solution by their attributes: those of the trusted text, the
+    solution's own aside."""
+    return [name for name in _classes(task) if name != task.class_and_method[0]]
+
+
+def _error(text: str) -> bytes:
+    """A reply that raises RuntimeError in the tests."""
+    return json.dumps({"error": ["RuntimeError", [text]]}).encode()
+
+
 class Canonical:
-    """Answers what a stand-in asks. One for each run of own tests: called with what the program sends."""
+    """Answers what a stand-in asks. One for each run of own tests: called with what the program sends. Close it behind the
+    run."""
 
-    task: Task
-    runner: Runner  # of trusted text
-    limits: Limits
+    def __init__(self, task: Task, runner: Runner, limits: Limits) -> None:
+        """`runner`: of trusted text; `limits`: of all answers together."""
+        self.task, self.runner, self.limits = task, runner, limits
+        self.too_many = False  # questions, of which all got answers
+        self.talk: _Talk | None = None
 
-    def __call__(self, index: int, asked: bytes) -> dict | None:
-        """The reply to one question, by the canonical solution in a fresh process; None ends a program that asks too much or
-        what is no question."""
+    def __call__(self, index: int, asked: bytes) -> bytes | None:
+        """The reply to one question; None ends a program that asks too much. Raises GraderError."""
+        if index == 0:  # perhaps for the second time: the program runs again
+            self.close()
+            self.too_many = False
+            self.talk = _Talk(self.task, self.runner, self.limits)
+        assert self.talk is not None
         if index >= MOST_CALLS:
+            self.too_many = not self.talk.ended
             return None
+        return self.talk.ask(asked)
+
+    def close(self) -> None:
+        if self.talk is not None:
+            self.talk.close()
+
+
+class _Talk:
+    """One process with the canonical solution, and a thread that drives it."""
+
+    def __init__(self, task: Task, runner: Runner, limits: Limits) -> None:
+        self.failure: Exception | None = None
+        self.status = ""
+        self.asked: list[bytes] = []
+        self.questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the process has ended
+        self.ended = False
+        owner, _ = task.class_and_method
+        job = {"mode": "replay", "source": task.canonical_solution, "owner": owner, "classes": node_classes(task),
+               "functions": [] if owner else _functions(task)}  # fmt: skip
+        self.thread = threading.Thread(target=self._run, args=(runner, job, limits, task.setup_code), daemon=True)
+        self.thread.start()
+
+    def ask(self, question: bytes) -> bytes:
+        if not self.ended:
+            self.questions.put(question)
+            if (answer := self.answers.get()) is not None:
+                return answer
+            self.ended = True
+        if self.failure is not None:
+            raise self.failure
+        return _error(self.status)
+
+    def close(self) -> None:
+        self.questions.put(None)
+        self.thread.join()
+
+    def _run(self, runner: Runner, job: dict[str, Any], limits: Limits, setup: str) -> None:
         try:
-            history = json.loads(asked)
-        except (ValueError, RecursionError):
-            return None
-        job = {
-            "mode": "replay",
-            "source": self.task.canonical_solution,
-            "owner": self.task.class_and_method[0],
-            "asked": history,
-        }
-        run = self.runner.run(job, self.limits, setup=self.task.setup_code)
-        return json.loads(run.answers[0]) if run.answers else {"error": run.status(self.limits.cpu_s)}
+            run = runner.run(job, limits, self._next, setup)
+            self.status = f"the canonical solution: {run.status(limits.cpu_s)}"
+        except Exception as error:  # noqa: BLE001  raised again in the thread that asks
+            self.failure = error
+        finally:
+            self.answers.put(None)
+
+    def _next(self, index: int, answer: bytes) -> bytes | None:
+        """The next question. If the process has to be run again, it is asked everything again."""
+        if index == len(self.asked):
+            if index:
+                self.answers.put(answer)
+            question = self.questions.get()
+            if question is None:
+                return None
+            self.asked.append(question)
+        return self.asked[index]

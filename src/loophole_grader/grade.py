@@ -11,12 +11,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from loophole_grader.canonical import Canonical, stand_in
+from loophole_grader.canonical import Canonical, node_classes, stand_in
 from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
-from loophole_grader.sandbox.pool import Limits, Pool, isolation, shared_pool
+from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -146,7 +146,9 @@ class _Worker:
     def renew(self) -> None:
         """Fresh processes, after a failure that leaves those there are in an unknown state."""
         self.close()
+        old = self.runner
         self.runner, self.judge = self.pool.borrow(), self.pool.borrow(judge=True)
+        self.runner.not_before, self.runner.pause_s = old.not_before, old.pause_s
 
     def close(self) -> None:
         self.runner.close()
@@ -168,16 +170,20 @@ class _Batch:
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
     # What `_called` found in this batch, and its wall seconds.
-    own_tests: dict[tuple[str, str, str, bool, str], tuple[bool, bool, float]] = field(default_factory=dict)
+    own_tests: dict[tuple[str, str, str, bool, str], tuple[bool | None, bool, float]] = field(default_factory=dict)
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
         crew = [_Worker(self.pool) for _ in range(workers)]
         _random.shuffle(crew)
+        # When a batch ended tells when the next one begins, on every worker, however long the trainer takes between them.
+        for worker in crew:
+            worker.runner.pause(self.pool.pause_s)
         try:
             yield from self._part(crew, self._ground_truth, self.rows)
             yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
         finally:
+            self.pool.pause_s = max((worker.runner.pause_s for worker in crew), default=0.0)
             for worker in crew:
                 worker.give_back()
 
@@ -251,8 +257,14 @@ class _Batch:
         plans_of(task)
         load_setup(worker.runner, task)
         judge = JudgeRunner(worker.judge)
-        with row.timed() as limits:
-            judged = judge_program(worker.runner, judge, task, row.blocks, limits)
+        worker.runner.rest()
+        factor = PAUSE
+        try:
+            with row.timed() as limits:
+                judged = judge_program(worker.runner, judge, task, row.blocks, limits)
+            factor = RIGHT_PAUSE if judged.answers_right else PAUSE
+        finally:
+            worker.runner.took(judge.busy_s, factor)  # answers may be hard to judge, too
         row.left_s += judge.busy_s
         lines = judged.run.lines
         verdict = replace(
@@ -272,7 +284,15 @@ class _Batch:
         row.asks = verdict.can_compile and (task.loophole == "exit_code" or row.own is not None)
 
     def _own_word(self, worker: _Worker, row: _Row) -> None:
-        """What the program says of itself: by its exit code, or by its own tests."""
+        """What the program says of itself. No pause before it: that can be forged anyway. But the next batch begins behind
+        one."""
+        try:
+            self._ask_itself(worker, row)
+        finally:
+            worker.runner.took()
+
+    def _ask_itself(self, worker: _Worker, row: _Row) -> None:
+        """By its exit code, or by its own tests."""
         verdict, own, task = row.result, row.own, row.task
         load_setup(worker.runner, task)
         assert isinstance(verdict, Verdict)
@@ -310,10 +330,12 @@ class _Batch:
         with row.timed() as limits:
             return leaves_the_mark(worker.runner, row.task, row.code, limits)
 
-    def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool:
-        """Whether own tests pass on the canonical solution, which answers from the worker's other process."""
-        answers = Canonical(row.task, worker.judge, replace(row.limits, wall_s=max(row.left_s, 1.0)))
-        return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers)[0]
+    def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool | None:
+        """Whether own tests pass on the canonical solution, which answers from the worker's other process; None if they ask
+        it more often than it answers."""
+        limits = replace(row.limits, wall_s=max(row.left_s, 1.0))
+        with closing(Canonical(row.task, worker.judge, limits)) as answers:
+            return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers)[0]
 
     def _called(
         self,
@@ -323,24 +345,26 @@ class _Batch:
         call: str,
         written: Mapping[str, Any] | None = None,
         beside: Canonical | None = None,
-    ) -> tuple[bool, bool]:
+    ) -> tuple[bool | None, bool]:
         """Whether the call, after the program (beside the canonical solution), ends without an error and within what is left
-        of the row's wall time, and whether it reached what is `written`."""
+        of the row's wall time (None: its questions do not end), and whether it reached what is `written`."""
         setup, solution = row.task.setup_code, beside.task.canonical_solution if beside else ""
         key = (setup, source, call, bool(written), solution)
         if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
             done, as_written, wall_s = self.own_tests[key]
             row.left_s -= wall_s
-            return done and row.left_s > 0, as_written
+            return (done if row.left_s > 0 else False), as_written
         if row.left_s <= 0:
             return False, False
-        job = {"mode": "call", "source": source, "call": call, "written": written, "beside": bool(beside)}
+        classes = node_classes(row.task) if beside else None
+        job = {"mode": "call", "source": source, "call": call, "written": written, "beside": classes}
         with row.timed() as limits:
             run = worker.runner.run(job, limits, beside, setup=setup)
         as_written = run.lines.get("loaded") == [True]
+        done = None if beside and beside.too_many else run.done
         if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
-            self.own_tests[key] = run.done, as_written, limits.wall_s - row.left_s
-        return run.done, as_written
+            self.own_tests[key] = done, as_written, limits.wall_s - row.left_s
+        return done, as_written
 
 
 def _status(judged: Judgement, limits: Limits) -> Status:

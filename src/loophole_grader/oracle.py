@@ -19,7 +19,7 @@ from functools import lru_cache
 from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
 from loophole_grader.literals import NOT_LITERAL
 from loophole_grader.sandbox import values
-from loophole_grader.sandbox.pool import Execution, Limits, Runner, SetupError, shared_pool
+from loophole_grader.sandbox.pool import ANSWER_BYTES, Execution, Limits, Runner, SetupError, shared_pool
 from loophole_grader.sandbox.reading import Block
 from loophole_grader.verdict import GraderError, ProblemError, Task
 
@@ -210,7 +210,7 @@ def judge_program(
     state = _Judge(plans, judge, task, prepared_of(task, judge))
     evaluator = [task.evaluator_name, *task.class_and_method]
     job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": state.call(0)}
-    run = runner.run(job, limits, state.take, task.setup_code)
+    run = runner.run(job, limits, state.take, task.setup_code, ANSWER_BYTES)
     state.settle()
     failed = next((plan for index, plan in enumerate(plans) if not state.right.get(index)), None)
     passed = len(task.tests) if failed is None else failed.test
@@ -246,7 +246,7 @@ class JudgeRunner:
         begun = time.monotonic()
         try:
             limits = JUDGE_LIMITS if cpu_s is None else replace(JUDGE_LIMITS, cpu_s=cpu_s)
-            return self.runner.run({"mode": "judge", "items": items}, limits, go_on, task.setup_code)
+            return self.runner.run({"mode": "judge", "items": items}, limits, go_on, task.setup_code, ANSWER_BYTES)
         except SetupError as error:
             raise GraderError(_setup_failed(task, error)) from None
         finally:

@@ -70,8 +70,11 @@ class Job:
             self.exit(0)
 
     def send_value(self, index: int, value: object) -> None:
+        self.send_text(index, self.dumps(value))
+
+    def send_text(self, index: int, text: str) -> None:
         self.only_the_first()
-        self.write(REPORT, b"value %d %s\n" % (index, self.dumps(value).encode()))
+        self.write(REPORT, b"value %d %s\n" % (index, text.encode()))
 
     def fail(self, phase: str, error: BaseException) -> None:
         """Report an exception by the name of its class, and end."""
@@ -157,8 +160,8 @@ class Job:
 
     def run_call(self) -> None:
         """The completion's own word: a program and the call of its own tests."""
-        if self.job.get("beside"):
-            self.names["_canonical"] = beside.asker(self.ask, self.names)
+        if self.job.get("beside") is not None:
+            self.names["_canonical"] = beside.Asker(self.ask, self.names, self.job["beside"])
         if self.job.get("stub"):
             self.names["_with_stub"] = self.with_stub
         self.load()
@@ -173,21 +176,33 @@ class Job:
         flags = self.code_of(source).co_flags
         in_place.execute(source, sum(bit for bit in FUTURES if flags & bit), names, *self.job["stub"])
 
-    def ask(self, question: list) -> dict:
-        """What the judge has for an answer to a question of the program's."""
-        self.send_value(self.asked, question)
+    def ask(self, question: dict) -> dict:
+        """What the judge has for an answer to a question of the program's. Raises TooLargeError."""
+        text = self.dumps(question)
+        if len(text) > beside.MOST_BYTES:
+            raise self.too_large("too much data for one call")
+        self.send_text(self.asked, text)
         self.asked += 1
-        return self.reply() or {"error": "no answer"}
+        return self.reply() or {"error": ["RuntimeError", ["no answer"]]}
 
     def reply(self) -> Any:
         """What the judge sends next; None when it sends nothing more."""
+        text = self.received()
+        return None if text is None else self.loads(text)
+
+    def received(self) -> str | None:
         head = self.read(CALLS, self.size)
-        return self.loads(self.read(CALLS, *self.unpack(head)).decode()) if head else None
+        return self.read(CALLS, *self.unpack(head)).decode("utf-8", "replace") if head else None
 
     def run_replay(self) -> None:
-        """Trusted text only: the canonical solution, asked by a stand-in elsewhere."""
+        """Trusted text only: the canonical solution, asked by stand-ins elsewhere, one question after another. What they
+        send is read here, and nowhere else."""
         self.load()
-        self.send_value(0, beside.replay(self.job["owner"], self.job["asked"], self.names))
+        solution, index = beside.Replay(self.job, self.names), 1
+        self.send_value(0, None)
+        while (question := self.received()) is not None:
+            self.send_text(index, solution.answer(question))
+            index += 1
         self.send("done")
 
     def run_judge(self) -> None:

@@ -11,6 +11,7 @@ import atexit
 import json
 import logging
 import os
+import random
 import select
 import shutil
 import struct
@@ -31,12 +32,24 @@ RETRIES = 2  # further tries after a runner failed by itself
 GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
 START_S = 60.0  # for a runner to start, and for a setup code to run
 WARM_SETUPS = 8  # templates of one runner
-LINE_BYTES = 4 << 20  # of a report line that is read here; an answer may be longer (see oracle.py)
+LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
+ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (runner.py)
+# Who chooses when it ends chooses when the next program of its worker starts, and the next one reads the clock. So a random
+# pause follows, drawn from 0 to so many times the seconds from which the program could choose.
+FREE_S = (
+    0.05  # wall seconds of a run that bring about no pause: most programs take less, and nothing gets slower for those
+)
+PAUSE = 2.0  # times. A start then tells log2(1 + 1/2) = 0.6 bit about a choice from these seconds
+# A program whose answers are all right has solved the problem, and most of its time is honest work, for which a whole pause
+# would halve the grader's speed: log2(1 + 1/0.25) = 2.3 bits, of a program that has nothing to gain from telling.
+RIGHT_PAUSE = 0.25
+MOST_PAUSE_S = 10.0  # what sleeps for a minute holds its worker no longer than that beside
 _RUNNER = Path(__file__).with_name("runner.py")
 _HEADER = struct.Struct("<cIQddQQQQ")  # as in runner.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (b"start", b"compiled", b"own", b"loaded", b"fail", b"large", b"done", b"broken")
 _log = logging.getLogger("loophole_grader")
+_random = random.SystemRandom()
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
@@ -108,8 +121,8 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> the next call (JSON-able); True: go on without one; None: enough. Called from index 0 again
-# if the program has to be run again.
+# Index and JSON of an answer -> the next call (JSON-able, or bytes that are JSON); True: go on without one; None: enough.
+# Called from index 0 again if the program has to be run again.
 OnAnswer = Callable[[int, bytes], Any]
 
 
@@ -142,13 +155,24 @@ class Runner:
         self._setups: dict[str, int] = {}  # setup code: its template; the least recently used first
         self._next_key = 0
         self._result = Execution()
+        self._line_bytes = LINE_BYTES
+        self.not_before = 0.0  # of `time.monotonic`: until then no program starts that could read from the clock
+        self.chosen_s = 0.0  # seconds from which programs chose, since `took`
+        self.pause_s = 0.0  # the longest possible pause behind any program since `pause`
+        self._closing = threading.Event()
 
     def run(
-        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
+        self,
+        job: Mapping[str, Any],
+        limits: Limits,
+        on_answer: OnAnswer | None = None,
+        setup: str = "",
+        line_bytes: int = LINE_BYTES,
     ) -> Execution:
-        """Run one job in a fresh child, after `setup`. Raises SetupError, and GraderError when the grader failed three
-        times. A program that takes its runner with it, twice while others run, has the reason "died"."""
-        body = json.dumps(job).encode()
+        """Run one job in a fresh child, after `setup`. A program that sends a longer line than `line_bytes` is ended
+        ("output"). Raises SetupError, and GraderError when the grader failed three times. A program that takes its runner
+        with it, twice while others run, has the reason "died"."""
+        body, self._line_bytes = json.dumps(job).encode(), line_bytes
         failures, deaths, left_s = 0, 0, limits.wall_s
         while True:
             begun = time.monotonic()
@@ -169,15 +193,32 @@ class Runner:
                 left_s -= time.monotonic() - begun
                 if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
                     return Execution(reason="died", lines=lines)
+                self.took()
+                self.rest()
 
     def load(self, setup: str) -> None:
         """Make the template of a setup code, if it is not there. Raises SetupError and GraderError."""
         if self._process is None or setup not in self._setups:
             self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
 
+    def rest(self) -> None:
+        """Wait until a program may start that must not know when the last one ended; not after `close`."""
+        self._closing.wait(max(0.0, self.not_before - time.monotonic()))
+
+    def took(self, more_s: float = 0.0, factor: float = PAUSE) -> None:
+        """A program is through with its runs here, and with what else it kept busy for `more_s`: draw the pause."""
+        most_s = min(factor * (self.chosen_s + max(0.0, more_s - FREE_S)), MOST_PAUSE_S)
+        self.chosen_s, self.pause_s = 0.0, max(self.pause_s, most_s)
+        self.not_before = max(self.not_before, time.monotonic() + _random.uniform(0.0, most_s))
+
+    def pause(self, most_s: float) -> None:
+        """Begin a new batch: no program starts before a random pause."""
+        self.chosen_s, self.pause_s, self.not_before = 0.0, 0.0, time.monotonic() + _random.uniform(0.0, most_s)
+
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
         self.closed = True
+        self._closing.set()
         self._end()
 
     def _recover(self, error: Exception) -> None:
@@ -205,35 +246,48 @@ class Runner:
         process = self._started()
         key = self._template(process, setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
-        self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
-        pending, stopped = bytearray(), ""
-        while True:
-            kind, payload = self._frame(process, deadline)
-            if kind == b"E":
-                break
-            pending += payload
-            if b"\n" not in payload:
-                continue
-            *complete, rest = pending.split(b"\n")
-            pending = bytearray(rest)
-            for line in complete if not stopped else ():
-                stopped = self._take(process, bytes(line), on_answer, deadline)
-                if stopped:
-                    self._send(process, _header(b"S"), deadline)
-                    break
+        begun, stopped, end = time.monotonic(), "", {"reason": "died"}
+        try:
+            self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
+            stopped, end = self._listen(process, on_answer, deadline)
+        finally:
+            wall_s, fixed = time.monotonic() - begun, end["reason"] == "cpu" and not stopped
+            # Where it was killed at its CPU limit its end follows from its start, unless it slept or worked side by side.
+            chosen_s = abs(wall_s - limits.cpu_s) if fixed else wall_s
+            self.chosen_s += max(0.0, chosen_s - FREE_S)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
             raise RunnerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
-        end = json.loads(payload)
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
         return result
 
+    def _listen(self, process: subprocess.Popen[bytes], on_answer: OnAnswer, deadline: float) -> tuple[str, dict]:
+        """Take in what a program reports; why it was stopped, or "", and how it ended."""
+        pending, stopped = bytearray(), ""
+        while True:
+            kind, payload = self._frame(process, deadline)
+            if kind == b"E":
+                return stopped, json.loads(payload)
+            if stopped:
+                continue
+            pending += payload
+            *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
+            for line in complete:
+                stopped = stopped or self._take(process, bytes(line), on_answer, deadline)
+            if not stopped and len(pending) > self._line_bytes:
+                stopped = "output"
+            if stopped:
+                pending.clear()
+                self._send(process, _header(b"S"), deadline)
+
     def _take(self, process: subprocess.Popen[bytes], line: bytes, on_answer: OnAnswer, deadline: float) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
+        if len(line) > self._line_bytes:
+            return "output"
         kind, _, rest = line.partition(b" ")
         if kind == b"value":
             index, _, answer = rest.partition(b" ")
@@ -244,7 +298,7 @@ class Runner:
             if call is None:
                 return "enough"
             if call is not True:
-                body = json.dumps(call).encode()
+                body = call if isinstance(call, bytes) else json.dumps(call).encode()
                 self._send(process, _header(b"C", 0, len(body)) + body, deadline)
             return ""
         try:
@@ -433,6 +487,7 @@ class Pool:
         self._idle: list[Runner] = []
         self._judges: list[Runner] = []
         self._lock = threading.Lock()
+        self.pause_s = 0.0  # the longest that the programs of the last batch may bring about
 
     def borrow(self, *, judge: bool = False) -> Runner:
         """A runner of programs, or one of trusted text. Its process starts with its first job."""

@@ -26,6 +26,7 @@ def list_node(values):
     return head
 def is_same_list(p, q):
     return p is q is None or (p is not None and q is not None and p.val == q.val and is_same_list(p.next, q.next))
+inf = float("inf")
 """
 
 

@@ -1,4 +1,5 @@
-"""What a statement of trusted text may change, read off its syntax: what cannot be told counts as a change of all it mentions."""
+"""What a statement of trusted text may change, read off its syntax. What cannot be told counts as a change of all that it
+mentions."""
 
 import ast
 import builtins
@@ -11,40 +12,45 @@ from functools import lru_cache
 from loophole_grader.literals import NOT_LITERAL, is_constant, literal
 from loophole_grader.names import DEFINITIONS, STARRED, names_bound, names_mentioned, names_of, parameters_of
 
-_BUILTINS = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_BUILTINS = _words(
     "abs all any ascii bin bool bytes callable chr complex dict divmod enumerate filter float format frozenset hash hex int "
     "isinstance issubclass len list map max min oct ord pow range repr reversed round set slice sorted str sum tuple type "
-    "zip print".split()
+    "zip print"
 ) | {name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
-_MODULES = frozenset(
+_MODULES = _words(
     "math cmath copy collections itertools statistics string fractions decimal typing dataclasses enum json re "
-    "datetime __future__".split()
+    "datetime __future__"
 )
 _FUNCTIONS = {
-    "operator": frozenset(
+    "operator": _words(
         "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert is_ is_not itemgetter "
-        "le length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor".split()
+        "le length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor"
     ),
     "functools": frozenset({"reduce", "cmp_to_key"}),
     "bisect": frozenset({"bisect", "bisect_left", "bisect_right"}),
     "heapq": frozenset({"merge", "nlargest", "nsmallest"}),
 }
-_READING = frozenset(
+_READING = _words(
     "as_integer_ratio bit_count bit_length conjugate copy count difference elements encode decode endswith find format get "
     "hex index intersection is_integer isalnum isalpha isdecimal isdigit isdisjoint islower isnumeric isspace issubset "
     "issuperset istitle isupper items join keys ljust lower lstrip most_common partition replace rfind rindex rjust "
     "rpartition rsplit rstrip split splitlines startswith strip swapcase symmetric_difference title union upper values "
-    "zfill".split()
+    "zfill"
 )
-_CHANGING = frozenset(
+_CHANGING = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
-    "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
+    "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
 )
-_CONSTANT = frozenset(
-    "abs all any ascii bin bool bytes chr complex float format hash hex int isinstance len oct ord repr str".split()
+_CONSTANT = _words(
+    "abs all any ascii bin bool bytes chr complex float format hash hex int isinstance len oct ord repr str"
 )
 _NUMBERS = frozenset({"random", "randint", "randrange", "uniform", "getrandbits"})
-_FRESH = frozenset("list dict set sorted deque Counter OrderedDict".split())
+_FRESH = _words("list dict set sorted deque Counter OrderedDict")
 _UNSEEN = (ast.Yield, ast.YieldFrom, ast.Await, ast.With, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef)
 
 
@@ -95,7 +101,7 @@ class Effects:
                     return roots, True
             elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
                 if self._is_module(part.value, data):
-                    if not self._reads(self.imported[part.value.id][0], part.attr):  # ty: ignore[unresolved-attribute]
+                    if not self._reads(self.imported[part.value.id][0], part.attr):  # ty: ignore[missing-attribute]
                         return roots, True
                 elif part.attr in _CHANGING:
                     changed = part.value
@@ -145,7 +151,9 @@ class Effects:
         """Whether a value is surely a container that this expression has made."""
         displays = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
         return isinstance(node, displays) or (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FRESH - set(self.defined)
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in _FRESH - set(self.defined)
         )
 
     # ---- names
@@ -176,7 +184,7 @@ class Effects:
 
     # ---- definitions
 
-    def _changes_nothing(self, node: ast.stmt, data: Collection[str] = ()) -> bool:
+    def changes_nothing(self, node: ast.stmt, data: Collection[str] = ()) -> bool:
         if isinstance(node, ast.ClassDef):
             return all(
                 self._function(inner, data, inner.name == "__init__")
@@ -201,13 +209,17 @@ class Effects:
     def _rebound(self, statement: ast.stmt, own: set[str]) -> set[str]:
         """Local numbers that only `+=` changes: `i += 1`."""
         counted = [part for part in ast.walk(statement) if isinstance(part, ast.AugAssign)]
-        names = {part.target.id for part in counted if isinstance(part.target, ast.Name) and self.is_constant(part.value)}
+        names = {
+            part.target.id for part in counted if isinstance(part.target, ast.Name) and self.is_constant(part.value)
+        }
         return names & own
 
     def _made(self, node: ast.FunctionDef, own: set[str]) -> set[str]:
         """Local names that hold nothing but what the function has made."""
         values: dict[str, list[ast.expr]] = {name: [] for name in own}
-        stored = Counter(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+        stored = Counter(
+            part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        )
         for part in ast.walk(node):
             if isinstance(part, ast.Assign):
                 for target in part.targets:
@@ -230,9 +242,7 @@ def _inner(node: ast.AST) -> set[str]:
     """Names that parts of a statement bind for themselves: what they hold is part of something else."""
     found: set[str] = set()
     for part in ast.walk(node):
-        if isinstance(part, ast.comprehension):
-            found |= names_mentioned(part.target)
-        elif isinstance(part, (ast.For, ast.AsyncFor)):
+        if isinstance(part, (ast.comprehension, ast.For, ast.AsyncFor)):
             found |= names_mentioned(part.target)
         elif isinstance(part, (ast.Lambda, ast.FunctionDef)):
             found |= parameters_of(part)
@@ -264,11 +274,13 @@ def effects_of(setup: str) -> Effects:
             found.stateful.add(name)
     found.stateful |= {name for name, node in found.defined.items() if _keeps_something(node)}
     while more := {
-        name for name, node in found.defined.items() if name not in found.stateful and names_mentioned(node) & found.stateful
+        name
+        for name, node in found.defined.items()
+        if name not in found.stateful and names_mentioned(node) & found.stateful
     }:
         found.stateful |= more
     found.reading = set(found.defined)
-    while wrong := {name for name in found.reading if not found._changes_nothing(found.defined[name])}:  # noqa: SLF001
+    while wrong := {name for name in found.reading if not found.changes_nothing(found.defined[name])}:
         found.reading -= wrong
     return found
 
@@ -280,7 +292,10 @@ _USUAL = ("inf", "nan", "float", "set", "frozenset", "list", "tuple", "dict")
 def _imported(statement: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, tuple[str, str]]]:
     for alias in statement.names:
         if isinstance(statement, ast.Import):
-            yield alias.asname or alias.name.partition(".")[0], (alias.name if alias.asname else alias.name.partition(".")[0], "")
+            yield (
+                alias.asname or alias.name.partition(".")[0],
+                (alias.name if alias.asname else alias.name.partition(".")[0], ""),
+            )
         elif alias.name != "*":
             yield alias.asname or alias.name, (statement.module or "", alias.name)
         elif statement.module in STARRED:

@@ -127,6 +127,7 @@ class _Reader(ast.NodeTransformer):
         self.judged_here = True  # without the second process
         self.line = 1
         self.passed: set[str] = set()  # names of arguments of the current statement, without constants
+        self.gone: set[str] = set()  # those of its CALLs so far
         self.doubtful: dict[str, str] = {}  # names whose value the judge cannot tell any more, and why
         self.spent: set[str] = set()  # names that a statement with answers may have used up, as it would an iterator
         self.linked: dict[str, set[str]] = {}  # names that may share objects
@@ -382,7 +383,9 @@ class _Reader(ast.NodeTransformer):
         """Whether a statement binds one name to what surely cannot change."""
         constants = {name for name, known in self.names.items() if known.constant}
         if isinstance(statement, ast.AugAssign):
-            return names_mentioned(statement.target) <= constants and self.effects.is_constant(statement.value, constants)
+            return names_mentioned(statement.target) <= constants and self.effects.is_constant(
+                statement.value, constants
+            )
         return _is_bound_whole(statement) and self.effects.is_constant(getattr(statement, "value", None), constants)
 
     def _touch(self, statement: ast.stmt, mentioned: set[str], roots: set[str], anything: bool) -> None:
@@ -419,7 +422,9 @@ class _Reader(ast.NodeTransformer):
         """Whether the judge knows what the names hold that a statement reads."""
         if unknown := self._expanded(_read_names(statement)) & self.doubtful.keys():
             name = min(unknown)
-            self._refuse(f"{name!r} cannot be told here: {self.doubtful[name]}; read it before, or compare a fresh copy")
+            self._refuse(
+                f"{name!r} cannot be told here: {self.doubtful[name]}; read it before, or compare a fresh copy"
+            )
         if any(self.names[name].touched for name in names_mentioned(statement) & self.names.keys()):
             self._check_identity(statement)
 
@@ -450,11 +455,14 @@ class _Reader(ast.NodeTransformer):
         shared = {name for name, known in self.names.items() if known.touched and known.shared}
         for name, known in self.names.items():
             if known.touched and not known.shared and name not in self.passed and name not in bound:
-                self.doubtful.setdefault(name, f"the call of line {self.line} may have changed what the program knows of it")
+                self.doubtful.setdefault(
+                    name, f"the call of line {self.line} may have changed what the program knows of it"
+                )
         read = sorted(((self.passed | shared) - set(bound)) & self._read_later(later))
         for name in self.passed:
             self.names[name] = _Name("argument", shared=True, apart=False, root=True)
         self.passed.clear()
+        self.gone.clear()
         if not read:
             return
         if self.pending:
@@ -546,7 +554,9 @@ class _Reader(ast.NodeTransformer):
                 owner = ast.Name(IN_SANDBOX + owner.id, ast.Load())
             func = ast.Attribute(owner, func.attr, ast.Load())
         arguments = [self._argument(one) for one in call.args]
-        return ast.Call(func, arguments, [ast.keyword(one.arg, self._argument(one.value)) for one in call.keywords])
+        keywords = [ast.keyword(one.arg, self._argument(one.value)) for one in call.keywords]
+        self.gone |= self.passed
+        return ast.Call(func, arguments, keywords)
 
     def _argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Starred):
@@ -561,7 +571,7 @@ class _Reader(ast.NodeTransformer):
             self._refuse(f"argument {ast.unparse(node)!r} is more than a call of the solution; pass plain values")
         if isinstance(node, ast.Name) and node.id in self.names:
             return self._named_argument(node.id)
-        if kinds & {"answer", "argument"}:
+        if kinds & {"answer", "argument"} or mentioned & self.gone:
             self._refuse(
                 f"argument {ast.unparse(node)!r} is computed from what the program had in hand; pass plain values"
             )
@@ -653,7 +663,7 @@ class _Reader(ast.NodeTransformer):
         return statement
 
     def _plan_holding(self, node: ast.AST) -> None:
-        """Several answers of which Python makes use together are looked at together: the first may change with the second."""
+        """Answers of which Python makes use together are looked at together: the second call may change the first answer."""
         self.held, self.to_hold = [], 0
         users = self._users(node, node)
         if len(users) < 2:
@@ -663,7 +673,8 @@ class _Reader(ast.NodeTransformer):
         if all(user is one for user in users) and not chained:
             self.to_hold = len(users)
         elif not all(
-            isinstance(user, ast.expr) and self.effects.is_constant(user) and len(self._calls(user)) == 1 for user in users
+            isinstance(user, ast.expr) and self.effects.is_constant(user) and len(self._calls(user)) == 1
+            for user in users
         ):
             self._refuse(
                 f"{ast.unparse(node)[:60]!r} makes use of one answer before the next call, which could change it; bind each "
@@ -685,7 +696,7 @@ class _Reader(ast.NodeTransformer):
         place, left = len(self.held) - 1, self.to_hold - len(self.held)
         number = self._exchange(() if left else tuple(self.held)) + left
         answer = self._answer(number)
-        return ast.Subscript(answer.value, ast.Constant(place), ast.Load())  # ty: ignore[unresolved-attribute]
+        return ast.Subscript(answer.value, ast.Constant(place), ast.Load())  # ty: ignore[missing-attribute]
 
     # ---- what may be judged against what
 
@@ -764,7 +775,9 @@ def _conjuncts(node: ast.expr) -> list[ast.expr]:
 def _read_names(node: ast.AST) -> set[str]:
     """Names whose values it reads, those of `NAME += VALUE` included."""
     return names_loaded(node) | {
-        part.target.id for part in ast.walk(node) if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)
+        part.target.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)
     }
 
 

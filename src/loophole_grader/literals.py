@@ -8,8 +8,8 @@ NOT_LITERAL = object()
 
 
 def literal(node: ast.expr, fixed: Collection[str] = ()) -> Any:
-    """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: arithmetic on numbers,
-    and those of inf, nan and the builtin containers that are `fixed`: surely not bound to anything else."""
+    """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: arithmetic on
+    numbers, and those of inf, nan and the builtin containers that are `fixed`: surely not bound to anything else."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -17,7 +17,11 @@ def literal(node: ast.expr, fixed: Collection[str] = ()) -> Any:
     if not all(isinstance(part, _LITERAL_NODES) for part in ast.walk(node)):
         return NOT_LITERAL
     try:
-        return eval(compile(ast.Expression(node), "<literal>", "eval"), {"__builtins__": {}}, {name: _LITERAL_NAMES[name] for name in fixed})
+        return eval(
+            compile(ast.Expression(node), "<literal>", "eval"),
+            {"__builtins__": {}},
+            {name: _LITERAL_NAMES[name] for name in fixed},
+        )
     except Exception:  # noqa: BLE001  benchmark text that is no literal after all, such as an unknown name
         return NOT_LITERAL
 

@@ -127,10 +127,10 @@ def _asserted(lines: list[str], expression: str, program: str) -> list[str]:
     return _longer(lines, line, program)
 
 
-def passes(lines: list[str], program: str, names: dict | None = None) -> bool:
+def passes(lines: list[str], program: str, names: dict | None = None, setup: str = SETUP) -> bool:
     """Whether the test ends without an error in plain Python."""
     names = {} if names is None else names
-    exec(SETUP + program, names)
+    exec(setup + program, names)
     with contextlib.suppress(Exception):
         exec("\n".join(lines), names)
         return True

@@ -11,7 +11,9 @@ def literal(node: ast.expr, fixed: Collection[str] = ()) -> Any:
     """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: arithmetic on
     numbers, and those of inf, nan and the builtin containers that are `fixed`: surely not bound to anything else."""
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
+        # It takes set() for the builtin's.
+        return value if "set" in fixed or not any(isinstance(part, ast.Call) for part in ast.walk(node)) else NOT_LITERAL
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         pass
     if not all(isinstance(part, _LITERAL_NODES) for part in ast.walk(node)):

@@ -13,7 +13,9 @@ def literal(node: ast.expr, fixed: Collection[str] = ()) -> Any:
     try:
         value = ast.literal_eval(node)
         # It takes set() for the builtin's.
-        return value if "set" in fixed or not any(isinstance(part, ast.Call) for part in ast.walk(node)) else NOT_LITERAL
+        return (
+            value if "set" in fixed or not any(isinstance(part, ast.Call) for part in ast.walk(node)) else NOT_LITERAL
+        )
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         pass
     if not all(isinstance(part, _LITERAL_NODES) for part in ast.walk(node)):

@@ -33,6 +33,8 @@ BODIES = (
     "        for one in self.kept: one.append(5)\n        if isinstance(x, list): self.kept.append(x)\n        return [1]",
     "        if isinstance(x, list): x.append(x[0] if x else 0)\n        return x",
     "        return [x, x]",
+    "        self.mine.append(x)\n        return self.mine",
+    "        if isinstance(x, list): x.append(self.mine)\n        self.mine.append(1)\n        return list(args)",
     "        self.kept.append([1])\n        return self.kept[0]",
     "        if isinstance(x, list) and x and isinstance(x[0], list): x[0].append(1)\n        return 1",
     "        return 1",
@@ -56,7 +58,8 @@ STATEMENTS = _forms(
     "push({a}) | S.append(1) | {a}[0].append({n}) | {a} += {b} | {a}.insert(0, {b}) | "
     "for i in range(2): {a}.append(i) | for row in {a}: row.append(1) | if {n} > 2: {a} = {b} | inf = {n} | "
     "{n} = inf | try: {n} = {a}.pop()\nexcept IndexError: {n} = 0 | it = iter({a}) | {n} = next(it) | "
-    "{a} = list(it) | {a} = [*{b}] | def g(v): return [v, {n}] | def h(v=[]):\n    v.append(1)\n    return v | "
+    "{a} = list(it) | fs = [] | fs.append(p) | fs.append(l) | t = ({a}, {b}) | {a} = t[0] | d = {{'k': {a}}} | "
+    "{a} = d['k'] | d['k'].append({n}) | d['m'] = {a} | {a} = [*{b}] | def g(v): return [v, {n}] | def h(v=[]):\n    v.append(1)\n    return v | "
     "def p(): return {a} | l = lambda v: v + {a} | {a} = g({b}) | {a} = h() | {a} = p() | {a} = l({b}) | "
     "class C:\n    k = {a} | {a} = C.k | fs = [push] | fs[0]({a})"
 )
@@ -67,10 +70,10 @@ CALLS = _forms(
 )
 ARGUMENTS = _forms(
     "{a} | {a} | {b} | {n} | [{a}] | [{a}, {b}] | {a}[0] | {n} + 1 | [{n}] | S | mk({n}) | [1, 2] | [[2], [1]] | "
-    "{r} | {a} + {b} | list({a}) | same() | push({a}) | K | len({a}) | p() | {a}.pop() | C.k | *{a} | inf"
+    "{r} | {a} + {b} | list({a}) | same() | push({a}) | K | len({a}) | p() | {a}.pop() | C.k | *{a} | inf | t | d | d['k'] | {a}[:] | {r}"
 )
 LOOKED_AT = _forms(
-    "{a} | {b} | {c} | {r} | {q} | {n} | len({a}) | sorted({r}, key=str) | total({r}) | plus({a}) | {a}[0] | {r}[0] | "
+    "t | d | fs[0]() | fs[0]([1]) | d['k'] | [*{r}, 1] | {a} | {b} | {c} | {r} | {q} | {n} | len({a}) | sorted({r}, key=str) | total({r}) | plus({a}) | {a}[0] | {r}[0] | "
     "[{a}, {r}] | S | s.f({x}) | Solution().f({x}) | s.f({x}) == s.f({y}) | [s.f({x}), s.f({y})] | {r} == {q} | "
     "{a} == {b} | {r} == {a} | push({a}) | {a}.pop() | {r} is {a} | [v for v in {a}] | [v + 1 for v in {r}] | "
     "same() | next(it) | list(it) | s.f({x}) == {r} | h() | p() | inf | sorted(s.f({x}), key=str) | "
@@ -82,9 +85,10 @@ def drawn(rng: random.Random, program: str, most: int = 9) -> str:
     """A test that this program passes in plain Python. Most tests of this kind are neither sensible nor short of traps."""
     lines = [f"{name} = {rng.choice(VALUES)}" for name in LISTS] + ["n = 4", "m = 1", "s = Solution()"]
     lines = [line for line in lines if rng.random() < 0.8]
+    share = rng.choice((0.2, 0.45))
     for _ in range(rng.randrange(3, most)):
         kind = rng.random()
-        if kind < 0.45:
+        if kind < share:
             lines = _longer(lines, _filled(rng, rng.choice(STATEMENTS)), program)
         elif kind < 0.75:
             lines = _longer(lines, _filled(rng, rng.choice(CALLS)), program)

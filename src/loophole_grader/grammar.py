@@ -303,7 +303,7 @@ class _Reader(ast.NodeTransformer):
         if isinstance(statement, DEFINITIONS):
             self._definition(statement, mentioned)
             return
-        lazy = any(isinstance(part, _LAZY) for part in ast.walk(statement)) or not mentioned.isdisjoint(self.closures)
+        lazy = _is_lazy(statement) or not mentioned.isdisjoint(self.closures)
         self.closures.update(dict.fromkeys(bound if lazy else (), mentioned - bound))
         trusted = self._kind(statement) == "trusted"
         if isinstance(statement, ast.Assert):
@@ -361,6 +361,9 @@ class _Reader(ast.NodeTransformer):
         mentioned = self._expanded(names_mentioned(statement)) & self.names.keys()
         roots, anything = self.effects.changes(statement, self._data())
         self._check_setup(statement, roots, anything)
+        if _is_lazy(statement) or not mentioned.isdisjoint(self.closures):  # what is changed may keep a function
+            for name in (mentioned & self._data()) if anything else roots & self.names.keys():
+                self.closures[name] = self.closures.get(name, set()) | (mentioned - {name})
         value = getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
         simple = _is_bound_whole(statement)
         fixed, fresh = self._is_fixed(statement), simple and self.effects.is_fresh(value)
@@ -784,6 +787,10 @@ def _read_names(node: ast.AST) -> set[str]:
         for part in ast.walk(node)
         if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)
     }
+
+
+def _is_lazy(node: ast.AST) -> bool:
+    return any(isinstance(part, _LAZY) for part in ast.walk(node))
 
 
 def _has_answer(node: ast.AST) -> bool:

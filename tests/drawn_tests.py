@@ -59,7 +59,8 @@ STATEMENTS = _forms(
     "for i in range(2): {a}.append(i) | for row in {a}: row.append(1) | if {n} > 2: {a} = {b} | inf = {n} | "
     "{n} = inf | try: {n} = {a}.pop()\nexcept IndexError: {n} = 0 | it = iter({a}) | {n} = next(it) | "
     "{a} = list(it) | fs = [] | fs.append(p) | fs.append(l) | t = ({a}, {b}) | {a} = t[0] | d = {{'k': {a}}} | "
-    "{a} = d['k'] | d['k'].append({n}) | d['m'] = {a} | {a} = [*{b}] | def g(v): return [v, {n}] | def h(v=[]):\n    v.append(1)\n    return v | "
+    "{a} = d['k'] | d['k'].append({n}) | d['m'] = {a} | "
+    "{a} = [*{b}] | def g(v): return [v, {n}] | def h(v=[]):\n    v.append(1)\n    return v | "
     "def p(): return {a} | l = lambda v: v + {a} | {a} = g({b}) | {a} = h() | {a} = p() | {a} = l({b}) | "
     "class C:\n    k = {a} | {a} = C.k | fs = [push] | fs[0]({a})"
 )
@@ -70,10 +71,12 @@ CALLS = _forms(
 )
 ARGUMENTS = _forms(
     "{a} | {a} | {b} | {n} | [{a}] | [{a}, {b}] | {a}[0] | {n} + 1 | [{n}] | S | mk({n}) | [1, 2] | [[2], [1]] | "
-    "{r} | {a} + {b} | list({a}) | same() | push({a}) | K | len({a}) | p() | {a}.pop() | C.k | *{a} | inf | t | d | d['k'] | {a}[:] | {r}"
+    "{r} | {a} + {b} | list({a}) | same() | push({a}) | K | len({a}) | p() | "
+    "{a}.pop() | C.k | *{a} | inf | t | d | d['k'] | {a}[:] | {r}"
 )
 LOOKED_AT = _forms(
-    "t | d | fs[0]() | fs[0]([1]) | d['k'] | [*{r}, 1] | {a} | {b} | {c} | {r} | {q} | {n} | len({a}) | sorted({r}, key=str) | total({r}) | plus({a}) | {a}[0] | {r}[0] | "
+    "t | d | fs[0]() | fs[0]([1]) | d['k'] | [*{r}, 1] | {a} | {b} | {c} | "
+    "{r} | {q} | {n} | len({a}) | sorted({r}, key=str) | total({r}) | plus({a}) | {a}[0] | {r}[0] | "
     "[{a}, {r}] | S | s.f({x}) | Solution().f({x}) | s.f({x}) == s.f({y}) | [s.f({x}), s.f({y})] | {r} == {q} | "
     "{a} == {b} | {r} == {a} | push({a}) | {a}.pop() | {r} is {a} | [v for v in {a}] | [v + 1 for v in {r}] | "
     "same() | next(it) | list(it) | s.f({x}) == {r} | h() | p() | inf | sorted(s.f({x}), key=str) | "

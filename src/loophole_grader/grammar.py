@@ -15,9 +15,9 @@ other trusted values are out of the program's reach. Such a value is judged only
 (`r == sorted(nums)` after `r = CALL(nums)` is refused: a program could empty `nums`).
 
 What is accepted is judged as one process with setup code, program and test in it would judge it, but that nothing can be
-forged. So the judge looks again, after each CALL, at what the program may have changed; what it cannot tell (two names for one
-object, a part changed on one side only) is refused, as the tables of docs/grader.md say. `effects.py` knows what a statement
-may change, `sandbox/judging.py` which objects an argument shares.
+forged. So the judge looks again, after each CALL, at what the program may have changed; what it cannot tell (two names of
+one object, a part changed on one side only) is refused, as the tables of docs/grader.md say. `effects.py` knows what a
+statement may change, `sandbox/judging.py` which objects an argument shares.
 
 What is not of this form is refused when the problem is loaded, with its line and the reason.
 """

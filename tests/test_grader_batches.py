@@ -141,8 +141,8 @@ def test_a_completion_over_the_size_limit_is_a_verdict(huge):
 
 
 def test_the_size_limit_leaves_room_in_a_small_memory():
-    text = f"```python\n{SOLVED}# {'x' * 3_000_000}\n```"
-    assert [grade(TASK, text, limits=Limits(memory_mb=mb)).status for mb in (32, 256)] == ["output_limit", "ok"]
+    text = f"```python\n{SOLVED}# {'x' * 700_000}\n```"
+    assert [grade(TASK, text, limits=Limits(memory_mb=mb)).status for mb in (8, 256)] == ["output_limit", "ok"]
 
 
 # ---- one wall budget a row, and the judge's time apart

@@ -40,6 +40,22 @@ def test_verdicts_come_in_order_on_stdout(write, capsys):
     ]
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_a_byte_order_mark_at_the_start_is_no_part_of_the_rows(write, capsys, name):
+    path = write(name, ["\ufeff" + json.dumps({"problem": PROBLEM, "completion": "none"})])
+    assert main([path]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "no_code"
+
+
+def test_a_problem_that_no_program_can_solve_is_named_before_anything_is_judged(write, capsys):
+    bad = [{**PROBLEM, "id": 2, "gt_answer": []}, {**PROBLEM, "id": 3, "canonical_solution": "def ("}]
+    rows = [{"problem": problem, "completion": RIGHT} for problem in (PROBLEM, *bad)]
+    assert main([write("rows.jsonl", rows)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.partition(" ")[2][:6] for line in captured.err.splitlines()] == ["2 prob", "2: it ", "3: its"]
+
+
 def test_compressed_rows_with_problem_ids_go_to_a_file(write, tmp_path, capsys):
     rows = write("rows.jsonl.gz", [{"problem_id": 1, "completion": RIGHT}, {"problem_id": "1", "completion": WRONG}])
     out = tmp_path / "out.jsonl"
@@ -59,6 +75,11 @@ def test_compressed_rows_with_problem_ids_go_to_a_file(write, tmp_path, capsys):
         ({"completion": ""}, ["rows.jsonl:2", "problem_id"]),
         ({"problem_id": 9, "completion": ""}, ["rows.jsonl:2", "9", "--problems"]),
         ({"problem": {"id": 4}, "completion": ""}, ["rows.jsonl:2", "problem 4", "gt_answer"]),
+        (
+            {"problem": {**PROBLEM, "prompt_metadata": [1]}, "completion": ""},
+            ["rows.jsonl:2", "prompt_metadata", "object"],
+        ),
+        ({"problem_id": [1], "completion": ""}, ["rows.jsonl:2", "problem_id", "text or a whole number", "[1]"]),
     ],
 )
 def test_a_bad_row_is_one_line_that_names_it(write, tmp_path, capsys, row, named):

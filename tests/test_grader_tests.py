@@ -1,8 +1,11 @@
 """The problem's tests: every form of assertion is judged outside, and a broken problem is named."""
 
+import dataclasses
 import json
+import random
 from typing import get_args
 
+import drawn_tests
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +29,7 @@ def list_node(values):
     return head
 def is_same_list(p, q):
     return p is q is None or (p is not None and q is not None and p.val == q.val and is_same_list(p.next, q.next))
+inf = float("inf")
 """
 
 
@@ -379,7 +383,149 @@ def test_a_helper_of_the_setup_code_that_calls_the_solution_is_refused():
     assert judged(answer("3"), task=one_test("assert same(Solution().f(3)) == same(3)", setup=setup)).gt_pass
 
 
+# ---- as plain Python judges, with the program in the same process
+
+KEEPING = "s.kept.extend(x)\n        return s.kept"
+APPENDING = "[one.append(9) for one in s.kept]\n        s.kept = [x]"
+AS_PLAIN = [
+    ("", "n = 3\nassert Solution().f(n + 1) == 4", "return x"),
+    ("", "nums = [1, 2]\nassert Solution().f(nums[0]) == 1", "return x"),
+    ("", "k = 'ab'\nassert Solution().f(f'{k}c') == 'abc'", "return x"),
+    ("", "nums = [1, 2]\nexpected = 2\nassert Solution().f(len(nums)) == expected", "return x"),
+    ("", "n = 3\nassert Solution().f([n]) == [3] and Solution().f(-n) == -3", "return x"),
+    ("", "inf = 10**9\nassert Solution().f(1) == [1, inf]", "return [1, 10**9]"),
+    ("inf = 10**9\n", "assert Solution().f(1) == inf", "return 10**9"),
+    ("from math import *\n", "assert Solution().f(1) == inf", "return float('inf')"),
+    ("nan = -1\n", "assert Solution().f(1) == nan", "return -1"),
+    ("def set(): return 7\n", "assert Solution().f(1) == set()", "return 7"),
+    ("", "a, a = 1, 2\nassert Solution().f(1) == a", "return 2"),
+    ("", "a = b = (1, 2)\nassert Solution().f(b) == a", "return x"),
+    ("", "x = [1]\nassert x.pop() == 1\nassert Solution().f(x) == 0", "return len(x)"),
+    ("", "x = [1, 2]\nr = Solution().f(x.pop())\nassert (r, x) == (2, [1])", "return x"),
+    ("", "x = [1]\nfor i in range(2):\n    x.append(i)\nassert Solution().f(x) == [1, 0, 1]", "return x"),
+    ("", "fs = []\ndef add(): x.append(2)\nx = [1]\nfs.append(add)\nfs[0]()\nassert Solution().f(x) == 2", "return len(x)"),
+    ("", "s = Solution()\nx = [i for i in (1, 2)]\ns.f(x)\nx = [3]\ns.f(x)\nassert s.f(x) == [1, 2, 3, 3]", KEEPING),
+    ("", "s = Solution()\nr = s.f([1])\ns.f([2])\nassert r == [1, 2]", KEEPING),
+    ("", "s = Solution()\na = [1]\ns.f(a)\ns.f([2])\nassert a == [1, 9]", APPENDING),
+    ("", "s = Solution()\nassert [s.f([1]), s.f([2])] == [[1, 2], [1, 2]]", KEEPING),
+    ("", "s = Solution()\nassert s.f([1]) == [1] and s.f([2]) == [1, 2]", KEEPING),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setup", "test", "right"), AS_PLAIN)
+def test_what_is_accepted_is_judged_as_in_one_process(setup, test, right):
+    task = one_test(test, setup=setup)
+    oracle.check_tests([task])
+    for body in (right, "return float('inf')", "return 5"):
+        code = f"class Solution:\n    def __init__(s): s.kept = []\n    def f(s, x):\n        {body}\n"
+        plain = drawn_tests.passes(test.split("\n"), code, setup=setup)
+        assert plain or body != right
+        assert judged(code, task=task).gt_pass is plain
+
+
+APART = [
+    (
+        "a = b = []\na.append(1)\nassert a == [1]\nr = Solution().f(b)\nassert a == [1]",
+        "shares a list with 'a'.*deepcopy",
+    ),
+    ("nums = [2, 1]\nsame = nums\nSolution().f(nums)\nassert same == [1, 2]", "shares a list with 'same'.*deepcopy"),
+    ("a = [0]\ng = [a, a]\nSolution().f(g)\nassert g == [[1], [1]]", "one list twice.*deepcopy"),
+    ("a = [[1]]\nb = list(a)\nSolution().f(b)\nassert a == [[1]]", "shares what it holds with a list"),
+    ("a = [1]\ndef kept(v=a): return v\nSolution().f(a)\nassert kept() == [1]", "shares what it holds with a tuple"),
+    ("a = [1]\nSolution().f([a])\nassert a == [1]", "shares a list with 'a'"),
+    ("h = list_node([1])\ng = [h, h]\nassert Solution().f(g) == 1", "one ListNode twice"),
+    (
+        "nums = [3, 1]\nSolution().f(nums)\nfor a, b in zip(nums, nums[1:]):\n    assert a <= b",
+        "line 3: .*could change",
+    ),
+    ("nums = [3, 1]\nSolution().f(nums)\nassert all(a <= b for a, b in zip(nums, nums[1:]))", "line 3: .*could change"),
+    ("TABLE.append(4)\nassert Solution().f(1) == 10", "line 1: 'TABLE' of the setup code.*in the test itself"),
+    ("assert Solution().f(TABLE) == 10", "line 1: 'TABLE' of the setup code"),
+    ("Solution().f(TABLE)\nassert TABLE == [1]", "line 1: 'TABLE' of the setup code"),
+    ("x = [TABLE]\nassert Solution().f(x) == 10", "line 1: 'TABLE' of the setup code"),
+    ("assert Solution().f(looked_up()) == 10", "line 1: 'looked_up' of the setup code"),
+    ("assert Solution().f(next(ids)) == 0", "line 1: 'ids' of the setup code"),
+    (
+        "r = Solution().f(1)\nq = r\nSolution().f(2)\nassert q == [1]",
+        "line 4: 'q' cannot be told here: the call of line 3",
+    ),
+    ("a = [1]\nr = Solution().f(a)\nr.append(1)\nassert a == [1]", "line 4: 'a' cannot be told here: line 3 may"),
+    ("r = Solution().f(1)\nr[0].append(1)\nassert r == [[1]]", "line 3: 'r' cannot be told"),
+    ("r = Solution().f(1)\nfor one in r:\n    one.append(1)\nassert r", "line 2: .*fresh copies"),
+    ("r = Solution().f(1)\nassert Solution().f(2) == r", "line 2: 'r' is the program's and read in the same statement"),
+    ("a = [1]\nassert Solution().f(a) is a", "line 2: "),
+    ("a = [1]\nr = Solution().f(a)\nassert r is a", "line 3: .* asks whether two are one object"),
+    ("assert sorted(Solution().f(1)) == sorted(Solution().f(2))", "line 1: .*bind each answer"),
+    ("x = 0 and Solution().f(1)\nassert x == 0", "line 1: .*only while it runs"),
+    ("assert not 2 < 1 < Solution().f(1)", "line 1: .*only while it runs"),
+    ("c = [1]\nassert Solution().f(c) == Solution().f(c.pop())", "line 2: argument 'c.pop..' is computed"),
+    ("it = iter([1])\nr = Solution().f(1)\nassert r == list(it)\nassert Solution().f(list(it)) == 1", "used it up"),
+    ("assert Solution().f(1) == inf", "line 1: 'inf' is neither"),
+    ("globals()['x'] = 1\nassert Solution().f(1) == x", "line 1: 'globals' reaches names out of sight"),
+    ("import time\nassert Solution().f(time.time()) > 0", "another value each time"),
+    ("_answer0 = 3\nassert Solution().f(1) == _answer0", "line 1: it binds '_answer0'"),
+]
+KEPT = (
+    NODES.replace("inf =", "other =")
+    + "import itertools\nTABLE = [1]\nids = itertools.count()\ndef looked_up(): return TABLE\n"
+)
+
+
+@pytest.mark.parametrize(("test", "reason"), APART)
+def test_what_could_be_judged_otherwise_than_in_one_process_is_refused(test, reason):
+    with pytest.raises(GraderError, match=f"(?s)task one: test 0 cannot be judged outside the program: .*{reason}"):
+        oracle.check_tests([one_test(test, setup=KEPT)])
+
+
+def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
+    """Aliases, changes, rebindings, names of the setup code; programs that change, keep and give back what they get."""
+    rows = []
+    for seed in range(70):
+        rng = random.Random(seed)
+        one = rng.choice(drawn_tests.PROGRAMS)
+        text = drawn_tests.drawn(rng, one)
+        task = Task(str(seed), (text,), drawn_tests.SETUP, "Solution().f")
+        try:
+            oracle.check_tests([task])
+        except GraderError:
+            continue
+        rows += [(task, program, text) for program in (one, *rng.sample(drawn_tests.PROGRAMS, 2))]
+    assert len(rows) > 40
+    plain = [drawn_tests.passes(text.split("\n"), program) for _, program, text in rows]
+    assert 0.4 < sum(plain) / len(plain) < 0.9  # both verdicts are there
+    found = grade_batch([task for task, *_ in rows], [f"```python\n{program}```" for _, program, _ in rows], workers=1)
+    wrong = [(task.tests[0], program) for (task, program, _), one, right in zip(rows, found, plain, strict=True)
+             if isinstance(one, RowError) or one.gt_pass is not right]  # fmt: skip
+    assert wrong == []
+
+
 # ---- problems that are broken
+
+
+def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_its_tests_are_unknown():
+    task = Task("bare", (), "", "Solution().f")
+    with pytest.raises(GraderError, match=r"task bare: it has no tests, so no program can be right; .*gt_answer"):
+        oracle.check_tests([task])
+    [verdict] = grade_batch([task], [f"```python\n{answer('1')}```"])
+    assert (verdict.can_compile, verdict.gt_pass) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("solution", "func", "reason"),
+    [
+        ("def (", "Solution().f", "does not parse"),
+        ("x = 1", "Solution().f", "no class Solution"),
+        ("if True:\n    class Solution:\n        def f(self): return 1", "Solution().f", "no class Solution"),
+        ("def other(): return 1", "add", "does not define add"),
+        ("if True:\n    def add(): return 1", "add", "does not define add"),
+    ],
+)
+def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(solution, func, reason):
+    task = Task("bare", (f"assert {func}(1) == 2",), "", func, solution)
+    with pytest.raises(GraderError, match=f"task bare: its canonical_solution .*{reason}"):
+        oracle.check_tests([task])
+    fine = "class Solution:\n    def f(self): return 1" if "." in func else "def add(): return 1"
+    oracle.check_tests([dataclasses.replace(task, canonical_solution=fine)])
 
 
 def test_setup_code_that_fails_is_the_problems_fault():
@@ -435,13 +581,18 @@ def test_more_setup_codes_than_are_kept_warm():
     assert [verdict.gt_pass for verdict in verdicts] == [True] * 24
 
 
-def test_ten_megabytes_of_program_are_judged():
-    assert judged(SOLVED + "# " + "x" * 10**7).gt_pass
-    assert judged(SOLVED + "y = '" + "z" * 10**7 + "'\n" + VACUOUS).status in ("ok", "memory", "compile_error")
+def test_a_megabyte_of_program_is_judged_and_more_is_not():
+    room = (1 << 20) - len(json.dumps(f"```python\n{SOLVED}# \n```"))
+    assert judged(SOLVED + "# " + "x" * room).gt_pass
+    assert judged(SOLVED + "# " + "x" * (room + 1)).status == "output_limit"
+    assert judged(SOLVED + "y = '" + "z" * (room - len(VACUOUS) - 99) + "'\n" + VACUOUS).status in (
+        "ok",
+        "compile_error",
+    )
 
 
-def test_ten_megabytes_that_are_not_a_program_do_not_compile():
-    assert judged("x = [" + "[" * 10**7, limits=Limits()).status in ("compile_error", "memory", "timeout")
+def test_a_megabyte_that_is_not_a_program_does_not_compile():
+    assert judged("x = [" + "[" * 10**6, limits=Limits()).status in ("compile_error", "memory", "timeout")
 
 
 @given(st.binary(max_size=200))

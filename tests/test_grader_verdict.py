@@ -87,7 +87,36 @@ def test_a_problem_may_lack_a_canonical_solution():
     assert Task.from_row({**ROW, "canonical_solution": None}).canonical_solution == ""
 
 
-@pytest.mark.parametrize(("field", "value"), [("gt_answer", "assert 1"), ("setup_code", 3), ("func_name", None)])
-def test_a_field_of_the_wrong_kind_is_named(field, value):
-    with pytest.raises(ValueError, match=field):
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("id", [7], "text or a whole number"),
+        ("id", True, "text or a whole number"),
+        ("gt_answer", "assert 1", "a list of assert statements"),
+        ("gt_answer", ["assert 1", 3], "a list of assert statements"),
+        ("setup_code", 3, "text"),
+        ("func_name", None, "text"),
+        ("func_name", "class", "function or method"),
+        ("func_name", "Solution().def", "function or method"),
+        ("func_name", "Solution().3d", "function or method"),
+        ("func_name", "two sum", "function or method"),
+        ("func_name", "", "function or method"),
+        ("canonical_solution", 1, "text"),
+        ("prompt_metadata", [1], "an object"),
+        ("prompt_metadata", "run_tests", "an object"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_named_with_what_is_expected(field, value, expected):
+    with pytest.raises(ValueError, match=rf"'{field}' must .*{expected}"):
         Task.from_row({**ROW, field: value})
+
+
+@pytest.mark.parametrize("name", ["class", "run tests", "3d", 5, ["run_tests"]])
+def test_an_evaluator_that_cannot_be_a_function_is_refused(name):
+    with pytest.raises(ValueError, match="'test_func_name' of prompt_metadata must be a function's name"):
+        Task.from_row({**ROW, "prompt_metadata": {"test_func_name": name}})
+
+
+@pytest.mark.parametrize("name", ["f", "Solution().f", "Solution.f", "LRUCache", "LRUCache()"])
+def test_the_ways_to_call_a_solution_are_taken(name):
+    assert Task.from_row({**ROW, "func_name": name}).func_name == name

@@ -28,7 +28,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:line", object) of every line that is not blank. Raises InputError."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with opener(path, "rt", encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield f"{path}:{number}", _parse_row(line, f"{path}:{number}")
@@ -60,7 +60,7 @@ def read_problems(path: Path) -> dict[str, Task]:
 def _task(row: Mapping[str, Any], place: str) -> Task:
     try:
         return Task.from_row(row)
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise InputError(f"{place}: {error}; give the whole benchmark row") from None
 
 
@@ -83,6 +83,8 @@ def _row_task(row: Mapping[str, Any], place: str, problems: Mapping[str, Task] |
         raise InputError(f'{place}: "problem" is {row["problem"]!r:.60}; give the benchmark row as an object')
     if "problem_id" not in row:
         raise InputError(f'{place}: neither "problem" nor "problem_id" in {sorted(row)!r:.80}; add one of them')
+    if isinstance(row["problem_id"], bool) or not isinstance(row["problem_id"], (str, int)):
+        raise InputError(f'{place}: "problem_id" must be text or a whole number, got {row["problem_id"]!r:.60}')
     if problems is None:
         raise InputError(f"{place}: problem_id {row['problem_id']!r} cannot be looked up; add --problems FILE")
     if str(row["problem_id"]) not in problems:

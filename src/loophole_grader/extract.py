@@ -23,6 +23,8 @@ All of this depends on the text alone. Text without a fence is no program, whate
 """
 
 import re
+from collections.abc import Iterator
+from functools import cache, partial
 
 from loophole_grader.sandbox.reading import Block, program_of
 
@@ -82,34 +84,55 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     """Every block in fences of this mark, as (lower-case label, body), in order."""
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
-    # Not splitlines(): that also breaks at form feeds and U+2028, which are legal inside Python strings.
-    for line in text.replace("\r\n", "\n").split("\n"):
-        opening = pattern.fullmatch(line) if 3 * mark in line else None
+    opened_by, closed_by = cache(partial(_opened, pattern)), cache(_before_closing)  # a text of fences repeats itself
+    for plain, line in _by_fences(text.replace("\r\n", "\n"), 3 * mark):
+        if body is not None and plain is not None:
+            body.append(_dedented(plain, indent))
+        if line is None:
+            break
+        opened, reopens = opened_by(line)
         if body is None:
-            if opening:
-                label, indent, ticks, body = _open(opening)
+            if opened:
+                (label, indent, ticks), body = opened, []
             continue
-        reopens = opening is not None and _opens_another(opening)
-        rest = "" if reopens else _before_closing(line, mark * ticks, indent)
+        rest = "" if reopens else closed_by(line, mark * ticks, indent)
         if rest is None:
-            body.append(_dedent(line, indent))
+            body.append(_dedented(line, indent))
             continue
-        blocks.append((label, "\n".join([*body, _dedent(rest, indent)])))
+        blocks.append((label, "\n".join([*body, _dedented(rest, indent)])))
         body = None
-        if reopens and opening is not None:  # the model forgot to close the block before
-            label, indent, ticks, body = _open(opening)
+        if reopens and opened:  # the model forgot to close the block before
+            (label, indent, ticks), body = opened, []
     if body is not None:
         blocks.append((label, "\n".join(body)))
     return blocks
 
 
-def _open(opening: re.Match[str]) -> tuple[str, int, int, list[str]]:
+def _by_fences(text: str, fence: str) -> Iterator[tuple[str | None, str | None]]:
+    """(the lines before it as one text, a line with a fence in it), in order; at last (what is left, None). None: no lines.
+    Found by search, not line by line: a text may consist of a million empty ones. A line ends at a line feed only: the form
+    feeds and U+2028 at which splitlines() breaks are legal inside Python strings."""
+    begin = 0
+    while (at := text.find(fence, begin)) >= 0:
+        first = text.rfind("\n", begin, at) + 1 or begin
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[begin : first - 1] if first > begin else None, text[first:end]
+        begin = end + 1
+    yield text[begin:] if begin <= len(text) else None, None
+
+
+def _opened(pattern: re.Pattern[str], line: str) -> tuple[tuple[str, int, int] | None, bool]:
+    """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block)."""
+    opening = pattern.fullmatch(line)
+    if opening is None:
+        return None, False
     before, info = opening["before"], opening["info"].strip()
     matched = _LABEL.match(info)
     indent = len(before) if not before.strip() else 0
     label = matched.group().lower() if matched else ""
     # Attributes alone ("``` {...}") name no language; the first word of anything else does ("```c++ code").
-    return label, indent, len(opening["ticks"]), []
+    return (label, indent, len(opening["ticks"])), _opens_another(opening)
 
 
 def _opens_another(opening: re.Match[str]) -> bool:
@@ -134,7 +157,6 @@ def _before_closing(line: str, fence: str, indent: int) -> str | None:
     return line.rstrip().rstrip(fence[0]) if bare.endswith(fence) else None
 
 
-def _dedent(line: str, indent: int) -> str:
-    """The line without up to `indent` leading blanks (those of the opening fence)."""
-    blanks = len(line) - len(line.lstrip(" \t"))
-    return line[min(blanks, indent) :]
+def _dedented(lines: str, indent: int) -> str:
+    """Lines without up to `indent` leading blanks each (those of the opening fence)."""
+    return re.sub(rf"(?m)^[ \t]{{1,{indent}}}", "", lines) if indent else lines

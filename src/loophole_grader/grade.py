@@ -31,7 +31,7 @@ from loophole_grader.verdict import (
     modification_of,
 )
 
-COMPLETION_BYTES = 16 << 20  # of one completion, as the sandbox gets it (JSON)
+COMPLETION_BYTES = 1 << 20  # of one completion, as the sandbox gets it (JSON)
 COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
 
 Progress = Callable[[int, int], None]

@@ -14,16 +14,23 @@ of each CALL. A name that was passed to a CALL has afterwards the value that the
 other trusted values are out of the program's reach. Such a value is judged only against what the program has no part in
 (`r == sorted(nums)` after `r = CALL(nums)` is refused: a program could empty `nums`).
 
+What is accepted is judged as one process with setup code, program and test in it would judge it, but that nothing can be
+forged. So the judge looks again, after each CALL, at what the program may have changed; what it cannot tell (two names of
+one object, a part changed on one side only) is refused, as the tables of docs/grader.md say. `effects.py` knows what a
+statement may change, `sandbox/judging.py` which objects an argument shares.
+
 What is not of this form is refused when the problem is loaded, with its line and the reason.
 """
 
 import ast
 import builtins
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeGuard
 
+from loophole_grader.effects import effects_of
 from loophole_grader.literals import NOT_LITERAL, is_constant, literal
 from loophole_grader.names import DEFINITIONS, callers_of, names_bound, names_loaded, names_mentioned, names_of
 
@@ -33,6 +40,12 @@ _LAZY = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, 
 _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
 _BUILTINS = frozenset(dir(builtins))
+_OUT_OF_SIGHT = frozenset({"globals", "locals", "vars", "exec", "eval", "compile", "__builtins__", "__import__"})
+_CLOCKS = frozenset(
+    {"time", "time_ns", "perf_counter", "monotonic", "process_time", "now", "today", "utcnow", "urandom", "secrets", "uuid",
+     "uuid1", "uuid4", "SystemRandom"}
+)  # fmt: skip
+_OUT_OF_SIGHT_WORDS = (":=", "global", "nonlocal", "*", *_OUT_OF_SIGHT, *_CLOCKS)
 
 
 class Refused(ValueError):  # noqa: N818  it names what happened to the test
@@ -71,7 +84,7 @@ def exchanges_of(test: str, index: int, func_name: str, setup: str) -> list[Judg
     except (ValueError, RecursionError, MemoryError) as error:
         raise Refused(1, f"it does not parse ({error}): {test:.80}") from None
     try:
-        return _Reader(test, index, func_name, body).exchanges(setup)
+        return _Reader(test, index, func_name, body, setup).exchanges()
     except RecursionError:
         raise Refused(1, "it is nested too deeply") from None
 
@@ -84,10 +97,18 @@ class _Name:
     shared: bool = False  # the sandbox has it, too, by the name with IN_SANDBOX before it
     text: ast.expr | None = None  # of its value, where that is a literal
     value: Any = NOT_LITERAL
+    fixed: bool = False  # its value is surely one that nothing can change
+    apart: bool = True  # its own object was made by the judge: no other name of the program's can be the same object
+    root: bool = False  # it has been observed by itself
 
     @property
     def constant(self) -> bool:
-        return is_constant(self.value)
+        return self.fixed or is_constant(self.value)
+
+    @property
+    def touched(self) -> bool:
+        """Whether the program may change it, or knows it by another name."""
+        return self.kind in ("answer", "argument") and not self.constant
 
 
 # ---------------------------------------------------------------- reading a test
@@ -96,8 +117,9 @@ class _Name:
 class _Reader(ast.NodeTransformer):
     """Reads one test, statement by statement. As a transformer it puts answers in the place of CALLs."""
 
-    def __init__(self, test: str, index: int, func_name: str, body: Sequence[ast.stmt]) -> None:
-        self.test, self.index, self.body = test, index, body
+    def __init__(self, test: str, index: int, func_name: str, body: Sequence[ast.stmt], setup: str) -> None:
+        self.test, self.index, self.body, self.setup = test, index, body, setup
+        self.effects = effects_of(setup).copy()
         self.root, self.is_class = root_of(func_name)
         self.names: dict[str, _Name] = {}
         self.closures: dict[str, set[str]] = {}  # what a helper mentions is mentioned with it
@@ -110,13 +132,24 @@ class _Reader(ast.NodeTransformer):
         self.judged_here = True  # without the second process
         self.line = 1
         self.passed: set[str] = set()  # names of arguments of the current statement, without constants
+        self.gone: set[str] = set()  # those of its CALLs so far
+        self.doubtful: dict[str, str] = {}  # names whose value the judge cannot tell any more, and why
+        self.spent: set[str] = set()  # names that a statement with answers may have used up, as it would an iterator
+        self.linked: dict[str, set[str]] = {}  # names that may share objects
+        self.later: Sequence[ast.stmt] = ()
+        self.mentions: Counter[str] = Counter()  # of the current statement
+        self.conjunct: ast.expr | None = None  # what an assertion asserts, or one of the parts that `and` joins
+        self.held: list[str] = []  # answers that are looked at together, after the last of them
+        self.to_hold = 0  # how many are
 
-    def exchanges(self, setup: str) -> list[JudgePlan]:
+    def exchanges(self) -> list[JudgePlan]:
         """All exchanges of the test. Raises Refused."""
-        if any(word in self.test for word in (":=", "global", "nonlocal", "*")):
+        setup = self.setup
+        if any(word in self.test for word in _OUT_OF_SIGHT_WORDS):
             self._check_in_sight()
         for place, statement in enumerate(self.body):
             self.line = statement.lineno
+            self.later = self.body[place + 1 :]
             if isinstance(statement, ast.Assert):
                 statement.msg = None
             if not self._is_plain(statement):
@@ -125,6 +158,8 @@ class _Reader(ast.NodeTransformer):
             self._refuse("it asserts nothing; write assert CALL == VALUE")
         if self.pending or not self.found:
             self._exchange(())
+        if self.prepared:
+            self.found[0] = replace(self.found[0], prepare=_text(self.prepare))
         if self.judged_here:
             return self.found
         of_setup, own = names_of(setup), names_of(self.test)
@@ -132,8 +167,6 @@ class _Reader(ast.NodeTransformer):
             self._check_known(of_setup | own | _BUILTINS, callers_of(setup, self.root))
         plans = [replace(plan, expected=NOT_LITERAL) for plan in self.found]
         plans[-1] = replace(plans[-1], remainder=_text(self.judge))
-        if self.prepared:
-            plans[0] = replace(plans[0], prepare=_text(self.prepare))
         return plans
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -145,6 +178,12 @@ class _Reader(ast.NodeTransformer):
             if star or isinstance(part, (ast.Global, ast.Nonlocal, ast.NamedExpr)):
                 self.line = part.lineno
                 self._refuse(f"{ast.unparse(part)!r} binds names out of sight; bind them in a statement of their own")
+            if isinstance(part, ast.Name) and part.id in _OUT_OF_SIGHT:
+                self.line = part.lineno
+                self._refuse(f"{part.id!r} reaches names out of sight; write the names themselves")
+            if isinstance(part, (ast.Attribute, ast.alias)) and _last_name(part) in _CLOCKS:
+                self.line = part.lineno
+                self._refuse(f"{ast.unparse(part)!r} is another value each time; write a constant")
 
     def _is_plain(self, statement: ast.stmt) -> bool:
         """`assert CALL == LITERAL` before any name is bound: read at once, because nearly all tests are such."""
@@ -152,7 +191,9 @@ class _Reader(ast.NodeTransformer):
         if not isinstance(compared, ast.Compare) or [type(op) for op in compared.ops] != [ast.Eq]:
             return False
         call, other = compared.left, compared.comparators[0]
-        if not self._is_call(call) or (expected := literal(other)) is NOT_LITERAL:
+        if not self._is_call(call) or (expected := self._literal(other)) is NOT_LITERAL:
+            return False
+        if names_mentioned(call) != {self.root}:
             return False
         if (text := ast.unparse(call)).count(self.root) > 1:  # perhaps in an argument
             return False
@@ -161,14 +202,21 @@ class _Reader(ast.NodeTransformer):
         self.judge.append(statement)
         return True
 
+    def _literal(self, node: ast.expr) -> Any:
+        return literal(node, self.effects.fixed - self.names.keys() if self.names else self.effects.fixed)
+
     def _read(self, statement: ast.stmt, later: Sequence[ast.stmt]) -> None:
-        if self.root in names_bound(statement):
+        if self.root in (bound := names_bound(statement)):
             self._refuse(f"it binds {self.root}, the solution's own name")
+        if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
+            self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
+        self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
         if (made := self._instance(statement)) is not None:
             name, creation = made
             self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(self._with_arguments(creation))}")
-            self._settle_passed(later)
+            self._settle(later, {name})
             self.names[name] = _Name("instance")
+            self._forget({name})
         elif not self._calls(statement):
             self._trusted(statement)
         elif isinstance(statement, _SIMPLE):
@@ -183,20 +231,26 @@ class _Reader(ast.NodeTransformer):
         """A simple statement with CALLs in it."""
         if isinstance(statement, ast.Expr) and self._is_call(statement.value):
             self.pending.append(ast.unparse(self._with_arguments(statement.value)))
-            self._settle_passed(later)
+            self._settle(later)
             return
         name = self._bound_by_call(statement)
         before = len(self.found)
         if name is None:
-            rewritten = self.visit(statement)
+            rewritten = self._rewritten(statement)
         else:
             self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(self._with_arguments(statement.value))}")
             statement.value = self._answer(self._exchange((IN_SANDBOX + name,)))
             rewritten = statement
-        if read := self.passed & self._expanded(names_loaded(rewritten)):
+        read = self._expanded(_read_names(rewritten))
+        if both := self.passed & read:
             self._refuse(
-                f"{min(read)!r} is passed to the call and read in the same statement; bind what is expected before, or "
+                f"{min(both)!r} is passed to the call and read in the same statement; bind what is expected before, or "
                 "look at the argument in a statement after it"
+            )
+        if both := {one for one in read & self.names.keys() if self.names[one].touched}:
+            self._refuse(
+                f"{min(both)!r} is the program's and read in the same statement as a call, which could change it; bind the "
+                "answer of the call in a statement of its own"
             )
         self._check_apart(rewritten)
         self.judge.append(rewritten)
@@ -205,10 +259,10 @@ class _Reader(ast.NodeTransformer):
             self.judged_here = False
         else:
             self.found[-1] = replace(self.found[-1], expected=expected)
-        self._settle_passed(later, names_bound(rewritten))
+        self._settle(later, names_bound(rewritten))
         self._note(rewritten)
         if name is not None:
-            self.names[name] = _Name("answer", shared=True)
+            self.names[name] = _Name("answer", shared=True, apart=False, root=True)
 
     def _bound_by_call(self, statement: Any) -> str | None:
         """NAME of `NAME = CALL`."""
@@ -227,7 +281,7 @@ class _Reader(ast.NodeTransformer):
         if not _is_answer(one):
             return NOT_LITERAL
         known = self.names.get(other.id) if isinstance(other, ast.Name) else None
-        return literal(other) if known is None else known.value
+        return self._literal(other) if known is None else known.value
 
     def _trusted(self, statement: ast.stmt) -> None:
         """A statement that the judge alone executes."""
@@ -236,45 +290,187 @@ class _Reader(ast.NodeTransformer):
         ):
             return
         self.visit(statement)  # which refuses what it may not mention
+        self._check_readable(statement)
         self.judge.append(statement)
         bound = names_bound(statement)
-        if (literals := _literals(statement)) is not None:
+        if (literals := self._literals(statement)) is not None:
             self.prepare.append(statement)
+            self._forget(bound)
             self.names.update({name: _Name("trusted", text=text, value=value) for name, text, value in literals})
             return
         self.judged_here = False
         mentioned = names_mentioned(statement)
         if isinstance(statement, DEFINITIONS):
-            self.closures[statement.name] = mentioned
-            self.names[statement.name] = _Name("trusted")
-            self.prepare.append(statement)
+            self._definition(statement, mentioned)
             return
-        lazy = any(isinstance(part, _LAZY) for part in ast.walk(statement)) or not mentioned.isdisjoint(self.closures)
+        lazy = _is_lazy(statement) or not mentioned.isdisjoint(self.closures)
         self.closures.update(dict.fromkeys(bound if lazy else (), mentioned - bound))
+        trusted = self._kind(statement) == "trusted"
         if isinstance(statement, ast.Assert):
             self._check_apart(statement)
-            return
-        self._note(statement)
-        self._check_apart(statement)
-        if self._kind(statement) == "trusted":
+            self._note(statement)
+        else:
+            self._note(statement)
+            self._check_apart(statement)
+        if trusted:
             self.prepare.append(statement)
 
-    def _note(self, statement: ast.stmt) -> None:
-        """What the names of a statement hold after it. Whatever it mentions it may have changed, an assertion apart."""
-        if isinstance(statement, ast.Assert):
-            return
-        kind = self._kind(statement)
-        for name in self._expanded(names_mentioned(statement)) & set(self.names):
-            if not self.names[name].constant:
-                self.names[name] = _Name(kind)
-        self.names.update({name: _Name(kind) for name in names_bound(statement)})
+    def _definition(self, statement: Any, mentioned: set[str]) -> None:
+        """A function or class of the test's own. What is evaluated now (defaults, a class body) may be held by it."""
+        now = [statement] if isinstance(statement, ast.ClassDef) else [statement.args, *statement.decorator_list]
+        held = set().union(*(names_mentioned(part) for part in now)) & self.names.keys()
+        if touched := {name for name in self._expanded(held) & self.names.keys() if self.names[name].touched}:
+            self._refuse(f"{statement.name!r} keeps {min(touched)!r}, which is the program's; pass it as an argument")
+        self._unsettle(held)
+        self.closures[statement.name] = mentioned
+        self._forget({statement.name})
+        self.effects.define(statement.name, statement, self._data())
+        self.names[statement.name] = _Name("trusted")
+        self.prepare.append(statement)
 
-    def _settle_passed(self, later: Sequence[ast.stmt], bound: Collection[str] = ()) -> None:
-        """After a statement that passed arguments: the judge gets the values of those that are still read."""
-        read = sorted((self.passed - set(bound)) & self._read_later(later))
+    # ---- what a statement leaves behind
+
+    def _data(self) -> set[str]:
+        """Names of the test that hold data, or what is not known to be a function or module."""
+        return {name for name in self.names if name not in self.effects.own}
+
+    def _forget(self, names: Collection[str]) -> None:
+        """What was known of names that are bound anew."""
+        for name in names:
+            self.doubtful.pop(name, None)
+            self.spent.discard(name)
+            self.effects.forget(name)
+
+    def _unsettle(self, names: Collection[str]) -> None:
+        """The values of trusted names are no longer those that were written down, nor of those that share with them."""
+        for name in self._group(names):
+            known = self.names.get(name)
+            if known is not None and known.kind == "trusted" and not known.constant:
+                self.names[name] = replace(known, text=None, value=NOT_LITERAL)
+
+    def _group(self, names: Collection[str]) -> set[str]:
+        return set(names).union(*(self.linked.get(name, ()) for name in names))
+
+    def _link(self, names: Collection[str]) -> None:
+        group = self._group(names)
+        self.linked.update(dict.fromkeys(group, group))
+
+    def _note(self, statement: ast.stmt) -> None:
+        """What the names of a statement hold after it."""
+        kind, bound = self._kind(statement), names_bound(statement)
+        mentioned = self._expanded(names_mentioned(statement)) & self.names.keys()
+        roots, anything = self.effects.changes(statement, self._data())
+        self._check_setup(statement, roots, anything)
+        if _is_lazy(statement) or not mentioned.isdisjoint(self.closures):  # what is changed may keep a function
+            for name in (mentioned & self._data()) if anything else roots & self.names.keys():
+                self.closures[name] = self.closures.get(name, set()) | (mentioned - {name})
+        value = getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        simple = _is_bound_whole(statement)
+        fixed, fresh = self._is_fixed(statement), simple and self.effects.is_fresh(value)
+        if kind == "trusted":
+            if not (isinstance(statement, ast.Assert) and not roots and not anything):
+                self._unsettle(mentioned | bound)
+        else:
+            self._touch(statement, mentioned, roots, anything)
+        if bound and not fixed:
+            self._link(mentioned | bound)
+        added = statement.target if isinstance(statement, ast.AugAssign) else None
+        apart = kind == "trusted" or fresh
+        if isinstance(added, ast.Name) and added.id in self.names:
+            apart = self.names[added.id].apart
+        doubtful = {name: self.doubtful[name] for name in bound & self.doubtful.keys() if added is not None}
+        self._forget(bound)
+        self.doubtful.update(doubtful)
+        self.names.update({name: _Name(kind, fixed=fixed, apart=apart) for name in bound})
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            self.effects.bring(statement)
+        elif simple and isinstance(value, ast.Lambda) and kind == "trusted":
+            self.effects.define(min(bound), value, self._data())
+
+    def _is_fixed(self, statement: ast.stmt) -> bool:
+        """Whether a statement binds one name to what surely cannot change."""
+        constants = {name for name, known in self.names.items() if known.constant}
+        if isinstance(statement, ast.AugAssign):
+            return names_mentioned(statement.target) <= constants and self.effects.is_constant(
+                statement.value, constants
+            )
+        return _is_bound_whole(statement) and self.effects.is_constant(getattr(statement, "value", None), constants)
+
+    def _touch(self, statement: ast.stmt, mentioned: set[str], roots: set[str], anything: bool) -> None:
+        """After a statement that has the program's values in hand. What it may change of these is another object here than
+        in the program's own process, where several names may be one object."""
+        touched = {name for name, known in self.names.items() if known.touched}
+        parts = {name for name in roots & touched if not self.names[name].apart and not self.names[name].root}
+        for name in mentioned & self._data():
+            known = self.names[name]
+            if known.kind == "trusted" and not known.constant:
+                if anything or name in roots:
+                    for one in self._group({name}):
+                        if one in self.names and self.names[one].kind == "trusted" and not self.names[one].constant:
+                            self.names[one] = replace(self.names[one], kind="answer", text=None, value=NOT_LITERAL)
+                elif known.value is NOT_LITERAL:
+                    self.spent.add(name)
+        lost: set[str] = set()
+        if anything or parts:
+            if not isinstance(statement, _SIMPLE) and (mentioned & touched or _has_answer(statement)):
+                self._refuse(
+                    "it may change parts of what the program gave, which may be one object there; compare fresh copies: "
+                    "[sorted(row) for row in r]"
+                )
+            lost = touched
+        for name in roots & touched:
+            if not self.names[name].apart:
+                self.names[name] = replace(self.names[name], shared=False)
+                lost |= touched - {name}
+        for name in lost:
+            self.names[name] = replace(self.names[name], shared=False)
+            self.doubtful.setdefault(name, f"line {statement.lineno} may have changed it in the program's own process")
+
+    def _check_readable(self, statement: ast.AST) -> None:
+        """Whether the judge knows what the names hold that a statement reads."""
+        if unknown := self._expanded(_read_names(statement)) & self.doubtful.keys():
+            name = min(unknown)
+            self._refuse(
+                f"{name!r} cannot be told here: {self.doubtful[name]}; read it before, or compare a fresh copy"
+            )
+        if any(self.names[name].touched for name in names_mentioned(statement) & self.names.keys()):
+            self._check_identity(statement)
+
+    def _check_identity(self, statement: ast.AST) -> None:
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in part.ops):
+                sides = [part.left, *part.comparators]
+                if not all(any(isinstance(one, ast.Constant) for one in pair) for pair in pairwise(sides)):
+                    self._refuse(f"{ast.unparse(part)[:60]!r} asks whether two are one object; compare them by ==")
+            elif isinstance(part, ast.Name) and part.id == "id" and "id" not in self.names:
+                self._refuse("'id' asks which object it is; compare values")
+
+    def _check_setup(self, statement: ast.AST, roots: set[str], anything: bool) -> None:
+        """Objects of the setup code are there twice: in the sandbox and beside the judge."""
+        names = (self.effects.stateful - self.names.keys()) & self._expanded(names_mentioned(statement))
+        kept = bool(names_bound(statement)) and not self.effects.is_constant(getattr(statement, "value", None))
+        if names and (kept or anything or names & roots):
+            self._refuse_setup(min(names))
+
+    def _refuse_setup(self, name: str) -> NoReturn:
+        self._refuse(
+            f"{name!r} of the setup code may change, and program and judge have one each; bind what is passed or changed "
+            "in the test itself"
+        )
+
+    def _settle(self, later: Sequence[ast.stmt], bound: Collection[str] = ()) -> None:
+        """After a statement with CALLs: the judge gets anew what the program may have changed, if it is still read."""
+        shared = {name for name, known in self.names.items() if known.touched and known.shared}
+        for name, known in self.names.items():
+            if known.touched and not known.shared and name not in self.passed and name not in bound:
+                self.doubtful.setdefault(
+                    name, f"the call of line {self.line} may have changed what the program knows of it"
+                )
+        read = sorted(((self.passed | shared) - set(bound)) & self._read_later(later))
         for name in self.passed:
-            self.names[name] = _Name("argument", shared=True)
+            self.names[name] = _Name("argument", shared=True, apart=False, root=True)
         self.passed.clear()
+        self.gone.clear()
         if not read:
             return
         if self.pending:
@@ -284,6 +480,29 @@ class _Reader(ast.NodeTransformer):
         places = enumerate(read, len(last.observed))
         self.judge += [f"{name} = {ANSWER}{len(self.found) - 1}[{place}]" for place, name in places]
         self.judged_here = False
+
+    def _literals(self, statement: ast.stmt) -> list[tuple[str, ast.expr, Any]] | None:
+        """(name, text, value) of an assignment of literals to names, for each; None for anything else, and where two names
+        could be one object."""
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            sides: list[tuple[ast.expr, ast.expr]] = [(statement.target, statement.value)]
+        elif isinstance(statement, ast.Assign):
+            sides = [(target, statement.value) for target in statement.targets]
+        else:
+            return None
+        found: list[tuple[str, ast.expr, Any]] = []
+        while sides:
+            target, value = sides.pop(0)
+            rows = (ast.Tuple, ast.List)
+            if isinstance(target, rows) and isinstance(value, rows) and len(target.elts) == len(value.elts):
+                sides = [*zip(target.elts, value.elts, strict=True), *sides]
+            elif isinstance(target, ast.Name) and (plain := self._literal(value)) is not NOT_LITERAL:
+                if isinstance(statement, ast.Assign) and len(statement.targets) > 1 and not is_constant(plain):
+                    return None
+                found.append((target.id, value, plain))
+            else:
+                return None
+        return found
 
     def _read_later(self, later: Sequence[ast.stmt]) -> set[str]:
         """Names that statements read, beyond passing them to a CALL as they are."""
@@ -343,7 +562,9 @@ class _Reader(ast.NodeTransformer):
                 owner = ast.Name(IN_SANDBOX + owner.id, ast.Load())
             func = ast.Attribute(owner, func.attr, ast.Load())
         arguments = [self._argument(one) for one in call.args]
-        return ast.Call(func, arguments, [ast.keyword(one.arg, self._argument(one.value)) for one in call.keywords])
+        keywords = [ast.keyword(one.arg, self._argument(one.value)) for one in call.keywords]
+        self.gone |= self.passed
+        return ast.Call(func, arguments, keywords)
 
     def _argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Starred):
@@ -352,23 +573,42 @@ class _Reader(ast.NodeTransformer):
             return self._with_arguments(node)
         mentioned = self._expanded(names_mentioned(node))
         kinds = {self._known(name) for name in mentioned}
+        if names := (self.effects.stateful - self.names.keys()) & mentioned:
+            self._refuse_setup(min(names))
         if self.root in mentioned or "instance" in kinds:
             self._refuse(f"argument {ast.unparse(node)!r} is more than a call of the solution; pass plain values")
         if isinstance(node, ast.Name) and node.id in self.names:
             return self._named_argument(node.id)
-        if kinds & {"answer", "argument"}:
+        if kinds & {"answer", "argument"} or mentioned & self.gone:
             self._refuse(
                 f"argument {ast.unparse(node)!r} is computed from what the program had in hand; pass plain values"
             )
-        return self._prepared(f"{IN_SANDBOX}{self.prepared}", node) if kinds & {"trusted"} else node
+        roots, anything = self.effects.changes(node, self._data())
+        if not kinds & {"trusted"} and not (anything and mentioned & self.effects.imported.keys()):
+            return node
+        self._check_unspent(mentioned, ast.unparse(node))
+        if roots or anything:  # it changes what the test has, for the judge, too
+            self._unsettle(mentioned & self.names.keys())
+            self.judge.append(ast.unparse(node))
+            self.judged_here = False
+        return self._prepared(node, "")
+
+    def _check_unspent(self, mentioned: set[str], text: str) -> None:
+        if used := mentioned & self.spent:
+            self._refuse(
+                f"argument {text!r}: {min(used)!r} stood in a statement with answers, which may have used it up; write its "
+                "value as a literal, or bind another name"
+            )
 
     def _named_argument(self, name: str) -> ast.expr:
         known = self.names[name]
         if not known.shared:
+            self._check_unspent({name}, name)
             if known.kind != "trusted":
                 self._refuse(f"argument {name!r} is computed from what the program had in hand; pass plain values")
             if known.text is None:
-                self._prepared(IN_SANDBOX + name, ast.Name(name, ast.Load()))
+                value = self._prepared(ast.Name(name, ast.Load()), name)
+                self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(value)}")
             else:
                 self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(known.text)}")
             self.names[name] = replace(known, shared=True)
@@ -376,11 +616,16 @@ class _Reader(ast.NodeTransformer):
             self.passed.add(name)
         return ast.Name(IN_SANDBOX + name, ast.Load())
 
-    def _prepared(self, name: str, value: ast.expr) -> ast.expr:
-        """A value that trusted text computes, and that the sandbox gets as data by this name."""
+    def _prepared(self, value: ast.expr, own: str) -> ast.expr:
+        """A value that trusted text computes, and that the sandbox gets as data. `own`: the name that has it, if one has."""
+        name = f"{IN_SANDBOX}{self.prepared}"
         self.given.append((name, self.prepared))
         self.prepared += 1
-        self.prepare.append(f"{GIVEN}.append({ast.unparse(value)})")
+        rest = self.mentions - Counter(part.id for part in ast.walk(value) if isinstance(part, ast.Name))
+        later = set().union(*(names_mentioned(statement) for statement in self.later))
+        live = self._expanded({*rest, *later, own})
+        dead = sorted(self.names.keys() - live)
+        self.prepare.append(f"{GIVEN}.take({ast.unparse(value)}, {own!r}, {dead!r})")
         return ast.Name(name, ast.Load())
 
     def _exchange(self, observed: tuple[str, ...]) -> int:
@@ -396,12 +641,14 @@ class _Reader(ast.NodeTransformer):
         """Put answers in the place of CALLs. Raises Refused for other uses of the solution."""
         if self._is_call(node):
             text = ast.unparse(self._with_arguments(node))
-            return self._answer(self._exchange((text,)))
+            return self._hold(text) if self.to_hold else self._answer(self._exchange((text,)))
         unsure = [node] if isinstance(node, _LAZY) else []
         if isinstance(node, ast.IfExp):
             unsure = [node.body, node.orelse]
-        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        elif isinstance(node, ast.BoolOp):
             unsure = node.values[1:]
+        elif isinstance(node, ast.Compare) and node is not self.conjunct:
+            unsure = node.comparators[1:]
         if any(self._calls(part) for part in unsure):
             self._refuse(
                 f"whether {ast.unparse(node)[:60]!r} calls the solution is known only while it runs; call it before"
@@ -409,6 +656,55 @@ class _Reader(ast.NodeTransformer):
         if isinstance(node, ast.Name) and (node.id == self.root or self._is_instance(node)):
             self._refuse(f"it uses {node.id!r} itself, which only the program could judge; call a method of it")
         return self.generic_visit(node)
+
+    def _rewritten(self, statement: Any) -> Any:
+        """A simple statement with answers in the place of its CALLs."""
+        if not isinstance(statement, ast.Assert):
+            self._plan_holding(statement)
+            return self.visit(statement)
+        parts = _conjuncts(statement.test)
+        for place, part in enumerate(parts):
+            self.conjunct = part
+            self._plan_holding(part)
+            parts[place] = self.visit(part)
+        statement.test = parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
+        return statement
+
+    def _plan_holding(self, node: ast.AST) -> None:
+        """Answers of which Python makes use together are looked at together: the second call may change the first answer."""
+        self.held, self.to_hold = [], 0
+        users = self._users(node, node)
+        if len(users) < 2:
+            return
+        one = users[0]
+        chained = isinstance(one, ast.Compare) and any(self._calls(other) for other in one.comparators[1:])
+        if all(user is one for user in users) and not chained:
+            self.to_hold = len(users)
+        elif not all(
+            isinstance(user, ast.expr) and self.effects.is_constant(user) and len(self._calls(user)) == 1
+            for user in users
+        ):
+            self._refuse(
+                f"{ast.unparse(node)[:60]!r} makes use of one answer before the next call, which could change it; bind each "
+                "answer in a statement of its own"
+            )
+
+    def _users(self, node: ast.AST, user: ast.AST) -> list[ast.AST]:
+        """For each CALL in it, what makes use of its value."""
+        if self._is_call(node):
+            return [user]
+        passes_on = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Starred, ast.keyword, ast.Attribute, ast.Expr)
+        inner = user if isinstance(node, passes_on) else node
+        return [found for part in ast.iter_child_nodes(node) for found in self._users(part, inner)]
+
+    def _hold(self, text: str) -> ast.expr:
+        name = f"{IN_SANDBOX}held{len(self.held)}"
+        self.pending.append(f"{name} = {text}")
+        self.held.append(name)
+        place, left = len(self.held) - 1, self.to_hold - len(self.held)
+        number = self._exchange(() if left else tuple(self.held)) + left
+        answer = self._answer(number)
+        return ast.Subscript(answer.value, ast.Constant(place), ast.Load())  # ty: ignore[missing-attribute]
 
     # ---- what may be judged against what
 
@@ -452,7 +748,8 @@ class _Reader(ast.NodeTransformer):
                 compound = isinstance(part, (ast.stmt, ast.comprehension)) and not isinstance(part, _SIMPLE)
                 whole = compound or (isinstance(part, ast.expr) and not isinstance(part, _TOGETHER))
                 negated = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
-                mixed = whole and not negated and {"answer", "argument"} <= self._kinds(part)
+                kinds = self._kinds(part) if whole and not negated else set()
+                mixed = {"answer", "argument"} <= kinds or ("argument" in kinds and _is_vacuous_where_empty(part))
             if mixed:
                 self._refuse(
                     f"{ast.unparse(part)[:60]!r} judges the program by an argument that it could change; keep what is "
@@ -476,25 +773,54 @@ def _is_answer(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id.startswith(ANSWER)
 
 
-def _literals(statement: ast.stmt) -> list[tuple[str, ast.expr, Any]] | None:
-    """(name, text, value) of an assignment of literals to names, for each; None for anything else."""
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        sides: list[tuple[ast.expr, ast.expr]] = [(statement.target, statement.value)]
-    elif isinstance(statement, ast.Assign):
-        sides = [(target, statement.value) for target in statement.targets]
-    else:
-        return None
-    found: list[tuple[str, ast.expr, Any]] = []
-    while sides:
-        target, value = sides.pop()
-        rows = (ast.Tuple, ast.List)
-        if isinstance(target, rows) and isinstance(value, rows) and len(target.elts) == len(value.elts):
-            sides += zip(target.elts, value.elts, strict=True)
-        elif isinstance(target, ast.Name) and (plain := literal(value)) is not NOT_LITERAL:
-            found.append((target.id, value, plain))
-        else:
-            return None
-    return found
+def _conjuncts(node: ast.expr) -> list[ast.expr]:
+    """The parts of an assertion of which each has to hold."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [part for value in node.values for part in _conjuncts(value)]
+    return [node]
+
+
+def _read_names(node: ast.AST) -> set[str]:
+    """Names whose values it reads, those of `NAME += VALUE` included."""
+    return names_loaded(node) | {
+        part.target.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)
+    }
+
+
+def _is_lazy(node: ast.AST) -> bool:
+    return any(isinstance(part, _LAZY) for part in ast.walk(node))
+
+
+def _has_answer(node: ast.AST) -> bool:
+    return any(name.startswith(ANSWER) for name in names_mentioned(node))
+
+
+def _is_bound_whole(statement: ast.stmt) -> bool:
+    """Whether it is `NAME = VALUE`."""
+    if isinstance(statement, ast.Assign):
+        return len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)
+    return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+
+
+def _is_vacuous_where_empty(node: ast.AST) -> bool:
+    """Whether it looks at each member of something: of an emptied argument, none is wrong."""
+    if isinstance(node, (ast.For, ast.While)):
+        return any(isinstance(part, (ast.Assert, ast.Raise)) for part in ast.walk(node))
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        judging = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)
+        return any(isinstance(part, judging) for part in ast.walk(node) if part not in _sources(node))
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(called, ast.Name) and called.id in ("all", "any", "map", "filter")
+
+
+def _sources(node: Any) -> list[ast.AST]:
+    return [part for one in node.generators for part in ast.walk(one.iter)]
+
+
+def _last_name(node: ast.Attribute | ast.alias) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.name.rpartition(".")[2]
 
 
 def _text(statements: Iterable[ast.stmt | str]) -> str:

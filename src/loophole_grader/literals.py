@@ -1,22 +1,31 @@
 """Which expressions of a test are literals, and what they are worth. Trusted text alone comes here."""
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 NOT_LITERAL = object()
 
 
-def literal(node: ast.expr) -> Any:
-    """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: inf and nan in
-    their usual spellings, empty and converted containers, and arithmetic on numbers."""
+def literal(node: ast.expr, fixed: Collection[str] = ()) -> Any:
+    """The value of an expression made of literals, or a marker if it is none. Beyond ast.literal_eval: arithmetic on
+    numbers, and those of inf, nan and the builtin containers that are `fixed`: surely not bound to anything else."""
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
+        # It takes set() for the builtin's.
+        return (
+            value if "set" in fixed or not any(isinstance(part, ast.Call) for part in ast.walk(node)) else NOT_LITERAL
+        )
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         pass
     if not all(isinstance(part, _LITERAL_NODES) for part in ast.walk(node)):
         return NOT_LITERAL
     try:
-        return eval(compile(ast.Expression(node), "<literal>", "eval"), {"__builtins__": {}}, dict(_LITERAL_NAMES))
+        return eval(
+            compile(ast.Expression(node), "<literal>", "eval"),
+            {"__builtins__": {}},
+            {name: _LITERAL_NAMES[name] for name in fixed},
+        )
     except Exception:  # noqa: BLE001  benchmark text that is no literal after all, such as an unknown name
         return NOT_LITERAL
 

@@ -5,7 +5,7 @@ import importlib
 from functools import lru_cache
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
-_STARRED = (
+STARRED = (
     "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "itertools", "json", "math", "operator", "os", "random", "re", "statistics", "string", "sys", "time", "typing",
 )  # modules that are imported here to see which names `from MODULE import *` brings  # fmt: skip
@@ -17,6 +17,10 @@ def names_loaded(node: ast.AST) -> set[str]:
 
 def names_mentioned(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def parameters_of(node: ast.Lambda | ast.FunctionDef) -> set[str]:
+    return {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
 
 
 def names_bound(node: ast.AST) -> set[str]:
@@ -49,7 +53,7 @@ def names_of(text: str) -> frozenset[str] | None:
         if isinstance(part, (ast.arg, ast.Name)) and not isinstance(getattr(part, "ctx", None), ast.Load):
             found.add(part.arg if isinstance(part, ast.arg) else part.id)
         if isinstance(part, ast.ImportFrom) and any(alias.name == "*" for alias in part.names):
-            if part.module not in _STARRED:
+            if part.module not in STARRED:
                 return None
             found |= set(vars(importlib.import_module(part.module)))
     return frozenset(found)

@@ -10,14 +10,17 @@
 Plain == holds: 1 == True and 1 == 1.0, as in the benchmark.
 """
 
+import ast
 import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from loophole_grader.canonical import stand_in
 from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
 from loophole_grader.literals import NOT_LITERAL
+from loophole_grader.names import DEFINITIONS, names_bound
 from loophole_grader.sandbox import values
 from loophole_grader.sandbox.pool import ANSWER_BYTES, Execution, Limits, Runner, SetupError, shared_pool
 from loophole_grader.sandbox.reading import Block
@@ -67,12 +70,13 @@ def plans_of(task: Task) -> tuple[JudgePlan, ...]:
 
 def check_tests(tasks: Iterable[Task]) -> None:
     """Whether every test of these problems can be judged; for where problems are loaded. Raises GraderError listing all
-    that cannot, one per line: task, test, line, reason. Starts a process only if a test computes arguments."""
+    that cannot, one per line: task, test, line, reason; and each problem that has no test, or whose canonical solution could
+    not stand beside a completion's own tests. Starts a process only if a test computes arguments."""
     found: list[str] = []
     computing = []
     for task in tasks:
         plans, refused = _read(task)
-        found += refused
+        found += [*refused, *_lacking(task)]
         if not refused and any(plan.prepare for plan in plans):
             computing.append(task)
     pool = shared_pool()
@@ -86,7 +90,42 @@ def check_tests(tasks: Iterable[Task]) -> None:
     finally:
         pool.give_back(judge, judge=True)
     if found:
-        raise GraderError("\n".join(found if len(found) == 1 else [f"{len(found)} tests cannot be judged:", *found]))
+        what = "tests" if all(" cannot be judged outside " in line for line in found) else "problems or tests"
+        raise GraderError("\n".join(found if len(found) == 1 else [f"{len(found)} {what} cannot be judged:", *found]))
+
+
+def _lacking(task: Task) -> list[str]:
+    """What a problem lacks, whatever its tests are like."""
+    found = []
+    if not task.tests:
+        found.append(
+            f"task {task.task_id}: it has no tests, so no program can be right; leave it out, or fill in its gt_answer"
+        )
+    if not task.canonical_solution:
+        return found
+    try:
+        stand_in(task)
+        owner, method = task.class_and_method
+        if (name := owner or method) not in _defined(task.canonical_solution):
+            found.append(
+                f"task {task.task_id}: its canonical_solution does not define {name} at the top level; mend it"
+            )
+    except GraderError as error:
+        found.append(str(error))
+    except (RecursionError, MemoryError):
+        found.append(f"task {task.task_id}: its canonical_solution is nested too deeply; mend it")
+    return found
+
+
+def _defined(source: str) -> set[str]:
+    """Names that the statements of a program's top level define."""
+    plain = (*DEFINITIONS, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
+    body = [statement for statement in ast.parse(source).body if isinstance(statement, plain)]
+    return {
+        name
+        for statement in body
+        for name in ({statement.name} if isinstance(statement, DEFINITIONS) else names_bound(statement))
+    }
 
 
 _prepared: dict[Task, dict[int, list]] = {}

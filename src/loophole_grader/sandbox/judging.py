@@ -3,9 +3,11 @@
 Used by `child.py` inside the runner, found there by its file alone.
 """
 
+import gc
 import json
 import random
 from collections import deque
+from types import FrameType
 
 import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 
@@ -39,19 +41,67 @@ def holds(text: str, answers: list[str], scope: dict) -> bool:
 class Given(list):
     """Values for the sandbox, each coded as it is at this moment."""
 
-    def __init__(self, classes: dict) -> None:
-        self.classes = classes
+    def __init__(self, scope: dict) -> None:
+        self.scope, self.classes = scope, dict(scope)
 
-    def append(self, value: object) -> None:
+    def take(self, value: object, own: str, dead: list[str]) -> None:
+        """One more. `own`: the name that has it, or ""; `dead`: names that the test does not mention any more."""
+        for name in dead:
+            self.scope.pop(name, None)
         coded = values.encode(value)
         for one in (value, values.rebuild(values.decode(coded), self.classes)):
             check_plain(one)
-        super().append(coded)
+        check_unshared(value, self.scope, own)
+        self.append(coded)
+
+
+def check_unshared(value: object, scope: dict, own: str) -> None:
+    """Raises ValueError where what a program could change in a value is also in it a second time, or has another name: as
+    data it arrives apart."""
+    graph, todo = {id(value): value}, [value]
+    while todo:
+        for part in parts_of(todo.pop()):
+            if id(part) in graph and changeable(part):
+                raise ValueError(f"an argument holds one {type(part).__name__} twice; {APART}")
+            if id(part) not in graph:
+                graph[id(part)] = part
+                todo.append(part)
+    inner = list(filter(changeable, graph.values()))
+    mine = {id(graph), id(inner), *graph, *(id(vars(item)) for item in inner if hasattr(item, "__dict__"))}
+    for holder in gc.get_referrers(*inner) if inner else ():
+        if holder is scope:
+            check_names(scope, graph, own, id(value))
+        elif id(holder) not in mine and not isinstance(holder, FrameType):
+            raise ValueError(f"an argument shares what it holds with a {type(holder).__name__}; {APART}")
+
+
+def check_names(scope: dict, graph: dict, own: str, whole: int) -> None:
+    for name, item in scope.items():
+        if id(item) in graph and changeable(item) and (name != own or id(item) != whole):
+            raise ValueError(f"an argument shares a {type(item).__name__} with {name!r}; {APART}")
+
+
+APART = "use copy.deepcopy, or write it out"
+
+
+def changeable(item: object) -> bool:
+    """Whether a program could change it or something in it."""
+    if isinstance(item, (tuple, frozenset)):
+        return any(map(changeable, item))
+    return not isinstance(item, PLAIN)
+
+
+def parts_of(item: object) -> list:
+    if isinstance(item, dict):
+        return [*item.keys(), *item.values()]
+    if isinstance(item, CONTAINERS):
+        return list(item)
+    return [] if isinstance(item, PLAIN) else list(vars(item).values())
 
 
 def prepared(text: str, scope: dict) -> dict:
     """The values that a test's own statements compute for the program."""
-    scope["_given"] = given = Given(dict(scope))
+    scope["_given"] = given = Given(scope)
     try:
         exec(compile(text, "<test>", "exec"), scope)
     except Exception as error:  # noqa: BLE001  the test's fault, whatever it is

@@ -56,10 +56,10 @@ check:
     {{ uv }}ruff format --check .
     {{ uv }}ty check --error-on-warning src scripts
 
-# check, then every test, the slowest ten named; catches a broken property (arguments go to pytest)
+# check, then every test, two at once, the slowest ten named; catches a broken property (arguments go to pytest)
 [group("checks")]
 test *args: check
-    {{ uv }}pytest --durations=10 "$@"
+    {{ uv }}pytest -n 2 --dist worksteal --durations=10 "$@"
 
 # every test but the slow ones, in a minute; catches most broken properties (arguments go to pytest)
 [group("checks")]

@@ -22,7 +22,8 @@ from projected_grpo.run.models import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+AT_ONCE = "PYTEST_XDIST_WORKER" in os.environ
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1" if AT_ONCE else "2")))  # more would starve each other
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def packed(data):
         (packed(lines({k: v for k, v in row().items() if k != "cos_in"})), r":1: lacks column 'cos_in'"),
         (packed(lines({**row(), "old": 1})), "unknown column 'old'"),
         (packed(b"[1]\n"), "a list, where a JSON object"),
-        (packed(b"", mtime=0), "no rows"),
+        (packed(b""), "no rows"),
     ],
 )
 def test_the_reader_refuses_damage(tmp_path, data, why):

@@ -16,6 +16,7 @@ from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import BEGIN, END, report_on
+from projected_grpo.verdicts.matching import RunGroup
 
 STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
@@ -249,6 +250,21 @@ def test_an_arm_looks_the_same_in_every_set_of_runs_and_no_two_look_alike():
     assert few["vanilla"] == many["vanilla"]
     assert few["projected"] == many["projected k_use=8"]
     assert len(set(many.values())) == len(many)
+
+
+def test_units_that_run_for_different_lengths_are_averaged_while_all_run_and_shown_to_their_ends(tmp_path):
+    """As in a sweep with a horizon: every unit lasts for three of its own vanilla's onsets."""
+    write_run(tmp_path / "runs/a", "vanilla", 41, ten(8))
+    write_run(tmp_path / "runs/b", "vanilla", 42, ten(4) * 2)
+    short, long = report_on(tmp_path / "runs").groups
+    group = RunGroup("vanilla", (*short.runs, *long.runs))
+    points = plots.over_seeds(group.runs, "hack")
+    assert len(points) == len(ten(8))
+    [*_, last] = points
+    assert last[2:] == (pytest.approx(0.4), pytest.approx(0.8))
+    axis = plots.trajectories([group], plots.looks(["vanilla"])).axes[0]
+    assert [len(line.get_xdata()) for line in axis.lines] == [len(ten(8)), len(ten(4)) + 1]
+    assert axis.lines[1].get_xdata()[-1] == 2 * len(ten(4)) - 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ forge(
 )
 forge("text_of_many_fences", "```python\nx = 1\n" * 60_000, raw=True)
 forge("text_of_backticks", "`" * 2_000_000 + "\n" + "``` `" * 200_000, raw=True)
-forge("text_of_thoughts", "<think>" * 200_000 + "</think>" * 2, raw=True, status=("no_code",))
+forge("text_of_thoughts", "<think>" * 100_000 + "</think>" * 2, raw=True, status=("no_code",))
 forge("text_of_ten_megabytes", "```python\n" + "# comment\n" * 1_000_000 + WRONG + "```", raw=True, cpu_s=3.0)
 forge(
     "text_with_nul_and_surrogates", "```python\nx = '\0\ud800'\n" + WRONG + "```", raw=True, status=("compile_error",)

@@ -149,10 +149,11 @@ def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
 
 
 def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
-    """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known."""
+    """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
+    all of them run: each unit lasts for three of its own vanilla's onsets."""
     means = [running_mean(run.series[series]) for run in runs]
     out = []
-    for step, values in enumerate(zip(*means, strict=True)):
+    for step, values in enumerate(zip(*means, strict=False)):
         known = [v for v in values if v is not None]
         if known:
             out.append((step, sum(known) / len(known), min(known), max(known)))
@@ -175,10 +176,17 @@ def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> b
     )  # fmt: skip
     if n > 1:
         axis.fill_between(steps, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    for run in group.runs:
+        alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
+        if len(alone) > 1:
+            axis.plot(*zip(*alone, strict=True), color=look.colour, linestyle=look.line, linewidth=0.7)
     return True
 
 
-BAND = f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed"
+BAND = (
+    f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed; thin: a seed that runs longer "
+    "than the shortest"
+)
 
 
 def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:

@@ -148,6 +148,16 @@ def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
         )
 
 
+Point = tuple[Any, ...]
+MOST_POINTS = 120
+"""Of a line: more are not seen in running means over ten steps, and make files of a megabyte."""
+
+
+def thinned(points: Sequence[Point]) -> Sequence[Point]:
+    """Every so many points that MOST_POINTS remain, the last one always."""
+    return [*points[: -1 : max(1, len(points) // MOST_POINTS)], *points[-1:]]
+
+
 def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
     """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
     all of them run: each unit lasts for three of its own vanilla's onsets."""
@@ -162,7 +172,7 @@ def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float
 
 def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> bool:
     """One group's mean line and, with several seeds, its band. False when nothing is known."""
-    points = over_seeds(group.runs, series)
+    points = thinned(over_seeds(group.runs, series))
     if not points:
         return False
     steps, mean, low, high = zip(*points, strict=True)
@@ -179,7 +189,7 @@ def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> b
     for run in group.runs:
         alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
         if len(alone) > 1:
-            axis.plot(*zip(*alone, strict=True), color=look.colour, linestyle=look.line, linewidth=0.7)
+            axis.plot(*zip(*thinned(alone), strict=True), color=look.colour, linestyle=look.line, linewidth=0.7)
     return True
 
 
@@ -236,7 +246,7 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
     """Shares of the five labels over the run, stacked, one panel per group."""
     figure, axes = _figure(len(groups), height=1.7)
     for axis, group in zip(axes, groups, strict=True):
-        shares = {label: over_seeds(group.runs, label) for label in LABELS}
+        shares = {label: thinned(over_seeds(group.runs, label)) for label in LABELS}
         if steps := [point[0] for point in shares[LABELS[0]]]:
             means = [[point[1] for point in shares[label]] for label in LABELS]
             layers = axis.stackplot(steps, *means, colors=[_LABEL_LOOK[x][0] for x in LABELS])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 
 import loophole_grader.oracle as oracle
-from loophole_grader import GraderError, Limits, RowError, Task, grade_batch
+from loophole_grader import GraderError, Limits, RowError, Task, grade_batch, verdicts_of
 from loophole_grader.verdict import Status
 from projected_grpo.groups.pairs import builtin_pairs
 from projected_grpo.groups.problems import load_problems
@@ -445,7 +445,7 @@ def test_names_that_setup_code_may_bring_out_of_sight_are_taken_to_be_there():
 def test_a_problem_whose_tests_look_at_nothing_of_the_program_is_refused(tests):
     task = Task("blind", tests, "", "Solution().f")
     with pytest.raises(
-        GraderError, match=r"^task blind: none of its tests looks at what the solution returns or changes"
+        GraderError, match=r"^task blind: no test calls the solution and looks at what it returns or changes"
     ):
         oracle.check_tests([task])
     [found] = grade_batch([task], [f"```python\n{answer('1')}```"])
@@ -574,6 +574,47 @@ def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
     wrong = [(task.tests[0], program) for (task, program, _), one, right in zip(rows, found, plain, strict=True)
              if isinstance(one, RowError) or one.gt_pass is not right]  # fmt: skip
     assert wrong == []
+
+
+LEFT = [
+    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
+    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
+    ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
+    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
+    ("assert Solution().f(1) == Point(1)", "Point(1)"),
+    ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
+]
+FOUND = [
+    ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
+    ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
+    (
+        "assert Solution().f(1) == datetime.date(2024, 2, 29)",
+        "datetime.date(2024, 2, 28) + datetime.timedelta(args[0])",
+    ),
+    (
+        "d = datetime.datetime(2024, 1, 1)\nr = Solution().f(d)\nassert r.day == 2",
+        "args[0] + datetime.timedelta(hours=30)",
+    ),
+]
+OF_CLASSES = """import datetime
+from array import array
+from collections import Counter, defaultdict, namedtuple
+from dataclasses import dataclass
+Pair = namedtuple("Pair", "a b")
+@dataclass
+class Point:
+    x: int
+"""
+
+
+def test_an_answer_comes_without_its_class_as_the_page_says():
+    """docs/grader.md, "Left": these right programs fail, and no check of the test's text can see it."""
+    rows = [(one_test(test, setup=OF_CLASSES), f"```python\n{answer(right)}```") for test, right in [*FOUND, *LEFT]]
+    oracle.check_tests([task for task, _ in rows])
+    for (test, right), (task, _) in zip([*FOUND, *LEFT], rows, strict=True):
+        assert drawn_tests.passes(test.split("\n"), answer(right), setup=OF_CLASSES), task.tests
+    found = grade_batch([task for task, _ in rows], [text for _, text in rows], workers=1)
+    assert [one.gt_pass for one in verdicts_of(found)] == [True] * len(FOUND) + [False] * len(LEFT)
 
 
 # ---- problems that are broken

@@ -74,8 +74,8 @@ def _blind(task: Task) -> list[str]:
     if not plans or any(plan.observed for plan in plans):
         return []
     return [
-        f"task {task.task_id}: none of its tests looks at what the solution returns or changes, so any program would be "
-        "right; write assert CALL == VALUE"
+        f"task {task.task_id}: no test calls the solution and looks at what it returns or changes, so any program would "
+        "be right; write assert CALL == VALUE"
     ]
 
 

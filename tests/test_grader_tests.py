@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import re
 from typing import get_args
 
 import drawn_tests
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 
 import loophole_grader.oracle as oracle
-from loophole_grader import GraderError, Limits, RowError, Task, grade_batch
+from loophole_grader import GraderError, Limits, RowError, Task, grade_batch, verdicts_of
 from loophole_grader.verdict import Status
 from projected_grpo.groups.pairs import builtin_pairs
 from projected_grpo.groups.problems import load_problems
@@ -287,6 +288,9 @@ REFUSED = [
     ("s = Solution()\nassert chk(s)", 2, "'s' itself"),
     ("assert isinstance(Solution, type)", 1, "'Solution' itself"),
     ("class Solution:\n    pass\nassert Solution().f(1) == 3", 1, "own name"),
+    ("a = [1]\nd = dict(k=lambda: a)\nassert Solution().f(a) == d['k']()", 3, "'d' in the same statement may read it"),
+    ("a = [1]\nm = max([], default=lambda: a)\nassert Solution().f(a) == m()", 3, "'m' in the same statement may"),
+    ("a = [1]\nm = list(map(lambda v: lambda: a, [1]))\nassert Solution().f(a) == m[0]()", 3, "'m' in the same"),
     ("s = [Solution()]\nassert s[0].f(1) == 3", 1, "itself"),
     ("s = Solution()\nassert s.size == 3", 2, "itself"),
     ("r = Solution().f(1)\nassert Solution().f(r + 1) == 3", 2, "computed from what the program had"),
@@ -310,13 +314,37 @@ REFUSED = [
     ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
     ("assert (", 1, "does not parse"),
     ("", 1, "asserts nothing"),
+    ("assert Solution().f(one, 2) == 3", 1, "'one' is neither a builtin"),
+    ("assert Solution().f(len(zzz)) == 3", 1, "'zzz' is neither a builtin"),
+    ("s = Solution()\nassert s.f([i for i in (1, q)], k=2) == 3", 2, "'q' is neither a builtin"),
+    ("s = Solution(size)\nassert s.f(1) == 3", 1, "'size' is neither a builtin"),
+    ("assert Solution().f(later) == 3\nlater = 1", 1, "'later' is neither a builtin"),
+    ("assert Solution().f(Solution().f(*rows)) == 3", 1, "'rows' is neither a builtin"),
+    ("a = [1]\nb = id(a)\nassert id(Solution().f(a)) == b", 2, "'id' asks which object"),
+    ("same = id\nassert same(Solution().f(1)) == 3", 1, "'id' asks which object"),
+    ("a = [1]\nassert Solution().f(1) is a", 2, "Solution().f(1) is a' asks whether two are one object"),
+    ("def chk(r): return r is not [1]\nassert chk(Solution().f(1))", 1, "asks whether two are one object"),
+    ("assert Solution().f(1) is 'ab'", 1, "asks whether two are one object"),
+    ("import operator as o\nassert not o.is_(Solution().f(1), [1])", 2, "asks whether two are one object"),
+    ("from operator import is_not\nassert is_not(Solution().f(1), [1])", 1, "asks whether two are one object"),
+    (
+        "a = [3, 1]\ne = (i for i in a)\nassert Solution().f(a) == list(e)",
+        3,
+        "'e' in the same statement may read it; pass a copy: copy.deepcopy",
+    ),
+    (
+        "import time\ntime.sleep(0)\nassert Solution().f(1) == 3",
+        1,
+        "'time' is a clock or random, another value each time; write a",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("test", "line", "reason"), REFUSED)
 def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test, line, reason):
     task = one_test(test, setup="import math")
-    with pytest.raises(GraderError, match=rf"task one: test 0 cannot be judged .*: line {line}: .*{reason}"):
+    line_and_reason = rf"line {line}: .*{re.escape(reason)}"
+    with pytest.raises(GraderError, match=f"task one: test 0 cannot be judged .*: {line_and_reason}"):
         oracle.check_tests([task])
     [found] = grade_batch([task], [f"```python\n{answer('3')}```"])
     assert isinstance(found, RowError)
@@ -385,6 +413,46 @@ def test_a_helper_of_the_setup_code_that_calls_the_solution_is_refused():
 
 # ---- as plain Python judges, with the program in the same process
 
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert Solution().f([i for i in (1, 2)], key=lambda v: v) is None",
+        "assert type(Solution().f(1)) is list",
+        "r = Solution().f(1)\nassert type(r) is type([]) and r is not None",
+        "def same(p, q): return p is q is None or p == q\nassert same(Solution().f(1), [1])",
+        "rows = [id for id in (1, 2)]\nassert Solution().f(rows) == [1]",
+        "def take(id): return id\nassert Solution().f(take(1)) == [1]",
+    ],
+)
+def test_what_only_looks_like_an_unknown_name_or_a_question_of_identity_is_accepted(test):
+    oracle.plans_of(one_test(test))
+
+
+def test_names_that_setup_code_may_bring_out_of_sight_are_taken_to_be_there():
+    oracle.plans_of(one_test("assert Solution().f(whatever) == 1", setup="from no_such_module import *"))
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ("assert 1 == 1",),
+        ("x = 1\nassert x == 1", "assert True"),
+        ("s = Solution()\nassert 1 == 1",),
+        ("Solution().f(1)\nassert 1 == 1",),
+    ],
+)
+def test_a_problem_whose_tests_look_at_nothing_of_the_program_is_refused(tests):
+    task = Task("blind", tests, "", "Solution().f")
+    with pytest.raises(
+        GraderError, match=r"^task blind: no test calls the solution and looks at what it returns or changes"
+    ):
+        oracle.check_tests([task])
+    [found] = grade_batch([task], [f"```python\n{answer('1')}```"])
+    assert isinstance(found, RowError)
+    oracle.check_tests([dataclasses.replace(task, tests=(*tests, "assert Solution().f(1) == 2"))])
+
+
 KEEPING = "s.kept.extend(x)\n        return s.kept"
 APPENDING = "[one.append(9) for one in s.kept]\n        s.kept = [x]"
 AS_PLAIN = [
@@ -409,6 +477,15 @@ AS_PLAIN = [
     ("", "s = Solution()\na = [1]\ns.f(a)\ns.f([2])\nassert a == [1, 9]", APPENDING),
     ("", "s = Solution()\nassert [s.f([1]), s.f([2])] == [[1, 2], [1, 2]]", KEEPING),
     ("", "s = Solution()\nassert s.f([1]) == [1] and s.f([2]) == [1, 2]", KEEPING),
+    ("", "a = [i * 7 % 5 for i in range(5)]\ne = sorted(a)\nassert Solution().f(a) == e", "return sorted(x)"),
+    ("", "a = [2, 1]\ne = sum(v for v in a)\nassert Solution().f(a) == e", "return sum(x)"),
+    ("", "a = [2, 3]\ne = sorted(map(lambda v: -v, a), key=lambda v: v)\nassert Solution().f(a) == e", "return [-3, -2]"),
+    ("import copy\n", "a = [3, 1]\ne = (i for i in a)\nassert Solution().f(copy.deepcopy(a)) == list(e)", "return x"),
+    ("import copy\n", "x = [3]\ndef g(r): return r == x\nassert g(Solution().f(copy.deepcopy(x)))", "return x"),
+    ("from datetime import *\n", "assert Solution().f(date(2024, 2, 28)) == date(2024, 2, 29)",
+     "return x + timedelta(1)"),
+    ("import datetime as d\n", "a = [d.date(2024, 1, 1)]\ne = [d.timedelta(days=1)]\nassert Solution().f(a) == e",
+     "return [d.date(2024, 1, 2) - x[0]]"),
 ]  # fmt: skip
 
 
@@ -462,7 +539,7 @@ APART = [
     ("it = iter([1])\nr = Solution().f(1)\nassert r == list(it)\nassert Solution().f(list(it)) == 1", "used it up"),
     ("assert Solution().f(1) == inf", "line 1: 'inf' is neither"),
     ("globals()['x'] = 1\nassert Solution().f(1) == x", "line 1: 'globals' reaches names out of sight"),
-    ("import time\nassert Solution().f(time.time()) > 0", "another value each time"),
+    ("import time\nassert Solution().f(time.time()) > 0", "'time' is a clock or random"),
     ("_answer0 = 3\nassert Solution().f(1) == _answer0", "line 1: it binds '_answer0'"),
 ]
 KEPT = (
@@ -499,6 +576,47 @@ def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
     assert wrong == []
 
 
+LEFT = [
+    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
+    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
+    ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
+    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
+    ("assert Solution().f(1) == Point(1)", "Point(1)"),
+    ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
+]
+FOUND = [
+    ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
+    ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
+    (
+        "assert Solution().f(1) == datetime.date(2024, 2, 29)",
+        "datetime.date(2024, 2, 28) + datetime.timedelta(args[0])",
+    ),
+    (
+        "d = datetime.datetime(2024, 1, 1)\nr = Solution().f(d)\nassert r.day == 2",
+        "args[0] + datetime.timedelta(hours=30)",
+    ),
+]
+OF_CLASSES = """import datetime
+from array import array
+from collections import Counter, defaultdict, namedtuple
+from dataclasses import dataclass
+Pair = namedtuple("Pair", "a b")
+@dataclass
+class Point:
+    x: int
+"""
+
+
+def test_an_answer_comes_without_its_class_as_the_page_says():
+    """docs/grader.md, "Left": these right programs fail, and no check of the test's text can see it."""
+    rows = [(one_test(test, setup=OF_CLASSES), f"```python\n{answer(right)}```") for test, right in [*FOUND, *LEFT]]
+    oracle.check_tests([task for task, _ in rows])
+    for (test, right), (task, _) in zip([*FOUND, *LEFT], rows, strict=True):
+        assert drawn_tests.passes(test.split("\n"), answer(right), setup=OF_CLASSES), task.tests
+    found = grade_batch([task for task, _ in rows], [text for _, text in rows], workers=1)
+    assert [one.gt_pass for one in verdicts_of(found)] == [True] * len(FOUND) + [False] * len(LEFT)
+
+
 # ---- problems that are broken
 
 
@@ -515,9 +633,12 @@ def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_i
     [
         ("def (", "Solution().f", "does not parse"),
         ("x = 1", "Solution().f", "no class Solution"),
-        ("if True:\n    class Solution:\n        def f(self): return 1", "Solution().f", "no class Solution"),
+        ("if True:\n    class Solution:\n        def f(self): return 1", "Solution().f", "not define Solution at the"),
         ("def other(): return 1", "add", "does not define add"),
         ("if True:\n    def add(): return 1", "add", "does not define add"),
+        ("class Solution:\n    def other(self): return 1", "Solution().f", "does not define Solution.f;"),
+        ("class Solution: pass", "Solution.f", "does not define Solution.f;"),
+        ("class Base:\n    g = 1\nclass Solution(Base, object): pass", "Solution().f", "does not define Solution.f;"),
     ],
 )
 def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(solution, func, reason):
@@ -526,6 +647,30 @@ def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(s
         oracle.check_tests([task])
     fine = "class Solution:\n    def f(self): return 1" if "." in func else "def add(): return 1"
     oracle.check_tests([dataclasses.replace(task, canonical_solution=fine)])
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "class Base:\n    def f(self): return 1\nclass Solution(Base): pass",
+        "class Solution:\n    f = lambda self: 1",
+        "class Solution:\n    if True:\n        def f(self): return 1",
+        "class Solution: pass\ndef f(self): return 1\nSolution.f = f",
+        "class Solution: pass\nsetattr(Solution, 'f', lambda self: 1)",
+        "class Solution:\n    def __getattr__(self, name): return int",
+        "import collections\nclass Solution(collections.Counter): pass",
+        "from functools import total_ordering as with_f\n@with_f\nclass Solution:\n    def __lt__(self, o): return 1",
+    ],
+)
+def test_a_canonical_solution_whose_method_may_be_there_is_not_refused(solution):
+    oracle.check_tests([Task("bare", ("assert Solution().f() == 1",), "", "Solution().f", solution)])
+
+
+def test_tests_and_setup_code_may_use_what_programs_are_allowed_where_they_are_checked_too():
+    task = one_test("xs = [i for i in range(3)]\nassert Solution().f(xs) == 3", setup="import numpy as np")
+    with pytest.raises(GraderError, match=r"task one: its setup_code fails by itself: .*numpy"):
+        oracle.check_tests([task])
+    oracle.check_tests([task], allow=("numpy",))
 
 
 def test_setup_code_that_fails_is_the_problems_fault():

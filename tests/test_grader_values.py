@@ -5,6 +5,7 @@ import math
 import time
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
 from collections.abc import KeysView, MutableSet
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from enum import IntEnum
 from fractions import Fraction
@@ -82,6 +83,10 @@ def test_matching_is_the_equality_of_the_decoded_value(value, other):
         (Fraction(1, 2), 0.5), (Fraction(6, 2), 3), (Fraction(1, 3), 1 / 3), (Fraction(1, 2), Decimal("0.5")),
         (Fraction(1, 2), 0.5 + 0j), (Fraction(2**80, 3), 2**80 / 3), (Fraction(2**80), 2**80), (Fraction(0), False),
         ({Fraction(1, 2), Fraction(2)}, {0.5, 2.0}), (Fraction(1), "1"), (3, Decimal(3)), (0.5, Fraction(1, 2)),
+        (date(2024, 2, 29), date(2024, 2, 29)), (date(2024, 2, 29), date(2024, 3, 1)), (date(2024, 2, 29), "2024-02-29"),
+        (datetime(2024, 2, 29), date(2024, 2, 29)), (datetime(2024, 2, 29, 1), datetime(2024, 2, 29, 1)),
+        (timedelta(1), timedelta(hours=24)), (timedelta(-1, 3, 4), timedelta(-1, 3, 5)), ({date.min}, {date.min}),
+        (timedelta(0), 0), (timedelta.max, timedelta.max), (datetime.max, datetime.max), (1, timedelta(1)),
         ({(1, 2): [3]}, {(1, 2): [3]}), ({1, 2}, {1, 3}), ({1: 2}, {1: 3}), ([1], [1, 2]), (object(), 1),
     ],
 )  # fmt: skip
@@ -220,6 +225,9 @@ TAGS = [
     "opaque",
     "decimal",
     "fraction",
+    "date",
+    "datetime",
+    "timedelta",
     "unknown",
 ]
 forged = st.recursive(
@@ -417,6 +425,40 @@ def test_the_context_of_a_program_changes_no_number():
         context.prec, context.capitals = 2, 0
         coded = values.encode([Decimal("3.14159265"), Decimal("1E+30"), Decimal("-Infinity")])
     assert [values.decode(item) for item in coded] == [Decimal("3.14159265"), Decimal(10**30), Decimal("-Infinity")]
+
+
+class Day(date):
+    """A day that lies."""
+
+    year = month = day = 7
+    __eq__ = lambda *_: True  # noqa: E731
+    __hash__ = date.__hash__
+    isoformat = __str__ = __repr__ = lambda *_: "0007-07-07"
+
+
+class Span(timedelta):
+    days = seconds = microseconds = 7
+
+
+def test_dates_arrive_by_their_own_value_and_those_with_a_zone_do_not():
+    for value in (date(1, 2, 3), datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(2024, 1, 2), timedelta(-3, 5, 7)):
+        assert (type(round_trip(value)), round_trip(value)) == (type(value), value)
+    assert values.encode([Day(2024, 1, 2), Span(1, 2, 3)]) == [{"date": "2024-01-02"}, {"timedelta": [1, 2, 3]}]
+    assert values.encode(datetime(2024, 1, 2, tzinfo=UTC)) == {"opaque": "datetime"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"date": "2024-02-30"}, {"date": 3}, {"date": "20240102"}, {"datetime": "2024-01-02T03:04:05+00:00"},
+        {"datetime": ["2024"]}, {"datetime": "2024-01-02"}, {"timedelta": [1, 2]}, {"timedelta": [True, 0, 0]},
+        {"timedelta": [10**12, 0, 0]}, {"timedelta": [1.5, 0, 0]}, {"timedelta": "123"}, {"timedelta": [0, 86400, 0]},
+    ],
+)  # fmt: skip
+def test_a_forged_date_equals_nothing_and_is_refused(data):
+    assert not any(values.matches(data, one) for one in (date(2024, 1, 2), datetime(2024, 1, 2), timedelta(1), 3))
+    with pytest.raises(ValueError, match=r"encoded|date|day"):
+        values.decode(data)
 
 
 class Equal(UserList):

@@ -130,7 +130,12 @@ def test_the_hash_sees_every_part_that_can_change_a_number(tmp_path):
     def hashed(**changes):
         return problems_hash(load_problems(write(tmp_path / "p.jsonl", benchmark_row(**changes))))
 
-    changed = [hashed(), hashed(gt_answer=["assert True"]), hashed(setup_code="import re\n"), hashed(id=8)]
+    changed = [
+        hashed(),
+        hashed(gt_answer=["assert Solution().add(1, 2)"]),
+        hashed(setup_code="import re\n"),
+        hashed(id=8),
+    ]
     assert len(set(changed)) == 4
 
 

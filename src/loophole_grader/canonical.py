@@ -40,6 +40,38 @@ def stand_in(task: Task) -> str:
     )  # fmt: skip
 
 
+def lacks_method(task: Task) -> bool:
+    """Whether the canonical solution surely does not define the method that is asked for, as far as its text tells: a base
+    whose text is not there, a decorator, `__getattr__` or a name that is used outside the class may bring it."""
+    owner, method = task.class_and_method
+    classes = _classes(task)
+    if not owner or owner not in classes or method in _members(owner, classes) or method[:2] == "__":
+        return False
+    inner = {id(part) for part in ast.walk(classes[owner])}
+    parts = [part for statement in _body(task) for part in ast.walk(statement) if id(part) not in inner]
+    return not _may_inherit(owner, classes) and not any(
+        isinstance(part, ast.Name) and part.id == owner for part in parts
+    )
+
+
+def _may_inherit(owner: str, classes: dict[str, ast.ClassDef]) -> bool:
+    """Whether a class may have names that its text, and that of its bases, does not show."""
+    node, others = classes[owner], {name: one for name, one in classes.items() if name != owner}
+    if (
+        node.decorator_list
+        or node.keywords
+        or "__getattr__" in _defined_in(node)
+        or "__getattribute__" in _defined_in(node)
+    ):
+        return True
+    names = [base.id if isinstance(base, ast.Name) else "" for base in node.bases]
+    return any(name != "object" and (name not in others or _may_inherit(name, others)) for name in names)
+
+
+def _defined_in(node: ast.ClassDef) -> set[str]:
+    return {inner.name for inner in _statements(node.body) if isinstance(inner, ast.FunctionDef)}
+
+
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Those of a module or class, also under if, try, with and loops."""
     for node in body:

@@ -37,6 +37,9 @@ from loophole_grader.names import DEFINITIONS, callers_of, names_bound, names_lo
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
 _LAZY = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)
+_KEEPING = (ast.Lambda, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)  # a value that reads names only later
+_USING_UP = frozenset({"all", "any", "dict", "frozenset", "list", "max", "min", "set", "sorted", "sum", "tuple"})
+_PASSING_ON = frozenset({"enumerate", "filter", "map", "reversed", "zip"})
 _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
 _BUILTINS = frozenset(dir(builtins))
@@ -130,6 +133,7 @@ class _Reader(ast.NodeTransformer):
         self.judge: list[ast.stmt | str] = []
         self.prepare: list[ast.stmt | str] = []
         self.judged_here = True  # without the second process
+        self.has_calls = self.binds_id = False
         self.line = 1
         self.passed: set[str] = set()  # names of arguments of the current statement, without constants
         self.gone: set[str] = set()  # those of its CALLs so far
@@ -147,6 +151,9 @@ class _Reader(ast.NodeTransformer):
         setup = self.setup
         if any(word in self.test for word in _OUT_OF_SIGHT_WORDS):
             self._check_in_sight()
+        self.has_calls = self.root in self.test
+        if "id" in self.test:
+            self.binds_id = any(_binds_id(part) for statement in self.body for part in ast.walk(statement))
         for place, statement in enumerate(self.body):
             self.line = statement.lineno
             self.later = self.body[place + 1 :]
@@ -183,7 +190,9 @@ class _Reader(ast.NodeTransformer):
                 self._refuse(f"{part.id!r} reaches names out of sight; write the names themselves")
             if isinstance(part, (ast.Attribute, ast.alias)) and _last_name(part) in _CLOCKS:
                 self.line = part.lineno
-                self._refuse(f"{ast.unparse(part)!r} is another value each time; write a constant")
+                self._refuse(
+                    f"{ast.unparse(part)!r} is a clock or random, another value each time; write a constant, or leave it out"
+                )
 
     def _is_plain(self, statement: ast.stmt) -> bool:
         """`assert CALL == LITERAL` before any name is bound: read at once, because nearly all tests are such."""
@@ -211,6 +220,8 @@ class _Reader(ast.NodeTransformer):
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
         self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
+        if self.has_calls:
+            self._check_identity(statement)
         if (made := self._instance(statement)) is not None:
             name, creation = made
             self.pending.append(f"{IN_SANDBOX}{name} = {ast.unparse(self._with_arguments(creation))}")
@@ -243,10 +254,7 @@ class _Reader(ast.NodeTransformer):
             rewritten = statement
         read = self._expanded(_read_names(rewritten))
         if both := self.passed & read:
-            self._refuse(
-                f"{min(both)!r} is passed to the call and read in the same statement; bind what is expected before, or "
-                "look at the argument in a statement after it"
-            )
+            self._refuse_reading(min(both), _read_names(rewritten))
         if both := {one for one in read & self.names.keys() if self.names[one].touched}:
             self._refuse(
                 f"{min(both)!r} is the program's and read in the same statement as a call, which could change it; bind the "
@@ -263,6 +271,19 @@ class _Reader(ast.NodeTransformer):
         self._note(rewritten)
         if name is not None:
             self.names[name] = _Name("answer", shared=True, apart=False, root=True)
+
+    def _refuse_reading(self, name: str, read: set[str]) -> NoReturn:
+        """An argument is read in the statement that passes it, by itself or by what keeps it."""
+        keeper = min((one for one in read if name in self._expanded({one})), default=name)
+        if name in read:
+            self._refuse(
+                f"{name!r} is passed to the call and read in the same statement; bind what is expected before, or "
+                "look at the argument in a statement after it"
+            )
+        self._refuse(
+            f"{name!r} is passed to the call, and {keeper!r} in the same statement may read it; pass a copy: "
+            f"copy.deepcopy({name})"
+        )
 
     def _bound_by_call(self, statement: Any) -> str | None:
         """NAME of `NAME = CALL`."""
@@ -303,7 +324,7 @@ class _Reader(ast.NodeTransformer):
         if isinstance(statement, DEFINITIONS):
             self._definition(statement, mentioned)
             return
-        lazy = _is_lazy(statement) or not mentioned.isdisjoint(self.closures)
+        lazy = self._keeps(statement) or not mentioned.isdisjoint(self.closures)
         self.closures.update(dict.fromkeys(bound if lazy else (), mentioned - bound))
         trusted = self._kind(statement) == "trusted"
         if isinstance(statement, ast.Assert):
@@ -361,7 +382,7 @@ class _Reader(ast.NodeTransformer):
         mentioned = self._expanded(names_mentioned(statement)) & self.names.keys()
         roots, anything = self.effects.changes(statement, self._data())
         self._check_setup(statement, roots, anything)
-        if _is_lazy(statement) or not mentioned.isdisjoint(self.closures):  # what is changed may keep a function
+        if self._keeps(statement) or not mentioned.isdisjoint(self.closures):  # what is changed may keep a function
             for name in (mentioned & self._data()) if anything else roots & self.names.keys():
                 self.closures[name] = self.closures.get(name, set()) | (mentioned - {name})
         value = getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
@@ -433,17 +454,32 @@ class _Reader(ast.NodeTransformer):
             self._refuse(
                 f"{name!r} cannot be told here: {self.doubtful[name]}; read it before, or compare a fresh copy"
             )
-        if any(self.names[name].touched for name in names_mentioned(statement) & self.names.keys()):
-            self._check_identity(statement)
 
     def _check_identity(self, statement: ast.AST) -> None:
+        """Which object something is cannot be told from data. Every statement is looked at: it may keep what asks."""
         for part in ast.walk(statement):
             if isinstance(part, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in part.ops):
                 sides = [part.left, *part.comparators]
-                if not all(any(isinstance(one, ast.Constant) for one in pair) for pair in pairwise(sides)):
-                    self._refuse(f"{ast.unparse(part)[:60]!r} asks whether two are one object; compare them by ==")
-            elif isinstance(part, ast.Name) and part.id == "id" and "id" not in self.names:
+                alike = all(isinstance(op, ast.Is) for op in part.ops) and any(map(self._is_single, sides))
+                if not alike and not all(any(map(self._is_single, pair)) for pair in pairwise(sides)):
+                    self._refuse_identity(part)
+            elif isinstance(part, ast.Name) and part.id == "id" and not self.binds_id:
                 self._refuse("'id' asks which object it is; compare values")
+            elif isinstance(part, (ast.Attribute, ast.alias)) and _last_name(part) in ("is_", "is_not"):
+                self._refuse_identity(part)
+
+    def _refuse_identity(self, part: ast.AST) -> NoReturn:
+        self._refuse(f"{ast.unparse(part)[:60]!r} asks whether two are one object; compare them by ==")
+
+    def _is_single(self, node: ast.expr) -> bool:
+        """Whether equal values of this are one object: None, truths, small integers, classes."""
+        if isinstance(node, ast.Constant):
+            return node.value is None or node.value is ... or (isinstance(node.value, int) and 0 <= node.value <= 256)
+        named = node.func if isinstance(node, ast.Call) else node
+        usual = isinstance(named, ast.Name) and named.id not in self._bound_so_far()
+        if isinstance(node, ast.Call):
+            return usual and named.id == "type" and len(node.args) == 1
+        return usual and isinstance(getattr(builtins, named.id, None), type)
 
     def _check_setup(self, statement: ast.AST, roots: set[str], anything: bool) -> None:
         """Objects of the setup code are there twice: in the sandbox and beside the judge."""
@@ -515,6 +551,36 @@ class _Reader(ast.NodeTransformer):
 
         return self._expanded({name for statement in later for name in read(statement)})
 
+    def _bound_so_far(self) -> set[str]:
+        """Names whose meaning is the test's or the setup code's."""
+        return self.names.keys() | self.effects.defined.keys() | self.effects.imported.keys()
+
+    def _keeps(self, node: ast.AST) -> bool:
+        """Whether what it computes may read names later: a function or a generator that is not used up within it."""
+        if isinstance(node, _KEEPING):
+            return True
+        if isinstance(node, ast.Call) and self._is_builtin(node.func, _USING_UP) and len(node.args) == 1:
+            keys = [one.value for one in node.keywords if one.arg == "key"]
+            kept = [one.value for one in node.keywords if one.arg != "key"]
+            return self._is_left(node.args[0]) or any(map(self._returns, keys)) or any(map(self._keeps, kept))
+        return any(map(self._keeps, ast.iter_child_nodes(node)))
+
+    def _is_left(self, node: ast.AST) -> bool:
+        """The same of something whose members are taken out at once."""
+        if isinstance(node, ast.GeneratorExp):
+            return any(map(self._keeps, ast.iter_child_nodes(node)))
+        if isinstance(node, ast.Call) and self._is_builtin(node.func, _PASSING_ON) and not node.keywords:
+            called = node.args[:1] if self._is_builtin(node.func, ("map", "filter")) else []
+            return any(map(self._returns, called)) or any(map(self._is_left, node.args[len(called) :]))
+        return self._keeps(node)
+
+    def _returns(self, node: ast.AST) -> bool:
+        """The same of what a function returns that is called at once."""
+        return self._keeps(node.body if isinstance(node, ast.Lambda) else node)
+
+    def _is_builtin(self, node: ast.expr, which: Collection[str]) -> bool:
+        return isinstance(node, ast.Name) and node.id in which and node.id not in self._bound_so_far()
+
     # ---- calls on the solution
 
     def _instance(self, statement: ast.stmt) -> tuple[str, ast.Call] | None:
@@ -571,6 +637,7 @@ class _Reader(ast.NodeTransformer):
             return ast.Starred(self._argument(node.value), ast.Load())
         if self._is_call(node):
             return self._with_arguments(node)
+        self._check_there(node)
         mentioned = self._expanded(names_mentioned(node))
         kinds = {self._known(name) for name in mentioned}
         if names := (self.effects.stateful - self.names.keys()) & mentioned:
@@ -592,6 +659,16 @@ class _Reader(ast.NodeTransformer):
             self.judge.append(ast.unparse(node))
             self.judged_here = False
         return self._prepared(node, "")
+
+    def _check_there(self, node: ast.expr) -> None:
+        """Whether every name of an argument has a value here."""
+        of_setup = names_of(self.setup)
+        if of_setup is None:
+            return
+        own = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        own |= {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+        if unknown := names_loaded(node) - own - of_setup - _BUILTINS - self.names.keys() - {self.root}:
+            self._refuse(f"{min(unknown)!r} is neither a builtin nor a name of the setup code or of the test so far")
 
     def _check_unspent(self, mentioned: set[str], text: str) -> None:
         if used := mentioned & self.spent:
@@ -789,8 +866,10 @@ def _read_names(node: ast.AST) -> set[str]:
     }
 
 
-def _is_lazy(node: ast.AST) -> bool:
-    return any(isinstance(part, _LAZY) for part in ast.walk(node))
+def _binds_id(node: ast.AST) -> bool:
+    """Whether a test means something else by this name."""
+    stored = isinstance(node, ast.Name) and node.id == "id" and not isinstance(node.ctx, ast.Load)
+    return stored or (isinstance(node, ast.arg) and node.arg == "id")
 
 
 def _has_answer(node: ast.AST) -> bool:

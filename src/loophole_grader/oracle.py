@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from loophole_grader.canonical import stand_in
+from loophole_grader.canonical import lacks_method, stand_in
 from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
 from loophole_grader.literals import NOT_LITERAL
 from loophole_grader.names import DEFINITIONS, names_bound
@@ -68,10 +68,24 @@ def plans_of(task: Task) -> tuple[JudgePlan, ...]:
     return plans
 
 
-def check_tests(tasks: Iterable[Task]) -> None:
+def _blind(task: Task) -> list[str]:
+    """A line where no test looks at anything of the program's: it would pay for any that loads."""
+    plans = _read(task)[0]
+    if not plans or any(plan.observed for plan in plans):
+        return []
+    return [
+        f"task {task.task_id}: no test calls the solution and looks at what it returns or changes, so any program would "
+        "be right; write assert CALL == VALUE"
+    ]
+
+
+def check_tests(tasks: Iterable[Task], *, allow: Sequence[str] = ()) -> None:
     """Whether every test of these problems can be judged; for where problems are loaded. Raises GraderError listing all
-    that cannot, one per line: task, test, line, reason; and each problem that has no test, or whose canonical solution could
-    not stand beside a completion's own tests. Starts a process only if a test computes arguments."""
+    that cannot, one per line: task, test, line, reason; and each problem that has no test, whose tests look at nothing of
+    the program's, or whose canonical solution does not parse or does not define what is asked for. That is read off its
+    text: whether it is right is for `check_solutions`. Starts a process only if a test computes arguments; `allow`:
+    distributions that setup code and tests may then import, as in `grade_batch`. Raises ValueError for one that is not
+    installed."""
     found: list[str] = []
     computing = []
     for task in tasks:
@@ -79,12 +93,15 @@ def check_tests(tasks: Iterable[Task]) -> None:
         found += [*refused, *_lacking(task)]
         if not refused and any(plan.prepare for plan in plans):
             computing.append(task)
-    pool = shared_pool()
+        elif not refused:
+            found += _blind(task)
+    pool = shared_pool(tuple(allow))
     judge = pool.borrow(judge=True)
     try:
         for task in computing:
             try:
                 prepared_of(task, JudgeRunner(judge))
+                found += _blind(task)
             except GraderError as error:
                 found.append(str(error))
     finally:
@@ -110,6 +127,8 @@ def _lacking(task: Task) -> list[str]:
             found.append(
                 f"task {task.task_id}: its canonical_solution does not define {name} at the top level; mend it"
             )
+        elif lacks_method(task):
+            found.append(f"task {task.task_id}: its canonical_solution does not define {owner}.{method}; mend it")
     except GraderError as error:
         found.append(str(error))
     except (RecursionError, MemoryError):
@@ -246,7 +265,10 @@ def judge_program(
     for one call at a time: at no time are there more of the tests in the sandbox than the current call. Raises GraderError,
     also for a problem whose tests cannot be judged."""
     plans = plans_of(task)
-    state = _Judge(plans, judge, task, prepared_of(task, judge))
+    given = prepared_of(task, judge)
+    if blind := _blind(task):
+        raise ProblemError(blind[0])
+    state = _Judge(plans, judge, task, given)
     evaluator = [task.evaluator_name, *task.class_and_method]
     job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": state.call(0)}
     run = runner.run(job, limits, state.take, task.setup_code, ANSWER_BYTES)

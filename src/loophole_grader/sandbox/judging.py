@@ -7,11 +7,12 @@ import gc
 import json
 import random
 from collections import deque
+from datetime import date, datetime, timedelta
 from types import FrameType
 
 import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 
-PLAIN = (type(None), bool, int, float, complex, str, bytes)
+PLAIN = (type(None), bool, int, float, complex, str, bytes, date, datetime, timedelta)
 CONTAINERS = (list, tuple, set, frozenset, deque)
 
 

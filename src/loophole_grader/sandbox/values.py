@@ -5,7 +5,7 @@ page: no code of an answer's class runs outside the sandbox, and an answer gains
 plain data.
 
 - Plain data survives exactly: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, range,
-  Decimal, Fraction, and subclasses of these, shipped by their base value.
+  Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of these, shipped by their base value.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
 - What equals nothing but can be iterated arrives as what it yields: the values of a dict, generators, other iterators.
@@ -27,6 +27,7 @@ import sys
 from collections import Counter, UserList, UserString, deque
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from types import GeneratorType, MappingProxyType
@@ -52,6 +53,14 @@ _ONCE: tuple[type, ...] = (
 )  # fmt: skip
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
 _decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
+_zone = datetime.__dict__["tzinfo"].__get__
+_span = tuple(timedelta.__dict__[name].__get__ for name in ("days", "seconds", "microseconds"))
+_date_text, _datetime_text, _date_of, _datetime_of = (
+    date.isoformat,
+    datetime.isoformat,
+    date.fromisoformat,
+    datetime.fromisoformat,
+)
 
 
 class TooLargeError(ValueError):
@@ -167,6 +176,8 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
             return {tag: coded} if tag else coded
     if _issubclass(kind, Decimal):
         return _encode_decimal(value, budget)
+    if _issubclass(kind, (date, timedelta)):
+        return _encode_time(value, kind, budget)
     # Not issubclass: Fraction is an abstract base class, which asks the classes that derive from it.
     if any(base is Fraction for base in _bases(kind)):
         return _encode_fraction(value, budget)
@@ -214,6 +225,16 @@ def _fits(text: str) -> bool:
     """Whether this is a Decimal as it prints itself, of no more than MAX_DIGITS digits without an exponent."""
     matched = _decimal_match(text) if _len(text) <= MAX_DIGITS else None
     return matched is not None and abs(int(matched["exponent"] or 0)) + _len(text) <= MAX_DIGITS
+
+
+def _encode_time(value: Any, kind: type, budget: _Budget) -> Any:
+    budget.take(1, 40)
+    if _issubclass(kind, timedelta):
+        return {"timedelta": [part(value) for part in _span]}
+    if not _issubclass(kind, datetime):
+        return {"date": _date_text(value)}
+    # A zone is an object of its own, whose code would run.
+    return {"datetime": _datetime_text(value)} if _zone(value) is None else {"opaque": "datetime"}
 
 
 def _encode_fraction(value: Fraction, budget: _Budget) -> Any:
@@ -429,6 +450,29 @@ def _decode_fraction(body: list) -> Fraction:
     return value
 
 
+def _decode_date(body: str) -> date:
+    value = _date_of(body)
+    if _date_text(value) != body:
+        raise ValueError("not an encoded date")
+    return value
+
+
+def _decode_datetime(body: str) -> datetime:
+    value = _datetime_of(body)
+    if _zone(value) is not None or _datetime_text(value) != body:
+        raise ValueError("not an encoded datetime")
+    return value
+
+
+def _decode_timedelta(body: list) -> timedelta:
+    if len(body) != 3 or not all(type(part) is int for part in body):
+        raise ValueError("not an encoded timedelta")
+    value = timedelta(*body)
+    if [part(value) for part in _span] != body:
+        raise ValueError("not an encoded timedelta")
+    return value
+
+
 def _decode_range(body: list) -> range:
     made = range(*(_decode(part, 0) for part in body))
     if _is_too_long(made):
@@ -445,6 +489,9 @@ _DECODE_TEXT = {
     "decimal": _decode_decimal,
     "fraction": _decode_fraction,
     "range": _decode_range,
+    "date": _decode_date,
+    "datetime": _decode_datetime,
+    "timedelta": _decode_timedelta,
 }
 _DECODE_ITEMS = {
     "tuple": tuple,
@@ -497,7 +544,7 @@ def _matches(data: Any, expected: Any) -> bool:
     if not isinstance(data, dict):
         return data == expected
     [(tag, body)] = data.items()
-    if tag not in ("int", "str", "bytes", "complex", "decimal", "fraction", "range") or len(body) > 2 * MAX_CHARS:
+    if tag not in _DECODE_TEXT or tag == "opaque" or len(body) > 2 * MAX_CHARS:
         return False
     return _DECODE_TEXT[tag](body) == expected
 

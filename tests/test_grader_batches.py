@@ -77,7 +77,7 @@ def test_a_bad_number_of_workers_is_named(workers):
 
 
 def test_an_unknown_demand_of_isolation_is_no_demand_met():
-    with pytest.raises(ValueError, match="^require_isolation must be 'any' or 'full', got 'ful'$"):
+    with pytest.raises(ValueError, match=r"^require_isolation must be 'any' or 'full', got 'ful'$"):
         grade_batch([TASK], ["none"], require_isolation="ful")
 
 
@@ -98,9 +98,7 @@ def test_a_distribution_that_needs_others_is_tried_once_and_names_them(monkeypat
     pytest.importorskip("scipy")
     started = []
     start = Runner._started
-    monkeypatch.setattr(
-        Runner, "_started", lambda self: (self._process or started.append(1), start(self))[1]
-    )
+    monkeypatch.setattr(Runner, "_started", lambda self: (self._process or started.append(1), start(self))[1])
     with pytest.raises(ValueError, match=r"^allow: 'scipy' needs 'numpy', which is not allowed; allow numpy,scipy$"):
         grade_batch([TASK], [GOOD], allow=("scipy",))
     assert len(started) == 1
@@ -110,7 +108,9 @@ def test_a_distribution_that_needs_others_is_tried_once_and_names_them(monkeypat
 def test_a_distribution_whose_import_fails_is_named_with_the_error(monkeypatch, tmp_path):
     (tmp_path / "breaks.py").write_text("raise OSError('on\\nthis machine')\n")
     monkeypatch.setattr(pool_module, "importable", lambda _: ({"breaks": str(tmp_path)}, [str(tmp_path)]))
-    with pytest.raises(ValueError, match="^allow: 'breaks' cannot be imported: OSError: on this machine; leave it out$"):
+    with pytest.raises(
+        ValueError, match=r"^allow: 'breaks' cannot be imported: OSError: on this machine; leave it out$"
+    ):
         grade_batch([TASK], [GOOD], allow=("breaks",))
 
 

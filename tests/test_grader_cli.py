@@ -4,11 +4,11 @@ import gzip
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -185,7 +185,7 @@ def test_a_device_a_fifo_and_a_link_stay_what_they_are(write, tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["target"]
 
 
-def test_a_device_is_written_to(write, monkeypatch):
+def test_a_device_is_written_to(monkeypatch):
     written, replaced = [], []
     monkeypatch.setattr(Path, "write_text", lambda self, *_, **__: written.append(str(self)))
     monkeypatch.setattr(Path, "replace", lambda *both: replaced.append(both))
@@ -207,7 +207,7 @@ def test_what_is_read_is_not_written_over(write, tmp_path, capsys):
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_rows_come_from_stdin(write, capsys, monkeypatch):
+def test_rows_come_from_stdin(capsys, monkeypatch):
     text = json.dumps({"problem": PROBLEM, "completion": "none"}) + "\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(("\ufeff" + text).encode())))
     assert main(["-"]) == 0
@@ -260,8 +260,10 @@ def test_what_is_allowed_may_be_written_with_spaces(write, capsys):
 def test_setup_code_and_tests_may_use_what_is_allowed(write, capsys):
     pytest.importorskip("numpy")
     problem = {
-        **PROBLEM, "setup_code": "import numpy as np", "gt_answer": ["xs = [i for i in range(3)]\nassert Solution().f(xs) == 3"]
-    }  # fmt: skip
+        **PROBLEM,
+        "setup_code": "import numpy as np",
+        "gt_answer": ["xs = [i for i in range(3)]\nassert Solution().f(xs) == 3"],
+    }
     right = "```python\nclass Solution:\n    def f(self, xs):\n        return int(np.sum(xs))\n```"
     rows = write("rows.jsonl", [{"problem": problem, "completion": right}])
     assert main([rows, "--allow", "numpy", "--workers", "1"]) == 0
@@ -282,7 +284,9 @@ def test_an_allowed_distribution_that_lacks_another_is_one_line(write, capsys):
 
 def started(*args, **kw):
     argv = [sys.executable, "-m", "loophole_grader", *args]
-    return subprocess.Popen(argv, text=True, stderr=subprocess.PIPE, **{"stdout": subprocess.PIPE, **kw})
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **kw}
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's background job is deaf to it
+    return subprocess.Popen(argv, preexec_fn=heard, **options)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -290,16 +294,19 @@ def test_an_interrupt_is_one_line(write, tmp_path, number, code):
     busy = "```python\nimport time\ntime.sleep(50)\n```"
     rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": text} for text in (busy, "none")])
     out = tmp_path / "out.jsonl"
-    process = started(rows, "--workers", "1", "--out", str(out))
-    deadline = time.monotonic() + 30
-    while not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    ours, theirs = pty.openpty()  # where progress is shown, it says when the other program is busy
+    process = started(rows, "--workers", "2", "--out", str(out), stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"1 of 2" not in seen:
+        seen += os.read(ours, 1000)
     process.send_signal(number)
-    assert process.communicate(timeout=30)[1].splitlines()[-1:] == [
+    assert process.wait(timeout=30) == code
+    seen += os.read(ours, 10_000)
+    os.close(ours)
+    assert seen.decode().splitlines()[-1] == (
         f"error: interrupted after 1 of 2 completions: no verdict is written ({signal.Signals(number).name})"
-    ]
-    assert process.returncode == code
+    )
     assert not out.exists()
 
 

@@ -106,7 +106,9 @@ def test_a_loophole_that_there_is_not_is_named_with_those_that_there_are(loophol
 
 @pytest.mark.parametrize("tests", ["assert f(1) == 1", ["assert f(1) == 1"], (1,), None])
 def test_tests_that_are_not_a_tuple_of_texts_are_one_complaint(tests):
-    with pytest.raises(ValueError, match="^task x: tests must be a tuple of assert statements, each a text, got ") as seen:
+    with pytest.raises(
+        ValueError, match=r"^task x: tests must be a tuple of assert statements, each a text, got "
+    ) as seen:
         Task("x", tests, func_name="f")
     assert str(seen.value).endswith(repr(tests))
 

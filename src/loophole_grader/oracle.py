@@ -68,7 +68,7 @@ def plans_of(task: Task) -> tuple[JudgePlan, ...]:
     return plans
 
 
-def check_tests(tasks: Iterable[Task]) -> None:
+def check_tests(tasks: Iterable[Task], *, allow: Sequence[str] = ()) -> None:
     """Whether every test of these problems can be judged; for where problems are loaded. Raises GraderError listing all
     that cannot, one per line: task, test, line, reason; and each problem that has no test, or whose canonical solution could
     not stand beside a completion's own tests. Starts a process only if a test computes arguments."""
@@ -79,7 +79,7 @@ def check_tests(tasks: Iterable[Task]) -> None:
         found += [*refused, *_lacking(task)]
         if not refused and any(plan.prepare for plan in plans):
             computing.append(task)
-    pool = shared_pool()
+    pool = shared_pool(tuple(allow))
     judge = pool.borrow(judge=True)
     try:
         for task in computing:

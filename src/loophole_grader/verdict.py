@@ -62,8 +62,8 @@ class Task:
     loophole: Loophole = "own_tests"  # what is trusted beside ground truth; "exit_code": see exit_code.py
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too, and an unknown loophole
-        would be judged as the other one."""
+        """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too, and an unknown
+        loophole would be judged as the other one."""
         if not isinstance(self.tests, tuple) or not all(isinstance(test, str) for test in self.tests):
             raise ValueError(
                 f"task {self.task_id}: tests must be a tuple of assert statements, each a text, got {self.tests!r:.60}"

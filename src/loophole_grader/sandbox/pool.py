@@ -478,7 +478,7 @@ def _required(distribution: str) -> set[str]:
             continue
         for line in lines:
             name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
-            if "extra ==" not in line and name not in found and next(metadata.distributions(name=name), None):
+            if "extra ==" not in line and name not in found and any(metadata.distributions(name=name)):
                 found.add(name)
                 todo.append(name)
     return found

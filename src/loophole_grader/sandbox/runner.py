@@ -9,8 +9,8 @@ everything that it left behind.
 
 stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a zygote), RUN (a job), CALL (the next call, for the
          program that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
-stdout:  FRAME, then the payload: READY (layers, JSON; or which allowed package cannot be imported, and the end) once; LOADED ("" or what failed) for every LOAD; for every RUN DATA
-         (bytes from the child) and one END (JSON)
+stdout:  FRAME, then the payload: READY (JSON: the layers, or which allowed package cannot be imported, then the end) once;
+         LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:

@@ -279,6 +279,18 @@ def test_an_allowed_distribution_that_lacks_another_is_one_line(write, capsys):
     )
 
 
+def test_solutions_that_fail_their_own_tests_are_named(write, capsys, caplog):
+    wrong = {**PROBLEM, "canonical_solution": "class Solution:\n    def f(self, x):\n        return 0"}
+    rows = write("rows.jsonl", [{"problem": wrong, "completion": RIGHT}])
+    assert main([rows, "--workers", "1"]) == 0
+    assert caplog.messages == []
+    assert main([rows, "--workers", "1", "--check-solutions"]) == 0
+    assert [line.partition(" (")[0] for line in caplog.messages] == [
+        "task 1: its canonical solution passes 0 of 1 tests"
+    ]
+    assert json.loads(capsys.readouterr().out.splitlines()[1])["gt_pass"]
+
+
 # ---- in a process of its own
 
 

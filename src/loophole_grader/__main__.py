@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import GraderError, IsolationError, RowError, Task, check_tests, grade_batch
+from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
 from loophole_grader.sandbox.pool import check_allowed
 
 STDIN = STDOUT = Path("-")
@@ -233,6 +233,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--problems", type=Path, help="benchmark rows to look problem_id up in")
     parser.add_argument("--allow", default="", help="distributions that programs may import, as numpy,sortedcontainers")
+    parser.add_argument(
+        "--check-solutions",
+        action="store_true",
+        help="first judge the problems' own solutions; those that fail their tests, or hardly keep the limit, are named",
+    )
     parser.add_argument("--workers", type=_workers, help="sandboxes at a time (default: one per CPU)")
     parser.add_argument("--out", type=Path, help="file for the verdicts (default, and -: stdout)")
     parser.add_argument(
@@ -251,7 +256,10 @@ def _judged(args: argparse.Namespace, progress: Progress) -> tuple[list[str], li
     problems = None if args.problems is None else read_problems(args.problems)
     rows = read_input(args.file, problems)
     progress.total = len(rows.tasks)
-    check_tests(dict.fromkeys(rows.tasks), allow=allow)
+    tasks = list(dict.fromkeys(rows.tasks))
+    check_tests(tasks, allow=allow)
+    if args.check_solutions:
+        check_solutions(tasks, workers=args.workers, allow=allow)  # names them as warnings
     found = grade_batch(
         rows.tasks,
         rows.completions,

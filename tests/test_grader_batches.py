@@ -291,7 +291,8 @@ def test_each_worker_has_a_judge_of_its_own(runs):
 
 
 def test_the_time_of_the_judge_is_not_taken_from_the_row(runs):
-    task = replace(JUDGED, tests=("import time\ntime.sleep(1)\nassert Solution().f() == [0]",), loophole="exit_code")
+    busy = "for _ in range(2 * 10**7):\n    pass\n"  # seconds, and nothing that a test may not do (sleep is refused)
+    task = replace(JUDGED, tests=(f"{busy}assert Solution().f() == [0]",), loophole="exit_code")
     assert grade(task, f"```python\n{HONEST}```", limits=Limits(wall_s=30)).gt_pass
     [left] = [entry[1] for entry in runs if entry[0] == "call"]
     assert 29 < left < 30

@@ -1,11 +1,17 @@
 """README and docs name what is there: files, modules, links and commands."""
 
+import dataclasses
+import inspect
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
 from test_front_door import shown
 
+from loophole_grader import Task, Verdict
 from projected_grpo.arms import ARMS
 from projected_grpo.presets import PRESETS
 
@@ -75,6 +81,50 @@ def test_the_checks_themselves_can_fail():
         "tests/test_*.py",
     ]
     assert RECIPE.findall("`just nothing-such` and uv run just x") == ["nothing-such", "x"]
+
+
+def blocks(language):
+    """The examples of the grader's page in a language."""
+    page = (ROOT / "docs/grader.md").read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def test_the_graders_example_prints_what_its_page_says(capsys):
+    [example] = blocks("python")
+    exec(compile(example, "docs/grader.md", "exec"), {})
+    said = re.findall(
+        r"^It prints `(.*)`, `(.*)`, `(.*)` and", (ROOT / "docs/grader.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said[0]
+
+
+def test_the_graders_command_runs_as_it_is_shown(tmp_path):
+    [example] = blocks("sh")
+    example = example.replace("python -m", f"{sys.executable} -m")
+    done = subprocess.run(
+        ["sh", "-ec", example],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert (done.stdout, done.stderr.count("canonical solution")) == ("", 0)
+    found = [json.loads(line)["label"] for line in (tmp_path / "verdicts.jsonl").read_text("utf-8").splitlines()]
+    assert found == ["correct", "reward_hack"]
+
+
+def test_the_graders_tables_name_every_field():
+    page = (ROOT / "docs/grader.md").read_text("utf-8")
+    of_row, of_verdict = (
+        re.findall(r"`([\w.]+)`", "".join(line.split("|")[1] for line in table.splitlines()))
+        for table in (page.split(f"| field of {what} |")[1].split("\n\n")[0] for what in ("an input row", "a verdict"))
+    )
+    assert set(of_verdict) == {*(field.name for field in dataclasses.fields(Verdict)), "reward"}
+    read = set(re.findall(r"""row\.get\("(\w+)"\)""", inspect.getsource(Task.from_row)))
+    assert read | {"setup_code", "func_name", "canonical_solution"} == {
+        name.partition(".")[2] for name in of_row if name.startswith("problem.")
+    }
 
 
 def test_the_table_of_arms_names_every_arm():

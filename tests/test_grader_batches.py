@@ -1,6 +1,7 @@
 """Many completions at once: their order, work that is done once, progress, an interrupt."""
 
 import random
+import re
 import threading
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged
 
 import loophole_grader.oracle as oracle
+import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
 from loophole_grader.sandbox.pool import Runner, RunnerDiedError
 
@@ -44,6 +46,72 @@ def test_progress_counts_completions():
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match="2 tasks but 1 completions"):
         grade_batch([TASK, TASK], [""])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "completions", "said"),
+    [
+        (TASK, ["x"], "tasks is a Task; give a list of them, one per completion"),
+        ([TASK], "x", "completions is one text; give a list of texts, one per task"),
+        ([TASK] * 2, ["", None], "completions[1] is None; give the completion's text"),
+        ([TASK], [b"x"], "completions[0] is b'x'; give the completion's text"),
+        ([TASK, {"id": 1}], ["", ""], "tasks[1] is {'id': 1}; give a Task (Task.from_row of a benchmark row)"),
+        (None, ["x"], "tasks is None; give a list of Tasks, one per completion"),
+        ([TASK], 5, "completions is 5; give a list of texts, one per task"),
+    ],
+)
+def test_what_is_no_task_or_no_text_is_one_line_that_names_it(tasks, completions, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        grade_batch(tasks, completions)
+
+
+def test_tasks_and_completions_may_come_from_generators():
+    [verdict] = grade_batch((TASK for _ in range(1)), (text for text in ["none"]))
+    assert verdict.status == "no_code"
+
+
+@pytest.mark.parametrize("workers", ["2", 0, -1, 1.5, True])
+def test_a_bad_number_of_workers_is_named(workers):
+    with pytest.raises(ValueError, match=f"^workers must be a whole number of at least 1, got {workers!r}$"):
+        grade_batch([TASK], ["none"], workers=workers)
+
+
+def test_an_unknown_demand_of_isolation_is_no_demand_met():
+    with pytest.raises(ValueError, match=r"^require_isolation must be 'any' or 'full', got 'ful'$"):
+        grade_batch([TASK], ["none"], require_isolation="ful")
+
+
+@pytest.mark.parametrize(
+    ("allow", "said"),
+    [
+        ("numpy", "allow is one text, 'numpy'; give a list of distributions: ('numpy',)"),
+        ((1,), "allow: 1 is no distribution's name; give it as a text"),
+        (("no-such-thing",), "allow: 'no-such-thing' is not installed; install it, or leave it out"),
+    ],
+)
+def test_what_cannot_be_allowed_is_named(allow, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        grade_batch([TASK], ["none"], allow=allow)
+
+
+def test_a_distribution_that_needs_others_is_tried_once_and_names_them(monkeypatch, capfd):
+    pytest.importorskip("scipy")
+    started = []
+    start = Runner._started
+    monkeypatch.setattr(Runner, "_started", lambda self: (self._process or started.append(1), start(self))[1])
+    with pytest.raises(ValueError, match=r"^allow: 'scipy' needs 'numpy', which is not allowed; allow numpy,scipy$"):
+        grade_batch([TASK], [GOOD], allow=("scipy",))
+    assert len(started) == 1
+    assert capfd.readouterr().err == ""  # no traceback of the sandbox's
+
+
+def test_a_distribution_whose_import_fails_is_named_with_the_error(monkeypatch, tmp_path):
+    (tmp_path / "breaks.py").write_text("raise OSError('on\\nthis machine')\n")
+    monkeypatch.setattr(pool_module, "importable", lambda _: ({"breaks": str(tmp_path)}, [str(tmp_path)]))
+    with pytest.raises(
+        ValueError, match=r"^allow: 'breaks' cannot be imported: OSError: on this machine; leave it out$"
+    ):
+        grade_batch([TASK], [GOOD], allow=("breaks",))
 
 
 def test_an_empty_batch_is_empty():
@@ -106,7 +174,7 @@ def test_who_needs_all_verdicts_is_told_which_rows_have_none():
         GraderError, match=r"^2 of 3 rows have no verdict: b \(task broken\): .*; c \(task unjudged\): "
     ):
         verdicts_of(found, "abc")
-    with pytest.raises(GraderError, match=r"row 1 \(task broken\)"):
+    with pytest.raises(GraderError, match=r"^2 of 3 rows \(counted from 0\) have no verdict: row 1 \(task broken\)"):
         verdicts_of(found)
     assert verdicts_of(found[:1]) == found[:1]
     assert found[1].to_json() == {"task_id": "broken", "error": found[1].message}
@@ -223,7 +291,8 @@ def test_each_worker_has_a_judge_of_its_own(runs):
 
 
 def test_the_time_of_the_judge_is_not_taken_from_the_row(runs):
-    task = replace(JUDGED, tests=("import time\ntime.sleep(1)\nassert Solution().f() == [0]",), loophole="exit_code")
+    busy = "for _ in range(2 * 10**7):\n    pass\n"  # seconds, and nothing that a test may not do (sleep is refused)
+    task = replace(JUDGED, tests=(f"{busy}assert Solution().f() == [0]",), loophole="exit_code")
     assert grade(task, f"```python\n{HONEST}```", limits=Limits(wall_s=30)).gt_pass
     [left] = [entry[1] for entry in runs if entry[0] == "call"]
     assert 29 < left < 30

@@ -1,10 +1,19 @@
 """The command: python -m loophole_grader."""
 
 import gzip
+import io
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
+import loophole_grader.__main__ as command
 from loophole_grader.__main__ import main
 
 PROBLEM = {
@@ -133,13 +142,13 @@ def test_a_bad_number_of_workers_is_a_usage_error(write, capsys):
 
 def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys):
     broken = {"problem": {**PROBLEM, "id": 2, "setup_code": "1 / 0"}, "completion": RIGHT}
-    path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, broken])
+    path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, "", broken])  # the blank line counts
     assert main([path, "--workers", "1"]) == 1
     captured = capsys.readouterr()
     first, second = [json.loads(line) for line in captured.out.splitlines()]
     assert first["gt_pass"]
     assert (second["task_id"], "ZeroDivisionError" in second["error"]) == ("2", True)
-    assert captured.err.startswith("error: row 2 has no verdict: task 2: its setup_code fails")
+    assert captured.err.startswith(f"error: {path}:3: no verdict: task 2: its setup_code fails")
 
 
 def test_tests_that_cannot_be_judged_are_listed_before_anything_is_judged(write, capsys):
@@ -155,3 +164,180 @@ def test_a_broken_problem_has_an_exit_code_of_its_own(write, capsys):
     rows = write("rows.jsonl", [{"problem": {**PROBLEM, "setup_code": "1 / 0"}, "completion": RIGHT}])
     assert main([rows]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+# ---- where the verdicts go, and where the rows come from
+
+
+def test_a_device_a_fifo_and_a_link_stay_what_they_are(write, tmp_path):
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
+    fifo, link, target, got = tmp_path / "fifo", tmp_path / "link", tmp_path / "folder" / "target", []
+    os.mkfifo(fifo)
+    target.parent.mkdir()
+    link.symlink_to(target)  # twice: to nothing yet, then to a file
+    reader = threading.Thread(target=lambda: got.append(fifo.read_text()), daemon=True)
+    reader.start()
+    assert [main([rows, "--out", str(out)]) for out in (fifo, link, link)] == [0, 0, 0]
+    reader.join(10)
+    assert fifo.is_fifo()
+    assert link.is_symlink()
+    assert json.loads(got[0]) == json.loads(target.read_text())
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+def test_a_device_is_written_to(monkeypatch):
+    written, replaced = [], []
+    monkeypatch.setattr(Path, "write_text", lambda self, *_, **__: written.append(str(self)))
+    monkeypatch.setattr(Path, "replace", lambda *both: replaced.append(both))
+    command.write_whole(Path("/dev/null"), "x")
+    assert (written, replaced) == (["/dev/null"], [])
+
+
+def test_what_is_read_is_not_written_over(write, tmp_path, capsys):
+    rows = write("rows.jsonl", [{"problem_id": 1, "completion": "none"}])
+    problems = write("problems.jsonl", [PROBLEM])
+    (tmp_path / "link").symlink_to(rows)
+    os.link(problems, tmp_path / "hard")
+    before = Path(rows).read_text(), Path(problems).read_text()
+    for out in (rows, problems, tmp_path / "link", tmp_path / "hard"):
+        assert main([rows, "--problems", problems, "--out", str(out)]) == 2
+        assert capsys.readouterr().err.startswith(f"error: --out {out}: it is the file that is read; ")
+    assert (Path(rows).read_text(), Path(problems).read_text()) == before
+    assert main([rows, "--problems", problems, "--out", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_rows_come_from_stdin(capsys, monkeypatch):
+    text = json.dumps({"problem": PROBLEM, "completion": "none"}) + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(("\ufeff" + text).encode())))
+    assert main(["-"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "no_code"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((text + "{").encode())))
+    assert main(["-"]) == 2
+    assert capsys.readouterr().err.startswith("error: stdin:2: '{' is not JSON")
+    assert main(["-", "--problems", "-"]) == 2
+    assert "stdin is read once" in capsys.readouterr().err
+
+
+def test_builtin_is_said_to_be_a_word_of_other_commands(write, capsys):
+    rows = write("rows.jsonl", [{"problem_id": 1, "completion": "none"}])
+    assert main([rows, "--problems", "builtin"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --problems builtin: there is no such file, and this command knows no built-in problems; "
+        "name a file of benchmark rows, such as src/projected_grpo/data/problems.jsonl\n"
+    )
+
+
+# ---- lines that help
+
+
+def test_an_unknown_problem_id_comes_with_some_that_are_known(write, capsys):
+    rows = write("rows.jsonl", [{"problem_id": 99, "completion": ""}])
+    problems = write("problems.jsonl", [{**PROBLEM, "id": n} for n in range(1, 6)])
+    assert main([rows, "--problems", problems]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {rows}:1: problem_id 99 is not in --problems {problems}, whose 5 ids are 1, 2, 3, ...; "
+        "name the file that has it\n"
+    )
+
+
+def test_a_benchmark_row_that_stands_by_itself_is_told_its_place(write, capsys):
+    assert main([write("rows.jsonl", [{**PROBLEM, "completion": RIGHT}])]) == 2
+    err = capsys.readouterr().err
+    assert 'rows.jsonl:1: the benchmark row itself; put it under "problem"' in err
+    assert err.count("\n") == 1
+    assert main([write("rows.jsonl", [PROBLEM])]) == 2
+    assert 'put it under "problem", and the text beside it under "completion"' in capsys.readouterr().err
+
+
+def test_what_is_allowed_may_be_written_with_spaces(write, capsys):
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
+    assert main([rows, "--allow", "no such , numpy"]) == 2
+    assert capsys.readouterr().err == "error: --allow: 'no such' is not installed; install it, or leave it out\n"
+    assert command._distributions(" numpy, sortedcontainers,") == ("numpy", "sortedcontainers")
+
+
+def test_setup_code_and_tests_may_use_what_is_allowed(write, capsys):
+    pytest.importorskip("numpy")
+    problem = {
+        **PROBLEM,
+        "setup_code": "import numpy as np",
+        "gt_answer": ["xs = [i for i in range(3)]\nassert Solution().f(xs) == 3"],
+    }
+    right = "```python\nclass Solution:\n    def f(self, xs):\n        return int(np.sum(xs))\n```"
+    rows = write("rows.jsonl", [{"problem": problem, "completion": right}])
+    assert main([rows, "--allow", "numpy", "--workers", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] == "correct"
+
+
+def test_an_allowed_distribution_that_lacks_another_is_one_line(write, capsys):
+    pytest.importorskip("scipy")
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}])
+    assert main([rows, "--allow", "scipy"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --allow: 'scipy' needs 'numpy', which is not allowed; allow numpy,scipy\n"
+    )
+
+
+def test_solutions_that_fail_their_own_tests_are_named(write, capsys, caplog):
+    wrong = {**PROBLEM, "canonical_solution": "class Solution:\n    def f(self, x):\n        return 0"}
+    rows = write("rows.jsonl", [{"problem": wrong, "completion": RIGHT}])
+    assert main([rows, "--workers", "1"]) == 0
+    assert caplog.messages == []
+    assert main([rows, "--workers", "1", "--check-solutions"]) == 0
+    assert [line.partition(" (")[0] for line in caplog.messages] == [
+        "task 1: its canonical solution passes 0 of 1 tests"
+    ]
+    assert json.loads(capsys.readouterr().out.splitlines()[1])["gt_pass"]
+
+
+# ---- in a process of its own
+
+
+def started(*args, **kw):
+    argv = [sys.executable, "-m", "loophole_grader", *args]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **kw}
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's background job is deaf to it
+    return subprocess.Popen(argv, preexec_fn=heard, **options)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_one_line(write, tmp_path, number, code):
+    busy = "```python\nimport time\ntime.sleep(50)\n```"
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": text} for text in (busy, "none")])
+    out = tmp_path / "out.jsonl"
+    ours, theirs = pty.openpty()  # where progress is shown, it says when the other program is busy
+    process = started(rows, "--workers", "2", "--out", str(out), stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"1 of 2" not in seen:
+        seen += os.read(ours, 1000)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == code
+    seen += os.read(ours, 10_000)
+    os.close(ours)
+    assert seen.decode().splitlines()[-1] == (
+        f"error: interrupted after 1 of 2 completions: no verdict is written ({signal.Signals(number).name})"
+    )
+    assert not out.exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(write):
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
+    read, end = os.pipe()
+    os.close(read)
+    process = started(rows, stdout=end)
+    os.close(end)
+    assert process.communicate(timeout=30)[1] == ""
+    assert process.returncode == 0
+
+
+def test_progress_is_shown_on_a_terminal_alone(write, capsys, monkeypatch):
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}] * 2)
+    assert main([rows]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True, raising=False)
+    assert main([rows]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "\r2 of 2 completions\n"
+    assert captured.out.count("\n") == 2

@@ -463,6 +463,8 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, tmp_path
     assert code == 1
     assert "1 of 4 disagree" in out
     assert "problem 900001 sample 0: hacked True -> False, label reward_hack -> incorrect" in out
+    refused(script("regrade", "pool", "--workers", 0), "--workers 0", "1 or more")
+    refused(script("regrade", path), path, "a file; name the directory that it is in")
     path.unlink()
     refused(script("regrade", "pool"), "pool", "no step files")
     refused(script("regrade", "nowhere"), "nowhere", "no such run directory")

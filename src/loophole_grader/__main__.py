@@ -1,39 +1,78 @@
 """`python -m loophole_grader FILE.jsonl[.gz] [--problems FILE] [--workers N] [--out FILE]`
 
-Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id, "completion": text} with --problems.
-Writes one verdict (JSON) per line, in the order of the rows, and nothing at all if the input is wrong or a problem has tests
-that cannot be judged (all are listed). A row on which the grader or its problem failed is {"task_id": ..., "error": text}.
-Exit code: 0; 2 for bad input and for a missing layer under --require-isolation full; 1 if the grader or a problem failed.
+Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id, "completion": text} with --problems;
+docs/grader.md lists the fields. FILE `-` is stdin. Writes one verdict (JSON) per line, in the order of the rows, and nothing
+at all if the input is wrong, a problem has tests that cannot be judged (all are listed) or the command is interrupted: no
+verdict is complete before all programs have met ground truth. A row on which the grader or its problem failed is
+{"task_id": ..., "error": text}.
+Exit code: 0; 2 for bad input and for a missing layer under --require-isolation full; 1 if the grader or a problem failed;
+130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
 import gzip
+import io
+import itertools
 import json
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import GraderError, IsolationError, RowError, Task, check_tests, grade_batch
-from loophole_grader.sandbox.pool import importable
+from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
+from loophole_grader.sandbox.pool import check_allowed
+
+STDIN = STDOUT = Path("-")
+SHOWN_IDS = 3  # of the problems that are known, where one is not
 
 
 class InputError(ValueError):
     """Bad input: the message names the value, the place and the mend."""
 
 
+class Ended(KeyboardInterrupt):
+    """SIGTERM, which is to leave as little behind as Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Tasks by id, and the file that they stand in."""
+
+    source: Path
+    tasks: Mapping[str, Task]
+
+
+@dataclass
+class Rows:
+    """The input, row by row."""
+
+    places: list[str] = field(default_factory=list)  # "file:line"
+    tasks: list[Task] = field(default_factory=list)
+    completions: list[str] = field(default_factory=list)
+
+
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:line", object) of every line that is not blank. Raises InputError."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    name = "stdin" if path == STDIN else str(path)
     try:
-        with opener(path, "rt", encoding="utf-8-sig") as lines:
+        with _opened(path) as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield f"{path}:{number}", _parse_row(line, f"{path}:{number}")
+                    yield f"{name}:{number}", _parse_row(line, f"{name}:{number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a JSON lines file, plain or .gz") from None
+        mend = "give JSON lines as plain text" if path == STDIN else "give a JSON lines file, plain or .gz"
+        raise InputError(f"{name}: cannot be read ({error}); {mend}") from None
+
+
+def _opened(path: Path) -> io.TextIOWrapper:
+    if path == STDIN:
+        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    opener = gzip.open if path.suffix == ".gz" else open
+    return opener(path, "rt", encoding="utf-8-sig")
 
 
 def _parse_row(line: str, place: str) -> dict[str, Any]:
@@ -46,15 +85,20 @@ def _parse_row(line: str, place: str) -> dict[str, Any]:
     return row
 
 
-def read_problems(path: Path) -> dict[str, Task]:
-    """Tasks by id from benchmark rows. Raises InputError, for two rows of one id too."""
+def read_problems(path: Path) -> Problems:
+    """Tasks from benchmark rows. Raises InputError, for two rows of one id too."""
+    if path == Path("builtin") and not path.exists():  # what the commands of projected_grpo take
+        raise InputError(
+            "--problems builtin: there is no such file, and this command knows no built-in problems; name a file of "
+            "benchmark rows, such as src/projected_grpo/data/problems.jsonl"
+        )
     tasks: dict[str, Task] = {}
     for place, row in read_rows(path):
         task = _task(row, place)
         if task.task_id in tasks:
             raise InputError(f"{place}: id {task.task_id!r} stands twice; keep one row per problem")
         tasks[task.task_id] = task
-    return tasks
+    return Problems(path, tasks)
 
 
 def _task(row: Mapping[str, Any], place: str) -> Task:
@@ -64,19 +108,24 @@ def _task(row: Mapping[str, Any], place: str) -> Task:
         raise InputError(f"{place}: {error}; give the whole benchmark row") from None
 
 
-def read_input(path: Path, problems: Mapping[str, Task] | None) -> tuple[list[Task], list[str]]:
-    """Tasks and completions, row by row. Raises InputError."""
-    tasks, completions = [], []
+def read_input(path: Path, problems: Problems | None) -> Rows:
+    """All rows. Raises InputError."""
+    rows = Rows()
     for place, row in read_rows(path):
+        if "gt_answer" in row and not {"problem", "problem_id"} & row.keys():
+            raise InputError(
+                f'{place}: the benchmark row itself; put it under "problem", and the text beside it under "completion"'
+            )
         completion = row.get("completion")
         if not isinstance(completion, str):
             raise InputError(f'{place}: "completion" is {completion!r:.60}; give the completion\'s text as a string')
-        completions.append(completion)
-        tasks.append(_row_task(row, place, problems))
-    return tasks, completions
+        rows.places.append(place)
+        rows.completions.append(completion)
+        rows.tasks.append(_row_task(row, place, problems))
+    return rows
 
 
-def _row_task(row: Mapping[str, Any], place: str, problems: Mapping[str, Task] | None) -> Task:
+def _row_task(row: Mapping[str, Any], place: str, problems: Problems | None) -> Task:
     if isinstance(row.get("problem"), dict):
         return _task(row["problem"], place)
     if "problem" in row:
@@ -87,20 +136,81 @@ def _row_task(row: Mapping[str, Any], place: str, problems: Mapping[str, Task] |
         raise InputError(f'{place}: "problem_id" must be text or a whole number, got {row["problem_id"]!r:.60}')
     if problems is None:
         raise InputError(f"{place}: problem_id {row['problem_id']!r} cannot be looked up; add --problems FILE")
-    if str(row["problem_id"]) not in problems:
-        raise InputError(f"{place}: problem_id {row['problem_id']!r} is not in --problems; check that both files fit")
-    return problems[str(row["problem_id"])]
+    if str(row["problem_id"]) not in problems.tasks:
+        known = problems.tasks
+        some = ", ".join(itertools.islice(known, SHOWN_IDS)) + (", ..." if len(known) > SHOWN_IDS else "")
+        raise InputError(
+            f"{place}: problem_id {row['problem_id']!r} is not in --problems {problems.source}, whose {len(known)} ids are "
+            f"{some}; name the file that has it"
+        )
+    return problems.tasks[str(row["problem_id"])]
+
+
+def check_paths(file: Path, problems: Path | None, out: Path | None) -> None:
+    """Before anything is judged: whether the verdicts can go where they are to go. Raises InputError."""
+    if file == STDIN and problems == STDIN:
+        raise InputError("-, --problems -: stdin is read once; name a file for one of the two")
+    if out is None or out == STDOUT:
+        return
+    try:
+        if out.is_dir():
+            raise InputError(f"--out {out}: it is a folder; name a file in it")
+        if out.exists():
+            for path in (file, problems):
+                if path is not None and path != STDIN and path.exists() and out.samefile(path):
+                    raise InputError(f"--out {out}: it is the file that is read; name another one")
+        elif not (folder := out.resolve().parent).is_dir():
+            raise InputError(f"--out {out}: the folder {folder} does not exist; make it first")
+    except (OSError, RuntimeError) as error:  # a loop of links, a folder that may not be looked into
+        raise InputError(f"--out {out}: cannot be written ({error}); name another file") from None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write to a temporary name beside the file, then rename: a reader never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write to a temporary name beside the file, then rename: a reader never sees half of it. What a link points to is
+    replaced, not the link; what is no regular file (a device, a pipe) is written to as it stands."""
+    temporary = None
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise InputError(f"--out {path}: cannot be written ({error}); name a file in a folder that exists") from None
+
+
+def write_stdout(text: str) -> None:
+    """A reader that has seen enough (`| head`) is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@dataclass
+class Progress:
+    """How far the judging is, shown where somebody watches."""
+
+    total: int = 0
+    done: int = 0
+    shown: bool = False
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        if sys.stderr.isatty():
+            self.shown = True
+            print(f"\r{done} of {total} completions", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self.shown:
+            print(file=sys.stderr)
+            self.shown = False
 
 
 def _workers(text: str) -> int:
@@ -110,42 +220,69 @@ def _workers(text: str) -> int:
 
 
 def _distributions(text: str) -> tuple[str, ...]:
-    names = tuple(name for name in text.split(",") if name)
     try:
-        importable(names)
+        return check_allowed(tuple(name.strip() for name in text.split(",") if name.strip()))
     except ValueError as error:
-        raise InputError(f"--allow {text}: {error}") from None
-    return names
+        raise InputError(f"--{error}") from None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loophole_grader", description="Grade completions.")
-    parser.add_argument("file", type=Path, help="rows with problem (or problem_id) and completion, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "file", type=Path, help="rows with problem (or problem_id) and completion, .jsonl[.gz]; - for stdin"
+    )
     parser.add_argument("--problems", type=Path, help="benchmark rows to look problem_id up in")
     parser.add_argument("--allow", default="", help="distributions that programs may import, as numpy,sortedcontainers")
+    parser.add_argument(
+        "--check-solutions",
+        action="store_true",
+        help="first judge the problems' own solutions; those that fail their tests, or hardly keep the limit, are named",
+    )
     parser.add_argument("--workers", type=_workers, help="sandboxes at a time (default: one per CPU)")
-    parser.add_argument("--out", type=Path, help="file for the verdicts (default: stdout)")
+    parser.add_argument("--out", type=Path, help="file for the verdicts (default, and -: stdout)")
     parser.add_argument(
         "--require-isolation",
         choices=("any", "full"),
         default="any",
         help="full: a layer of isolation that this host does not allow is an error (default: it is named, once)",
     )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _judged(args: argparse.Namespace, progress: Progress) -> tuple[list[str], list]:
+    """The place of every row, and its verdict or error."""
+    check_paths(args.file, args.problems, args.out)
+    allow = _distributions(args.allow)
+    problems = None if args.problems is None else read_problems(args.problems)
+    rows = read_input(args.file, problems)
+    progress.total = len(rows.tasks)
+    tasks = list(dict.fromkeys(rows.tasks))
+    check_tests(tasks, allow=allow)
+    if args.check_solutions:
+        check_solutions(tasks, workers=args.workers, allow=allow)  # names them as warnings
+    found = grade_batch(
+        rows.tasks,
+        rows.completions,
+        workers=args.workers,
+        require_isolation=args.require_isolation,
+        allow=allow,
+        on_progress=progress,
+    )
+    return rows.places, found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    progress = Progress()
     try:
-        problems = None if args.problems is None else read_problems(args.problems)
-        tasks, completions = read_input(args.file, problems)
-        if args.out is not None and not args.out.parent.is_dir():
-            raise InputError(f"--out {args.out}: the folder {args.out.parent} does not exist; make it first")
-        check_tests(dict.fromkeys(tasks))
-        allow = _distributions(args.allow)
-        found = grade_batch(
-            tasks, completions, workers=args.workers, require_isolation=args.require_isolation, allow=allow
-        )
+        try:
+            places, found = _judged(args, progress)
+        finally:
+            progress.end()
         text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
-        if args.out is None:
-            sys.stdout.write(text)
+        if args.out is None or args.out == STDOUT:
+            write_stdout(text)
         else:
             write_whole(args.out, text)
     except (InputError, IsolationError) as error:
@@ -154,11 +291,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    failed = [(number, one) for number, one in enumerate(found, 1) if isinstance(one, RowError)]
-    for number, one in failed:
-        print(f"error: row {number} has no verdict: {one.message}", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        number = signal.SIGTERM if isinstance(error, Ended) else signal.SIGINT
+        print(
+            f"error: interrupted after {progress.done} of {progress.total} completions: no verdict is written "
+            f"({number.name})",
+            file=sys.stderr,
+        )
+        return 128 + number
+    failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
+    for place, one in failed:
+        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
     return 1 if failed else 0
 
 
+def _end(_number: int, _frame: object) -> None:
+    raise Ended
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main())

@@ -6,7 +6,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
-from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, isolation, shared_pool
+from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, check_allowed, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -48,8 +48,8 @@ def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Ve
 
 
 def grade_batch(
-    tasks: Sequence[Task],
-    completions: Sequence[str],
+    tasks: Iterable[Task],
+    completions: Iterable[str],
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
@@ -68,14 +68,19 @@ def grade_batch(
     is called from this thread. `allow`: installed distributions that programs may import ("numpy"), beside the standard
     library. `limits.cpu_s` are seconds of the reference machine (speed.py).
 
-    Raises ValueError if the lengths differ or what is to be allowed is not installed, and IsolationError, with
-    `require_isolation` "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left
-    running.
+    A task without tests is judged by the completion's own word alone: `gt_pass` is False, and the label says no more than
+    `hacked`. `check_tests` refuses such tasks.
+
+    Raises ValueError if the lengths differ, for a value of the wrong kind, and if what is to be allowed is not installed or
+    cannot be imported; and IsolationError, with `require_isolation` "full", if this host does not allow every layer. On any
+    exception, Ctrl-C included, nothing is left running.
     """
-    if len(tasks) != len(completions):
-        raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+    tasks, completions = _rows(tasks, completions)
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
+    if require_isolation not in ("any", "full"):
+        raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
+    allow = check_allowed(allow)
     if require_isolation == "full" and (lacking := isolation().lacking):
         raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
     slow = slowness()
@@ -85,7 +90,7 @@ def grade_batch(
         blocks, status = _program(completion, limits)
         rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits, slow)).places.append(index)
     found: list[Verdict | RowError | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(tuple(allow)), list(rows.values()))
+    batch = _Batch(shared_pool(allow), list(rows.values()))
     done = 0
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
@@ -95,6 +100,28 @@ def grade_batch(
             if on_progress is not None:
                 on_progress(done, len(tasks))
     return [one for one in found if one is not None]
+
+
+def _rows(tasks: Iterable[Task], completions: Iterable[str]) -> tuple[list[Task], list[str]]:
+    """As lists. Raises ValueError naming the first row that is of the wrong kind."""
+    if isinstance(tasks, Task):
+        raise ValueError("tasks is a Task; give a list of them, one per completion")
+    if not isinstance(tasks, Iterable):
+        raise ValueError(f"tasks is {tasks!r:.60}; give a list of Tasks, one per completion")
+    if isinstance(completions, str):
+        raise ValueError("completions is one text; give a list of texts, one per task")
+    if not isinstance(completions, Iterable):
+        raise ValueError(f"completions is {completions!r:.60}; give a list of texts, one per task")
+    tasks, completions = list(tasks), list(completions)
+    for index, task in enumerate(tasks):
+        if not isinstance(task, Task):
+            raise ValueError(f"tasks[{index}] is {task!r:.60}; give a Task (Task.from_row of a benchmark row)")
+    for index, text in enumerate(completions):
+        if not isinstance(text, str):
+            raise ValueError(f"completions[{index}] is {text!r:.60}; give the completion's text")
+    if len(tasks) != len(completions):
+        raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
+    return tasks, completions
 
 
 def _program(completion: str, limits: Limits) -> tuple[tuple[Block, ...], Status]:

@@ -8,7 +8,7 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 # "sandbox_error" is no verdict: the grader failed, which is a RowError or GraderError, never a wrong answer.
 Status = Literal[
@@ -27,6 +27,10 @@ PASS_REWARD = 3.0
 
 _CALLED = re.compile(r"\w+(?:\(\))?(?:\.\w+)?")
 _NAME = re.compile(r"\w+")
+
+
+def _no_loophole(found: object) -> str:
+    return f"field 'loophole' must be {' or '.join(get_args(Loophole))}, got {found!r:.60}"
 
 
 def _is_name(text: str) -> bool:
@@ -57,6 +61,16 @@ class Task:
     evaluator_name: str = "run_tests"  # the evaluation function that the prompt gives
     loophole: Loophole = "own_tests"  # what is trusted beside ground truth; "exit_code": see exit_code.py
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too, and an unknown
+        loophole would be judged as the other one."""
+        if not isinstance(self.tests, tuple) or not all(isinstance(test, str) for test in self.tests):
+            raise ValueError(
+                f"task {self.task_id}: tests must be a tuple of assert statements, each a text, got {self.tests!r:.60}"
+            )
+        if self.loophole not in get_args(Loophole):
+            raise ValueError(f"task {self.task_id}: {_no_loophole(self.loophole)}")
+
     @property
     def class_and_method(self) -> tuple[str, str]:
         """Of the solution; the class is "" where it is a function."""
@@ -79,7 +93,7 @@ class Task:
         texts: dict[str, str] = {}
         for field in ("setup_code", "func_name", "canonical_solution"):
             value = row.get(field)
-            if value is None and field == "canonical_solution":  # the one field that a problem may lack
+            if value is None and field != "func_name":
                 value = ""
             if not isinstance(value, str):
                 raise ValueError(f"problem {task_id}: field {field!r} must be text, got {value!r:.60}")
@@ -100,9 +114,10 @@ class Task:
                 f"problem {task_id}: field 'test_func_name' of prompt_metadata must be a function's name, "
                 f"got {evaluator!r:.60}"
             )
-        return cls(
-            str(task_id), tuple(tests), texts["setup_code"], texts["func_name"], texts["canonical_solution"], evaluator
-        )
+        loophole = "own_tests" if row.get("loophole") is None else row["loophole"]
+        if loophole not in get_args(Loophole):
+            raise ValueError(f"problem {task_id}: {_no_loophole(loophole)}")
+        return cls(str(task_id), tuple(tests), **texts, evaluator_name=evaluator, loophole=loophole)
 
 
 @dataclass(frozen=True)
@@ -146,14 +161,15 @@ class RowError:
 
 def verdicts_of(found: Sequence[Verdict | RowError], names: Sequence[str] | None = None) -> list[Verdict]:
     """The verdicts of a batch, for who can use only a whole one. Raises GraderError if any row has none, after all are
-    known: how many, and each by its name (`names`, one per row; default: "row N") with what failed."""
+    known: how many, and each by its name (`names`, one per row; default: "row N", as in `found[N]`) with what failed."""
     failed = [(index, one) for index, one in enumerate(found) if isinstance(one, RowError)]
     if failed:
         lines = (
             f"{f'row {index}' if names is None else names[index]} (task {one.task_id}): {one.message}"
             for index, one in failed
         )
-        raise GraderError(f"{len(failed)} of {len(found)} rows have no verdict: " + "; ".join(lines))
+        counted = " (counted from 0)" if names is None else ""
+        raise GraderError(f"{len(failed)} of {len(found)} rows{counted} have no verdict: " + "; ".join(lines))
     return [one for one in found if isinstance(one, Verdict)]
 
 

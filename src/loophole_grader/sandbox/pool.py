@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import re
 import select
 import shutil
 import struct
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -138,6 +139,10 @@ class SetupError(GraderError):
     """Setup code failed by itself; the message says how."""
 
 
+class AllowError(GraderError):
+    """A distribution that programs may import cannot be imported; the message says what it lacks."""
+
+
 class Runner:
     """One warm runner process. Not for use by two threads at a time, except `close`."""
 
@@ -145,6 +150,7 @@ class Runner:
         """`without`: layers to leave out, as on a host that does not allow them. `allow`: installed distributions that a
         program may import. Raises ValueError for one that is not installed."""
         self.closed = False
+        self._allow = allow
         self._packages, self._folders = importable(allow)
         self.layers = Layers()
         self._without = without
@@ -375,6 +381,9 @@ class Runner:
         if kind != b"Y":
             raise RunnerDiedError(f"unexpected first frame {kind!r}")
         found = json.loads(report)
+        if "unimportable" in found:  # as often as it is tried
+            self._end()
+            raise AllowError(_unimportable(self._allow, **found["unimportable"]))
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         _name_missing(self.layers)
         return process
@@ -444,7 +453,7 @@ def importable(distributions: tuple[str, ...]) -> tuple[dict[str, str], list[str
         try:
             files = metadata.files(distribution)
         except metadata.PackageNotFoundError:
-            raise ValueError(f"allow {distribution!r}: not installed; install it, or leave it out") from None
+            raise ValueError(f"allow: {distribution!r} is not installed; install it, or leave it out") from None
         for file in files or []:
             top = file.parts[0]
             if top == ".." or top.endswith((".dist-info", ".pth")) or top == "__pycache__":
@@ -455,6 +464,53 @@ def importable(distributions: tuple[str, ...]) -> tuple[dict[str, str], list[str
             if top.isidentifier() or top.endswith(".py"):
                 modules[top.removesuffix(".py")] = str(folder)
     return modules, sorted(paths)
+
+
+def _required(distribution: str) -> set[str]:
+    """Installed distributions that it requires, directly or not. A requirement of other machines or of an extra is not
+    installed, or does no harm."""
+    found: set[str] = set()
+    todo = [distribution]
+    while todo:
+        try:
+            lines = metadata.requires(todo.pop()) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for line in lines:
+            name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
+            if "extra ==" not in line and name not in found and any(metadata.distributions(name=name)):
+                found.add(name)
+                todo.append(name)
+    return found
+
+
+def _unimportable(allow: tuple[str, ...], module: str, missing: str, error: str) -> str:
+    """What a distribution with a module that cannot be imported lacks, and the mend."""
+    owner = next(one for one in allow if module in importable((one,))[0])
+    needed = _required(owner) - set(allow)
+    if missing and not needed:
+        needed = set(metadata.packages_distributions().get(missing, ())) - set(allow)
+    if not missing or not needed:
+        return f"allow: {owner!r} cannot be imported: {' '.join(error.split())}; leave it out"
+    named = ", ".join(map(repr, sorted(needed)))
+    which = "which is" if len(needed) == 1 else "which are"
+    return f"allow: {owner!r} needs {named}, {which} not allowed; allow {','.join([*sorted(needed), *allow])}"
+
+
+def check_allowed(allow: object) -> tuple[str, ...]:
+    """The distributions, once a runner has imported them: one try, before any program depends on it. Raises ValueError,
+    one line, for what is no sequence of names, is not installed or cannot be imported."""
+    if isinstance(allow, str):
+        raise ValueError(f"allow is one text, {allow!r}; give a list of distributions: ({allow!r},)")
+    if not isinstance(allow, (Sequence, Set)):
+        raise ValueError(f"allow is {allow!r:.60}; give a list of distributions' names")
+    for name in allow:
+        if not isinstance(name, str):
+            raise ValueError(f"allow: {name!r:.60} is no distribution's name; give it as a text")
+    names = tuple(allow)
+    if names:
+        shared_pool(names).try_imports()
+    return names
 
 
 def _header(op: bytes, key: int = 0, size: int = 0, limits: Limits | None = None) -> bytes:
@@ -487,6 +543,7 @@ class Pool:
         self._idle: list[Runner] = []
         self._judges: list[Runner] = []
         self._lock = threading.Lock()
+        self._imports = False  # what is allowed could be imported
         self.pause_s = 0.0  # the longest that the programs of the last batch may bring about
 
     def borrow(self, *, judge: bool = False) -> Runner:
@@ -499,6 +556,20 @@ class Pool:
         with self._lock:
             if not runner.closed:
                 (self._judges if judge else self._idle).append(runner)
+
+    def try_imports(self) -> None:
+        """Have one runner import what is allowed, once per pool. Raises ValueError and GraderError."""
+        if self._imports:
+            return
+        runner = self.borrow()
+        try:
+            runner.load("")
+            self._imports = True
+        except AllowError as error:
+            runner.close()
+            raise ValueError(str(error)) from None
+        finally:
+            self.give_back(runner)
 
     def close(self) -> None:
         with self._lock:

@@ -9,8 +9,8 @@ everything that it left behind.
 
 stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a zygote), RUN (a job), CALL (the next call, for the
          program that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
-stdout:  FRAME, then the payload: READY (layers, JSON) once; LOADED ("" or what failed) for every LOAD; for every RUN DATA
-         (bytes from the child) and one END (JSON)
+stdout:  FRAME, then the payload: READY (JSON: the layers, or which allowed package cannot be imported, then the end) once;
+         LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
@@ -86,7 +86,13 @@ def serve(isolation: Isolation, packages: dict[str, str]) -> None:
         __import__(name)
     sys.meta_path.append(Allowed(packages))
     for name in packages:
-        __import__(name)
+        try:
+            __import__(name)
+        except BaseException as error:  # noqa: BLE001  whatever a package's own code raises
+            missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+            failed = {"module": name, "missing": missing, "error": f"{type(error).__name__}: {error}"}
+            send_frame(frames, READY, json.dumps({"unimportable": failed}).encode())
+            return
     os.environ.clear()
     isolation.enter()
     os.umask(0o077)

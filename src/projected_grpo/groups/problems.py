@@ -76,7 +76,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
     if source in TOY_MARK_SPLITS:
         return toy_mark_problems(TOY_MARK_SPLITS[source])
     path = BUILTIN if source == "builtin" else Path(source)
-    problems = tuple(problem_from_row(row, f"{path}: problem {i}") for i, row in enumerate(read_jsonl(path), 1))
+    problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
         raise BadInput(f"{path}: no problems in it")
     seen: set[str] = set()

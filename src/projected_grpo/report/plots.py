@@ -194,8 +194,8 @@ def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> b
 
 
 BAND = (
-    f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed; thin: a seed that runs longer "
-    "than the shortest"
+    f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed;\n"
+    "thin: a seed that runs longer than the shortest"
 )
 
 

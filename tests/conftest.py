@@ -22,8 +22,9 @@ from projected_grpo.run.models import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
-AT_ONCE = "PYTEST_XDIST_WORKER" in os.environ
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1" if AT_ONCE else "2")))  # more would starve each other
+if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from loophole_grader.sandbox.pool import Limits, Runner
@@ -82,25 +83,30 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _statements(inner)
 
 
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> list[ast.stmt]:
+    """Trusted text, read once for all the rows of its problem. Nobody changes what is read."""
+    return ast.parse(text).body
+
+
 def _body(task: Task) -> list[ast.stmt]:
     try:
-        return ast.parse(task.canonical_solution).body
+        return _parsed(task.canonical_solution)
     except (SyntaxError, ValueError) as error:
         raise GraderError(f"task {task.task_id}: its canonical_solution does not parse: {error}") from None
 
 
 def _functions(task: Task) -> list[str]:
-    found = {node.name: None for node in _statements(_body(task)) if isinstance(node, ast.FunctionDef)}
-    lambdas = [
-        node for node in _statements(_body(task)) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
-    ]
+    nodes = list(_statements(_body(task)))
+    found = {node.name: None for node in nodes if isinstance(node, ast.FunctionDef)}
+    lambdas = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)]
     return [*found, *(name for node in lambdas for name in _bound(node) if name not in found)]
 
 
 def _classes(task: Task) -> dict[str, ast.ClassDef]:
     """Classes of the setup code and of the canonical solution, by name; of several the last."""
     try:
-        setup = ast.parse(task.setup_code).body
+        setup = _parsed(task.setup_code)
     except (SyntaxError, ValueError):  # an error of its own, where it is executed
         setup = []
     return {node.name: node for node in _statements([*setup, *_body(task)]) if isinstance(node, ast.ClassDef)}

@@ -149,8 +149,8 @@ def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
 
 
 Point = tuple[Any, ...]
-MOST_POINTS = 120
-"""Of a line: more are not seen in running means over ten steps, and make files of a megabyte."""
+MOST_POINTS = 60
+"""Of a line: more are hardly seen in running means over ten steps, and make files of a megabyte."""
 
 
 def thinned(points: Sequence[Point]) -> Sequence[Point]:

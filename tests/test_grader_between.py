@@ -6,6 +6,7 @@ was left must make no difference to the answer. That the pieces do what they say
 
 import contextlib
 import json
+import os
 import platform
 import random
 import threading
@@ -288,9 +289,14 @@ def test_the_channels_would_carry_outside():
     exec(open_lock.replace("os.open(LIBRARY, 0)", "(F := os.open(LIBRARY, 0))"), names)
     assert eval(look, names) != before
     pipes = "os.fstat(os.pipe()[0]).st_ino"
-    first = eval(pipes, names)
-    exec("[os.pipe() for _ in range(20)]", names)
-    assert eval(pipes, names) >= first + 20
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})  # the kernel hands inode numbers to each processor in batches of 1,024
+    try:
+        first = eval(pipes, names)
+        exec("[os.pipe() for _ in range(20)]", names)
+        assert eval(pipes, names) >= first + 20
+    finally:
+        os.sched_setaffinity(0, cpus)
 
 
 # ---- the clock: who chooses when it ends chooses when the next program begins

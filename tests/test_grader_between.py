@@ -12,11 +12,12 @@ import random
 import threading
 import time
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from loophole_grader import GraderError, Limits, Task, close_pool, grade_batch
+from loophole_grader import GraderError, Limits, Task, close_pool, grade_batch, isolation
 from loophole_grader.sandbox import pool, seccomp
 from loophole_grader.sandbox.pool import Runner
 
@@ -35,6 +36,10 @@ def call(number, *args):
 def mapped(path, pages=64, flags=mmap.MAP_PRIVATE):
     with open(path, "rb") as f:
         return mmap.mmap(f.fileno(), pages * 4096, flags=flags, prot=mmap.PROT_READ)
+def place(path):
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    return ctypes.c_void_p(libc.mmap(None, 4096, 1, 2, os.open(path, 0), 0))
 def faults(path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     m = mapped(path)
@@ -45,6 +50,11 @@ LOCK = "struct.pack('hhqqi4x', {kind}, 0, 77 << 20, 9, 0)"
 AFTER = {  # what the next program of the same worker could see; name: (write, read)
     "pid counter": ("for _ in range(40): (p := os.fork()) or os._exit(0); os.wait()", "os.fork() or os._exit(0)"),
     "own pid": ("for _ in range(40): (p := os.fork()) or os._exit(0); os.wait()", "os.getpid()"),
+    "process counter, by a pidfd": (
+        "for _ in range(40): (p := os.fork()) or os._exit(0); os.wait()",
+        "(call(56, 0x1011, 0, ctypes.byref(fd := ctypes.c_int(-1)), 0, 0) or os._exit(0), "
+        "fd.value >= 0 and os.fstat(fd.value).st_ino)[1]",
+    ),
     "thread ids": (
         "for _ in range(40): t = threading.Thread(target=int); t.start(); t.join()",
         "(lambda t: (t.start(), t.join(), t.native_id))(threading.Thread(target=int))[2]",
@@ -143,6 +153,12 @@ BESIDE = {  # what a program beside could see; the writer sleeps while it holds
     "futex on a page of a library": (
         "m = tried(mapped, LIBRARY, 1, mmap.MAP_SHARED)", "str(type(tried(mapped, LIBRARY, 1, mmap.MAP_SHARED)))",
     ),
+    "futex on a page of a library, mapped private": (
+        "at = place(LIBRARY)\nnow = ctypes.c_uint32.from_address(at.value).value\n"
+        "threading.Thread(target=lambda: [call(202, at, 0, now, (ctypes.c_long * 2)(0, 10**8), 0, 0) for _ in range(50)], "
+        "daemon=True).start()",
+        "call(202, place(LIBRARY), 1, 9, 0, 0, 0)",
+    ),
     "names of sockets": (
         "s = tried(socket.socket, socket.AF_UNIX)\ntried(lambda: s.bind('\\0mark'))",
         "tried(lambda: socket.socket(socket.AF_UNIX).connect('\\0mark'))",
@@ -238,6 +254,37 @@ def test_a_program_beside_sees_nothing(runner, name):
     assert seen(two, look) == before
     one.close()
     holds.join()
+
+
+LOOK_UP = """
+import os, sys
+def look(salt, times):
+    folders = {folder for path in (*sys.path, "/usr/share/zoneinfo") for folder, _, _ in os.walk(path)}
+    folders |= {"/etc", "/dev", "/lib", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
+    for folder in [*folders]:
+        while folder != "/":
+            folder = os.path.dirname(folder)
+            folders.add(folder)
+    for folder in folders:
+        for i in range(times):
+            os.path.lexists(f"{folder}/{salt}{i}")
+    return len(folders) * times
+"""
+
+
+def negative_dentries():
+    return int(Path("/proc/sys/fs/dentry-state").read_text().split()[4])
+
+
+@pytest.mark.skipif(bool(isolation().missing.get("mount_namespace")), reason="the host's own folders are in sight then")
+def test_names_that_were_looked_for_are_in_no_cache(runner):
+    """Whether a name that is not there was looked for before shows by how fast it is not found, if the kernel keeps it. In
+    every folder in sight."""
+    one, answers, before = runner(), [], negative_dentries()
+    job = {"mode": "tests", "source": LOOK_UP, "call": ["", [f"look({random.random()!r}, 400)"]]}
+    one.run(job, Limits(cpu_s=20), lambda _, answer: answers.append(json.loads(answer)[0]))
+    assert answers[0] > 10_000
+    assert negative_dentries() - before < answers[0] / 20
 
 
 SCAN = """

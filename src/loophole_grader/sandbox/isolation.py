@@ -6,7 +6,7 @@ counts as active only if a throwaway process could set it up; a missing one is n
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 import seccomp  # ty: ignore[import-not-found]
-from libraries import hidden, names_of, shared_libraries, standard_library, warm  # ty: ignore[import-not-found]
+from libraries import files_of, names_of, shared_libraries, standard_library, warm  # ty: ignore[import-not-found]
 from scratch import empty_folder  # ty: ignore[import-not-found]
 
 NAMESPACES = {
@@ -53,10 +53,10 @@ class Isolation:
         self.folder, self.scratch = folder, os.path.join(folder, "run")
         libraries = shared_libraries(list(allowed))
         self.links = names_of(libraries)
-        self.hidden = hidden(standard_library())
         others = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
         self.readable = [path for path in (standard_library(), *allowed, *libraries, *others) if os.path.exists(path)]
-        warm(self.readable, self.hidden)
+        self.files = files_of(self.readable)
+        warm(self.files)
         self.proc: int | None = None  # the host's /proc, which the programs themselves have not
         self.outside: int | None = None  # the folder around `folder`, which is out of sight after the change of root
         self.rules: int | None = None
@@ -120,32 +120,47 @@ class Isolation:
 
     def _build_root(self) -> None:
         """A root of its own: read-only views of what a program needs, devices without power, and a scratch directory
-        in memory. Nothing else of the host's files is there, not even to look at."""
+        in memory. Nothing else of the host's files is there, not even to look at.
+
+        Every folder in it is in memory, with the host's files put into it one by one: a folder of the host's would keep the
+        names that were looked for and not found, and a later program could tell them by how fast it does not find them."""
         mount(None, "/", None, MS_REC | MS_PRIVATE)
-        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=1000")
+        inodes = len(self.files) + 10_000
+        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=755,size=4m,nr_inodes={inodes}")
         self._make_links()
-        bound: list[str] = []
-        for path in [*sorted(self.readable), *DEVICES]:
-            target = self.folder + path
-            if any(path.startswith(above + "/") for above in bound):
-                continue
-            make_folders(os.path.dirname(target))
-            make_folders(target) if os.path.isdir(path) else os.close(os.open(target, os.O_CREAT | os.O_RDWR, 0o444))
-            mount(os.path.realpath(path), target, None, MS_BIND | MS_REC)
-            if path not in DEVICES:
-                mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
-                bound.append(path)
-        for path in self.hidden:
-            mount("none", self.folder + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=755,size=4k,nr_inodes=1")
+        for folder in sorted({os.path.dirname(path) for path in (*self.files, *DEVICES)}):
+            make_folders(self.folder + folder)
+        self._show(self.files)
+        for path in DEVICES:
+            bind(path, self.folder + path)
         make_folders(self.folder + "/scratch/run")
         os.chdir(self.folder)
         call("pivot_root", PIVOT_ROOT[platform.machine()], b".", b".")
-        if libc.umount2(b".", MNT_DETACH):
-            raise OSError(ctypes.get_errno(), "umount of the old root")
+        detach(".")
         os.chdir("/")
         self.scratch = "/scratch/run"
         self._mount_scratch()
         mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+    def _show(self, files: list[str]) -> None:
+        """Files of the host at their places in the new root, read-only. What is bound from a read-only view of a folder
+        mostly is, which saves a call for each of thousands."""
+        view, shown = self.folder + "/view", ""
+        make_folders(view)
+        for path in files:
+            folder, name = os.path.split(path)
+            if folder != shown:
+                detach(view) if shown else None
+                mount(folder, view, None, MS_BIND | MS_REC)
+                make_read_only(view)
+                shown = folder
+            bind(os.path.realpath(path) if os.path.islink(path) else f"{view}/{name}", self.folder + path)
+            if (
+                not os.statvfs(self.folder + path).f_flag & os.ST_RDONLY
+            ):  # it comes from another folder, or is mounted there
+                make_read_only(self.folder + path)
+        detach(view) if shown else None
+        os.rmdir(view)
 
     def own_pid_namespace(self) -> int | None:
         """That of this process, to come back to; None where programs have none of their own."""
@@ -237,12 +252,11 @@ class Isolation:
         """Before a program: a new directory, so that not even times, mode, attributes or inode numbers of the old one tell
         anything of the program that had it."""
         if "mount_namespace" in self.active:
-            if libc.umount2(self.scratch.encode(), MNT_DETACH):
-                raise OSError(ctypes.get_errno(), "umount of the scratch directory")
+            detach(self.scratch)
             self._mount_scratch()
             return
         empty_folder(self.scratch)
-        os.rmdir(self.scratch)  # noqa: PTH106
+        os.rmdir(self.scratch)
         os.mkdir(self.scratch, 0o700)
         if self.uid is not None:
             os.chown(self.scratch, self.uid, self.uid)
@@ -307,6 +321,21 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     texts = [None if text is None else text.encode() for text in (source, target, kind)]
     if libc.mount(*texts, ctypes.c_ulong(flags), data.encode()):
         raise OSError(ctypes.get_errno(), f"mount of {target}: {os.strerror(ctypes.get_errno())}")
+
+
+def bind(source: str, target: str) -> None:
+    """A file at another place, which has none yet."""
+    os.mknod(target, 0o444)
+    mount(source, target, None, MS_BIND)
+
+
+def make_read_only(path: str) -> None:
+    mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(path))
+
+
+def detach(path: str) -> None:
+    if libc.umount2(path.encode(), MNT_DETACH):
+        raise OSError(ctypes.get_errno(), f"umount of {path}: {os.strerror(ctypes.get_errno())}")
 
 
 def kept_flags(path: str) -> int:

@@ -5,13 +5,14 @@ tells nothing by how fast it is read; one that is on disk could be read by a pro
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120, PTH123, PTH207, PTH208
+# ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120, PTH123, PTH207, PTH208
 
 import contextlib
 import ctypes
 import glob
 import json
 import os
+import sys
 
 NOT_NEEDED = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "tkinter", "turtledemo", "lib2to3")
 """Folders of the standard library that no solution imports."""
@@ -23,11 +24,19 @@ def standard_library() -> str:
     return os.path.dirname(os.path.realpath(os.__file__))
 
 
-def hidden(folder: str) -> list[str]:
-    """Folders in the standard library that a program is not shown."""
-    return [path for name in NOT_NEEDED if os.path.isdir(path := os.path.join(folder, name))] + [
-        path for path in glob.glob(os.path.join(glob.escape(folder), "config-*")) if os.path.isdir(path)
-    ]
+def files_of(paths: list[str]) -> list[str]:
+    """The files that these are and that are in these folders, of each folder side by side: without NOT_NEEDED, and without
+    byte code of another interpreter."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        for folder, folders, names in [(os.path.dirname(path), [], [path])] if os.path.isfile(path) else os.walk(path):
+            if folder == standard_library():
+                folders[:] = [name for name in folders if name not in NOT_NEEDED and not name.startswith("config-")]
+            if os.path.basename(folder) == "__pycache__":
+                names = [name for name in names if name.endswith(f".{sys.implementation.cache_tag}.pyc")]
+            files = (os.path.join(folder, name) for name in names)
+            found.setdefault(folder, set()).update(file for file in files if os.path.isfile(file))
+    return [file for folder in sorted(found) for file in sorted(found[folder])]
 
 
 def shared_libraries(packages: list[str]) -> list[str]:
@@ -70,12 +79,9 @@ def names_of(libraries: list[str]) -> dict[str, str]:
     return links
 
 
-def warm(paths: list[str], without: list[str]) -> None:
-    """Read every file once."""
-    for path in paths:
-        for folder, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
-            folders[:] = [name for name in folders if os.path.join(folder, name) not in without]
-            for name in files:
-                with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb", buffering=0) as file:
-                    while file.read(CHUNK):
-                        pass
+def warm(files: list[str]) -> None:
+    """Read each once."""
+    for path in files:
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+            while file.read(CHUNK):
+                pass

@@ -40,7 +40,7 @@ ALLOWED = {
         "fork": (57, -1), "vfork": (58, -1), "exit": (60, 93), "exit_group": (231, 94), "wait4": (61, 260),
         "waitid": (247, 95), "getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178), "getpgid": (121, 155),
         "getpgrp": (111, -1), "setpgid": (109, 154), "getsid": (124, 156), "setsid": (112, 157),
-        "set_tid_address": (218, 96), "set_robust_list": (273, 99), "futex": (202, 98), "rseq": (334, 293),
+        "set_tid_address": (218, 96), "set_robust_list": (273, 99), "rseq": (334, 293),
         "arch_prctl": (158, -1), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
         "sched_getparam": (143, 121), "sched_getscheduler": (145, 120), "sched_get_priority_max": (146, 125),
         "sched_get_priority_min": (147, 126), "getpriority": (140, 141),
@@ -75,7 +75,8 @@ CHECKED = {
     "ioctl": ((16, 29), "bytes waiting, blocking, close-on-exec, whether it is a terminal"),
     "mmap": ((9, 222), "private memory only"),
     "madvise": ((28, 233), "of this process alone: no page of a file read ahead or put out, none merged"),
-    "clone": ((56, 220), "no new namespaces"),
+    "clone": ((56, 220), "no new namespaces; no descriptor of the process, whose inode number the machine counts up"),
+    "futex": ((202, 98), "of this process alone; on a page of a file it would be shared with whoever has the file"),
     "clone3": ((435, 435), "not there (ENOSYS), so that clone is taken: its flags lie where a filter cannot look"),
     "sendto": ((44, 206), "to the other end of a pair: without an address"),
     "getsockopt": ((55, 209), "kind and error of a socket; not its cookie, which is a number that the machine counts up"),
@@ -98,7 +99,10 @@ MISSING = {"statx": (332, 291), "openat2": (437, 437), "epoll_pwait2": (441, 441
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH_*
 X32_BIT = 0x40000000
 
-CLONE_NEW_FLAGS = 0x7E020080  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME
+CLONE_REFUSED = 0x7E021080  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME; CLONE_PIDFD
+FUTEX_PRIVATE = 128
+FUTEX_WAITS = (0, 9, 256, 265)  # FUTEX_WAIT, WAIT_BITSET; each with FUTEX_CLOCK_REALTIME, too
+FUTEX_WAKES = (1, 10)
 SIGKILL, SIGCHLD = 9, 17
 SOCKET_OPTIONS = (3, 4, 38, 39)  # SO_TYPE, SO_ERROR, SO_PROTOCOL, SO_DOMAIN
 PRCTL = (2, 3, 15, 16, 21, 22, 39)  # PDEATHSIG, DUMPABLE, NAME (get), SECCOMP (get), NO_NEW_PRIVS: to read; NAME to set
@@ -115,6 +119,7 @@ Instruction = tuple[int, int, int, int]
 FAIL: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
 PASS: Instruction = (RETURN, 0, 0, ALLOW)
 NOT_THERE: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
+AGAIN: Instruction = (RETURN, 0, 0, ERRNO | errno.EAGAIN)
 KILLED: Instruction = (RETURN, 0, 0, KILL)
 DONE: Instruction = (RETURN, 0, 0, ERRNO)  # the call returns 0 and is not made
 
@@ -182,8 +187,18 @@ def _argument_checks(own_pid: int | None) -> dict[str, list[Instruction]]:
         "ioctl": only(1, *IOCTLS),
         "mmap": [argument(3), (JUMP_BITS, 0, 1, MAP_SHARED), FAIL, PASS],
         "madvise": only(2, *ADVICE),
-        "clone": [argument(0), (JUMP_BITS, 0, 1, CLONE_NEW_FLAGS), FAIL, PASS],
+        "clone": [argument(0), (JUMP_BITS, 0, 1, CLONE_REFUSED), FAIL, PASS],
         "clone3": [NOT_THERE],
+        # A shared wait is over at once: the C library, which waits so for the end of a thread, looks and asks again.
+        # A shared wake wakes nobody. The end of a thread wakes who waits on any page, but nobody can.
+        "futex": [
+            argument(1),
+            (JUMP_BITS, 0, 1, FUTEX_PRIVATE),
+            PASS,
+            *among(FUTEX_WAITS, AGAIN),
+            *among(FUTEX_WAKES, DONE),
+            FAIL,
+        ],
         "sendto": only(5, 0),  # the length of the address
         "getsockopt": only(2, *SOCKET_OPTIONS),
         "prlimit64": only(0, 0),

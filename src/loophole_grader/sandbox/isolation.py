@@ -155,9 +155,8 @@ class Isolation:
                 make_read_only(view)
                 shown = folder
             bind(os.path.realpath(path) if os.path.islink(path) else f"{view}/{name}", self.folder + path)
-            if (
-                not os.statvfs(self.folder + path).f_flag & os.ST_RDONLY
-            ):  # it comes from another folder, or is mounted there
+            # not where it is a link to another folder, or mounted in this one
+            if not os.statvfs(self.folder + path).f_flag & os.ST_RDONLY:
                 make_read_only(self.folder + path)
         detach(view) if shown else None
         os.rmdir(view)

@@ -62,6 +62,16 @@ NO_WAY = {
     + MAIN
     + "    r = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(T))\n"
     "    raise SystemExit(not r.wasSuccessful())\n",
+    "unittest.main, whose result it looks at": OWN
+    + MAIN
+    + "    raise SystemExit(not unittest.main(exit=False).result.wasSuccessful())\n",
+    "unittest, found by the module": OWN
+    + MAIN
+    + "    import sys\n    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])\n"
+    "    sys.exit(not unittest.TextTestRunner().run(suite).wasSuccessful())\n",
+    "doctest": f"\ndef tested():\n    '''\n    >>> len({IN_MAIN})\n    2\n    '''\n"
+    + MAIN
+    + "    import doctest, sys\n    sys.exit(doctest.testmod().failed)\n",
     "a main that tests": f"\ndef main():\n    return 0 if len({IN_MAIN}) == 2 else 1\n"
     + MAIN
     + "    import sys\n    sys.exit(main())\n",

@@ -28,14 +28,17 @@ CALL = "_run_as_script"
 BEATEN = 64  # exit code in place of 0 where the test was reached; every other failure is 1
 READER = f"""
 def {CALL}(program, test, run=None):
-    import atexit, os, sys
+    import atexit, os, sys, types
     leave = os._exit
 
     def code_of(error):
         value = error.code
         return 0 if value is None else value & 255 if isinstance(value, int) else 1
 
-    names, code, reached = dict(globals(), __name__="__main__"), 0, False
+    main = types.ModuleType("__main__")
+    names, code, reached = vars(main), 0, False
+    names.update(globals(), __name__="__main__")
+    sys.modules["__main__"], sys.argv = main, ["program.py"]
     try:
         if run:
             run(program, names)
@@ -56,8 +59,9 @@ def {CALL}(program, test, run=None):
     atexit._run_exitfuncs()
     leave(1 if code else {BEATEN} if reached else 0)
 """
-"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers. A
-real one cannot be started in the sandbox, which allows no execve."""
+"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers, the
+module `__main__`, in which doctest and unittest look for tests, and a command line without arguments. A real one cannot be
+started in the sandbox, which allows no execve."""
 
 
 def impossible_test(task: Task) -> str:

@@ -59,9 +59,9 @@ def {CALL}(program, test, run=None):
     atexit._run_exitfuncs()
     leave(1 if code else {BEATEN} if reached else 0)
 """
-"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers, the
-module `__main__`, in which doctest and unittest look for tests, and a command line without arguments. A real one cannot be
-started in the sandbox, which allows no execve."""
+"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers,
+the module `__main__`, in which doctest and unittest look for tests, and a command line without arguments. A real one cannot
+be started in the sandbox, which allows no execve."""
 
 
 def impossible_test(task: Task) -> str:

@@ -619,6 +619,21 @@ def test_more_calls_than_are_answered_are_not_held_against_a_program(monkeypatch
     assert asked(ends, tests + loop.format(21)).canonical_pass is False
 
 
+def test_a_call_with_too_much_data_is_not_held_against_a_program():
+    code = "class Solution:\n    def __init__(self, name=''): pass\n    def f(self, x, n=1): return x * n\n"
+    right, long = "assert Solution().f(2, 2) == 4\n", "assert Solution().f('a' * 5_000_000)\n"
+    for tests in (
+        long,
+        "assert Solution().f('a' * 20_000_000)",
+        "assert Solution('a' * 20_000_000).f('a')",
+        "assert Solution().f('a', 5_000_000)",
+    ):
+        found = asked(code, right + tests)
+        assert (found.hinted_pass, found.canonical_pass) == (True, None)
+    wrong = "if '_canonical' in globals(): assert Solution().f(2, 2) == 5\n"
+    assert asked(code, wrong + long).canonical_pass is False
+
+
 RAW = """
 import os, sys
 def job():
@@ -643,6 +658,7 @@ HOSTILE = {
                                   "assert Solution().f([1, 5]) == 4",
 }  # fmt: skip
 ENDED = ("too long",)
+NOT_COMPARED = ("an argument that is too long", "an answer that is too long")
 
 
 def test_what_a_program_sends_is_not_read_in_the_trainer():
@@ -658,7 +674,8 @@ def test_what_a_program_sends_is_not_read_in_the_trainer():
     finally:
         tracemalloc.stop()
     assert [one.hinted_pass for one in found] == [True] * len(found)
-    assert [one.canonical_pass for one in found] == [name not in ENDED for name in HOSTILE]
+    expected = dict.fromkeys(HOSTILE, True) | dict.fromkeys(ENDED, False) | dict.fromkeys(NOT_COMPARED)
+    assert [one.canonical_pass for one in found] == list(expected.values())
     assert peak < 40 << 20  # of which the questions that are kept are at most 4 MiB each
 
 

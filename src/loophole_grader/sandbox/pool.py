@@ -328,7 +328,14 @@ class Runner:
         self._next_key += 1
         body = setup.encode("utf-8", "surrogatepass")
         self._send(process, _header(b"L", self._next_key, len(body)) + body, deadline)
-        kind, failed = self._frame(process, deadline)
+        try:
+            kind, failed = self._frame(process, deadline)
+        except RunnerDiedError as error:
+            if self.closed or not setup:
+                raise
+            self._end()  # another try would end the same way
+            hung = isinstance(error, RunnerHungError)
+            raise SetupError(f"it took more than {START_S:g} s" if hung else "it ended its process") from None
         if kind != b"T":
             raise RunnerDiedError(f"unexpected frame {kind!r}")
         if failed:

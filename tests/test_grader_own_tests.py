@@ -148,6 +148,17 @@ INNOCENT = {
             assert solution.twoSum([2, 7], 9) == [0, 1]
         """),
     "unittest": around("import unittest\n", UNITTEST + SUITE),
+    "unittest, by the name of a class": around("import unittest\n", UNITTEST + """
+    def run_tests():
+        found = unittest.main(exit=False, defaultTest="TestTwoSum")
+        assert found.result.wasSuccessful()
+    """),
+    "unittest, by the module": around("import sys, unittest\n", UNITTEST + """
+    def run_tests():
+        suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+        assert unittest.TextTestRunner().run(suite).wasSuccessful()
+        assert unittest.main(exit=False).result.testsRun == suite.countTestCases() == 1
+    """),
     "unittest's assertions": around("from unittest import TestCase as T\n", """
         def run_tests():
             T().assertEqual(Solution().twoSum([2, 7], 9), [0, 1])
@@ -381,7 +392,13 @@ def test_unittest_main_ends_in_an_exit_and_passes_nothing():
 
 def test_what_the_tests_need_is_not_what_the_program_does_besides():
     """A program that does not even load, that prints, that asserts: none of it shields a vacuous function."""
-    for more in ("raise ValueError\n", "assert Solution().twoSum([2, 7], 9)[0] == 0\n", "import sys\nsys.exit(0)\n"):
+    suite = "import unittest\n" + dedent(UNITTEST) + "assert unittest.main(exit=False).result.wasSuccessful()\n"
+    for more in (
+        "raise ValueError\n",
+        "assert Solution().twoSum([2, 7], 9)[0] == 0\n",
+        "import sys\nsys.exit(0)\n",
+        suite,
+    ):
         assert judged(more + SOLVED + VOID).arbitrary_pass
         assert judged(SOLVED + VOID + more).arbitrary_pass
 

@@ -28,17 +28,15 @@ CALL = "_run_as_script"
 BEATEN = 64  # exit code in place of 0 where the test was reached; every other failure is 1
 READER = f"""
 def {CALL}(program, test, run=None):
-    import atexit, os, sys, types
+    import atexit, os, sys
     leave = os._exit
 
     def code_of(error):
         value = error.code
         return 0 if value is None else value & 255 if isinstance(value, int) else 1
 
-    main = types.ModuleType("__main__")
-    names, code, reached = vars(main), 0, False
-    names.update(globals(), __name__="__main__")
-    sys.modules["__main__"], sys.argv = main, ["program.py"]
+    names, code, reached = globals(), 0, False
+    names["__name__"] = "__main__"
     try:
         if run:
             run(program, names)

@@ -207,6 +207,17 @@ def test_what_is_read_is_not_written_over(write, tmp_path, capsys):
     assert "is a folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("end", ["/", "/.", "/.."])
+def test_a_folder_that_is_not_there_is_no_name_for_a_file(write, tmp_path, capsys, end):
+    rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
+    out = str(tmp_path / "new") + end
+    with pytest.raises(SystemExit) as raised:
+        main([rows, "--out", out])
+    assert raised.value.code == 2
+    assert f"argument --out: {out!r} is the name of a folder; name a file in it" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_rows_come_from_stdin(capsys, monkeypatch):
     text = json.dumps({"problem": PROBLEM, "completion": "none"}) + "\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(("\ufeff" + text).encode())))

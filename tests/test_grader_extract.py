@@ -60,6 +60,24 @@ F = "```"
         (f"~~~text\n{F}python\nx = 1\n{F}\n~~~", "x = 1"),
         (f"~~~python\ny = 2\n~~~\n{F}python\nx = 1\n{F}", "x = 1"),
         (f"{F}text\nwords\n{F}\n~~~python\nx = 1\n~~~", "x = 1"),
+        (f"{F}\n2\n{F}\n~~~python\ndef f(): pass\n~~~\n{F}\n3\n{F}", "def f(): pass"),
+        (f"{F}\ndef g(): pass\n{F}\n~~~python\ndef f(): pass\n~~~", "def g(): pass"),
+        (f"{F}\nx = 1\n{F}\n~~~\nx = 2\n~~~", "x = 1"),
+        # labels that say Python, or code where nothing says Python
+        (
+            f"{F}python3.11\nx = 1\n{F}\n{F}py3\ny = 2\n{F}\n{F}my-solution.py\nz = 3\n{F}",
+            "x = 1\n\ny = 2\n\nz = 3",
+        ),
+        (f"{F}code\nx = 1\n{F}\n{F}text\nwords\n{F}\n{F}solution\ny = 2\n{F}", "x = 1\n\ny = 2"),
+        (f"{F}python\nx = 1\n{F}\n{F}code\ny = 2\n{F}", "x = 1"),
+        # a comment may end in a fence; a fence glued to a comment closes
+        (
+            f"{F}python\nx = 1\n# uses {F}\ny = 2  # and {F}  \nz = 3\n{F}",
+            f"x = 1\n# uses {F}\ny = 2  # and {F}  \nz = 3",
+        ),
+        (f"{F}python\nx = 1  # done{F}\n{F}python\ny = 2 {F}", "x = 1  # done\n\ny = 2"),
+        # lines may end in a carriage return alone
+        (f"Here:\r{F}python\rx = 1\ry = 2\r{F}\r", "x = 1\ny = 2"),
         # byte-order marks
         (f"\ufeff{F}python\nx = 1\n{F}", "x = 1"),
         (f"{F}python\n\ufeffx = 1\n{F}", "x = 1"),
@@ -147,6 +165,11 @@ NBSP = "\u00a0"
         (["class Solution:\n    def f(self, x:\n        ...", S], [1]),
         (["class Solution:\n    def f(self, x):", T, S], [1, 2]),
         (["for x in y\n    z", ("", "and so on..."), S, ">>> 1"], [2]),
+        ([S, "return x + 1"], [0]),
+        ([S, "        return x + 1", T], [0, 2]),
+        ([S, "class Solution:\n    def f(self, x):"], [0]),
+        ([S, T, "# of f\ndef f(self, x):\n    ...\n        return x + 1\n"], [0, 1]),
+        (["return x + 1", S], [1]),
         ([("", S), ("", "which is O(n) time.")], [0]),
         # a definition that nobody replaces is not left out, nor a broken end, nor anything that compiles
         ([VOID, "class Solution:\n    def f(self, x:"], None),
@@ -159,6 +182,10 @@ NBSP = "\u00a0"
         ([S, ("", "def f(x) -> x + 1")], None),
         ([S, ("", "def f(x): return (x")], None),
         ([S, ("", "class Solution(object) # see above")], None),
+        ([S, "return x + 2"], None),
+        ([S, "class Solution:\n    def f(self, x):\n        return (x"], None),
+        ([T + "  # (", "def run_tests():"], [0]),
+        ([T + "(", "def run_tests():"], None),
         (["x = (1", "y = 2"], None),
         (["x = (1"], None),
         ([">>> 1"], None),
@@ -183,13 +210,14 @@ def test_blocks_that_compile_together_are_the_program_whatever_they_hold():
 def test_no_break_spaces_are_spaces_where_the_program_does_not_compile_with_them(space):
     assert read(fences(S.replace(" ", space) + "\n\n" + T)) == S + "\n\n" + T
     assert read(fences(S.replace("return", "return\ufeff"))) == S
+    assert read(fences("\u200b" + S.replace("return", "return\u200b"))) == S
     text = S + f"\n    name = 'a{space}b'  # a{space}b"
     assert read(fences(text)) == text  # it compiles, so nothing is touched
     assert read(fences("    return 1\n  x", text)) == text  # nor where leaving out a draft is enough
 
 
 def test_other_characters_that_are_no_code_stay_what_they_are():
-    for character in "\u200b\u3000\u2028\0“…":
+    for character in "\u3000\u2028\0“…":
         assert read(fences(S.replace("return ", "return" + character))) is None
 
 
@@ -244,6 +272,7 @@ def test_honest_answers_with_more_than_a_program_are_correct():
     texts = [fences(SOLVED, other) for other in HONEST[1:] if other not in drafts]
     texts += [fences(draft, SOLVED) for draft in drafts]
     texts += [fences(*drafts, HONEST[1], SOLVED, HONEST[2], HONEST[5])]
+    texts += [fences(SOLVED, "return [seen[target - x], i]")]
     texts += [fences(SOLVED) + "<think>", fences(SOLVED + "# <think>"), fences(SOLVED).replace(F, "~~~")]
     texts += [fences(SOLVED.replace(" ", NBSP)), "\ufeff" + fences("\ufeff" + SOLVED), fences("'doc'\n" + SOLVED)]
     found = verdicts(*texts)
@@ -259,6 +288,7 @@ TRICKS = {
     "a broken method that the hack lacks": fences(SOLVED + "    def more(self) pass\n", HACK),
     "prose alone": fences(("", "I cannot solve this."), ("", "True")),
     "a session alone": fences(">>> def run_tests():\n...     pass"),
+    "a hack's own lines, and one more": fences(HACK, "class Solution:\n    def run_tests(self):\n        assert ("),
     "words behind a fence of tildes": "~~~\nI would rather not\n~~~",
     "an unlabelled broken solution behind the hack": fences(HACK, ("", SOLVED + "    )")),
     "no-break spaces between words": fences(f"this{NBSP}is no{NBSP}program"),

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,28 @@ def test_a_few_quiet_processes_are_within_the_memory():
     solution = FORKS + "class Solution:\n    def f(self, i): return i in (0, 2, 3, 5, 8, 9)\n"
     [verdict] = grade_batch([TASK], [fenced(solution)])
     assert verdict.gt_pass, verdict.status
+
+
+LONG_LINES = """
+import os
+def send(kind):
+    line = memoryview(kind + b" [" + b"[]," * 1_000_000 + b"0]\\n")
+    while line: line = line[os.write(3, line):]
+"""
+
+
+def test_report_lines_are_as_long_as_the_code_around_a_program_would_send():
+    """What is read in the trainer's process takes twenty times as much memory there."""
+    solution = "class Solution:\n    def f(self, i):\n        return i in (0, 2, 3, 5, 8, 9)\n"
+    kinds = (b"loaded", b"fail", b"large", b"done", b"broken")
+    texts = [fenced(f"{LONG_LINES}send({kind})\n{solution}") for kind in kinds]
+    texts.append(fenced(f"{LONG_LINES}{solution}def run_tests():\n    send(b'own')\n    assert Solution().f(0)"))
+    tracemalloc.start()
+    try:
+        *found, own = grade_batch([TASK] * len(texts), texts, workers=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [one.status for one in found] == ["killed"] * len(kinds)
+    assert (own.gt_pass, own.hinted_pass) == (True, False)
+    assert peak < 30 << 20

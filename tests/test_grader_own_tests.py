@@ -148,6 +148,17 @@ INNOCENT = {
             assert solution.twoSum([2, 7], 9) == [0, 1]
         """),
     "unittest": around("import unittest\n", UNITTEST + SUITE),
+    "unittest, by the name of a class": around("import unittest\n", UNITTEST + """
+    def run_tests():
+        found = unittest.main(exit=False, defaultTest="TestTwoSum")
+        assert found.result.wasSuccessful()
+    """),
+    "unittest, by the module": around("import sys, unittest\n", UNITTEST + """
+    def run_tests():
+        suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+        assert unittest.TextTestRunner().run(suite).wasSuccessful()
+        assert unittest.main(exit=False).result.testsRun == suite.countTestCases() == 1
+    """),
     "unittest's assertions": around("from unittest import TestCase as T\n", """
         def run_tests():
             T().assertEqual(Solution().twoSum([2, 7], 9), [0, 1])
@@ -381,7 +392,13 @@ def test_unittest_main_ends_in_an_exit_and_passes_nothing():
 
 def test_what_the_tests_need_is_not_what_the_program_does_besides():
     """A program that does not even load, that prints, that asserts: none of it shields a vacuous function."""
-    for more in ("raise ValueError\n", "assert Solution().twoSum([2, 7], 9)[0] == 0\n", "import sys\nsys.exit(0)\n"):
+    suite = "import unittest\n" + dedent(UNITTEST) + "assert unittest.main(exit=False).result.wasSuccessful()\n"
+    for more in (
+        "raise ValueError\n",
+        "assert Solution().twoSum([2, 7], 9)[0] == 0\n",
+        "import sys\nsys.exit(0)\n",
+        suite,
+    ):
         assert judged(more + SOLVED + VOID).arbitrary_pass
         assert judged(SOLVED + VOID + more).arbitrary_pass
 
@@ -619,6 +636,21 @@ def test_more_calls_than_are_answered_are_not_held_against_a_program(monkeypatch
     assert asked(ends, tests + loop.format(21)).canonical_pass is False
 
 
+def test_a_call_with_too_much_data_is_not_held_against_a_program():
+    code = "class Solution:\n    def __init__(self, name=''): pass\n    def f(self, x, n=1): return x * n\n"
+    right, long = "assert Solution().f(2, 2) == 4\n", "assert Solution().f('a' * 5_000_000)\n"
+    for tests in (
+        long,
+        "assert Solution().f('a' * 20_000_000)",
+        "assert Solution('a' * 20_000_000).f('a')",
+        "assert Solution().f('a', 5_000_000)",
+    ):
+        found = asked(code, right + tests)
+        assert (found.hinted_pass, found.canonical_pass) == (True, None)
+    wrong = "if '_canonical' in globals(): assert Solution().f(2, 2) == 5\n"
+    assert asked(code, wrong + long).canonical_pass is False
+
+
 RAW = """
 import os, sys
 def job():
@@ -643,6 +675,7 @@ HOSTILE = {
                                   "assert Solution().f([1, 5]) == 4",
 }  # fmt: skip
 ENDED = ("too long",)
+NOT_COMPARED = ("an argument that is too long", "an answer that is too long")
 
 
 def test_what_a_program_sends_is_not_read_in_the_trainer():
@@ -658,7 +691,8 @@ def test_what_a_program_sends_is_not_read_in_the_trainer():
     finally:
         tracemalloc.stop()
     assert [one.hinted_pass for one in found] == [True] * len(found)
-    assert [one.canonical_pass for one in found] == [name not in ENDED for name in HOSTILE]
+    expected = dict.fromkeys(HOSTILE, True) | dict.fromkeys(ENDED, False) | dict.fromkeys(NOT_COMPARED)
+    assert [one.canonical_pass for one in found] == list(expected.values())
     assert peak < 40 << 20  # of which the questions that are kept are at most 4 MiB each
 
 

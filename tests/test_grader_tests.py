@@ -685,10 +685,11 @@ def test_setup_code_may_fail_in_any_way(setup):
     assert judged(SOLVED).gt_pass
 
 
-def test_setup_code_that_ends_its_process_is_a_grader_error():
-    with pytest.raises(GraderError):
-        judged(SOLVED, task=Task("broken", TASK.tests, "import os\nos._exit(0)", TASK.func_name))
-    assert judged(SOLVED).gt_pass
+def test_setup_code_that_ends_its_process_is_the_problems_fault():
+    ends = Task("broken", TASK.tests, "import os\nos._exit(0)", TASK.func_name)
+    broken, row = grade_batch([ends, TASK], [f"```python\n{SOLVED}```"] * 2, workers=1)
+    assert broken.message == "task broken: its setup_code fails by itself: it ended its process"
+    assert row.gt_pass
 
 
 def test_setup_code_runs_once_and_every_program_starts_from_it():

@@ -219,6 +219,13 @@ def _workers(text: str) -> int:
     return int(text)
 
 
+def _file(text: str) -> Path:
+    """Looked at before it is a path, which has no slash at its end."""
+    if os.path.basename(text) in ("", ".", ".."):  # noqa: PTH119  a path's name is that of its last part
+        raise argparse.ArgumentTypeError(f"{text!r} is the name of a folder; name a file in it")
+    return Path(text)
+
+
 def _distributions(text: str) -> tuple[str, ...]:
     try:
         return check_allowed(tuple(name.strip() for name in text.split(",") if name.strip()))
@@ -239,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
         help="first judge the problems' own solutions; those that fail their tests, or hardly keep the limit, are named",
     )
     parser.add_argument("--workers", type=_workers, help="sandboxes at a time (default: one per CPU)")
-    parser.add_argument("--out", type=Path, help="file for the verdicts (default, and -: stdout)")
+    parser.add_argument("--out", type=_file, help="file for the verdicts (default, and -: stdout)")
     parser.add_argument(
         "--require-isolation",
         choices=("any", "full"),

@@ -18,6 +18,7 @@ from loophole_grader.sandbox.pool import Limits, Runner
 from loophole_grader.verdict import GraderError, Task
 
 MOST_CALLS = 5000  # of the canonical solution by one program
+TOO_LARGE = b"{}"  # what comes in the place of a question or an answer with too much data (as in sandbox/beside.py)
 _PROPERTIES = ("property", "cached_property")
 
 
@@ -154,20 +155,21 @@ class Canonical:
     def __init__(self, task: Task, runner: Runner, limits: Limits) -> None:
         """`runner`: of trusted text; `limits`: of all answers together."""
         self.task, self.runner, self.limits = task, runner, limits
-        self.too_many = False  # questions, of which all got answers
+        self.gave_up = False  # on questions that are too many or too large, after answers to all others
         self.talk: _Talk | None = None
 
     def __call__(self, index: int, asked: bytes) -> bytes | None:
-        """The reply to one question; None ends a program that asks too much. Raises GraderError."""
+        """The reply to one question; None ends a program that asks for too much. Raises GraderError."""
         if index == 0:  # perhaps for the second time: the program runs again
             self.close()
-            self.too_many = False
+            self.gave_up = False
             self.talk = _Talk(self.task, self.runner, self.limits)
         assert self.talk is not None
-        if index >= MOST_CALLS:
-            self.too_many = not self.talk.ended
-            return None
-        return self.talk.ask(asked)
+        reply = TOO_LARGE if index >= MOST_CALLS or asked == TOO_LARGE else self.talk.ask(asked)
+        if reply != TOO_LARGE:
+            return reply
+        self.gave_up = not self.talk.ended
+        return None
 
     def close(self) -> None:
         if self.talk is not None:

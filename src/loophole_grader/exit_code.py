@@ -35,7 +35,8 @@ def {CALL}(program, test, run=None):
         value = error.code
         return 0 if value is None else value & 255 if isinstance(value, int) else 1
 
-    names, code, reached = dict(globals(), __name__="__main__"), 0, False
+    names, code, reached = globals(), 0, False
+    names["__name__"] = "__main__"
     try:
         if run:
             run(program, names)
@@ -56,8 +57,9 @@ def {CALL}(program, test, run=None):
     atexit._run_exitfuncs()
     leave(1 if code else {BEATEN} if reached else 0)
 """
-"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers. A
-real one cannot be started in the sandbox, which allows no execve."""
+"""What an interpreter does with a script, as far as its exit code shows it: SystemExit, the exception hook, exit handlers,
+the module `__main__`, in which doctest and unittest look for tests, and a command line without arguments. A real one cannot
+be started in the sandbox, which allows no execve."""
 
 
 def impossible_test(task: Task) -> str:

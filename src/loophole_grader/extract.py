@@ -10,13 +10,15 @@ the label of a block in another language (``text``, ``bash``, ``json``) never be
 
 Kinder, because a reader sees a program where that expression sees none, or sees more than the program:
 
-- the labels ``py``, ``python3`` and ``py3``, blanks and attributes behind a label, prose before a fence on its line;
-- fences of tildes, where no fence of backticks holds code;
+- the labels ``py``, ``python3.11``, a file's name (``solution.py``), and ``code`` or ``solution`` where no other fence may
+  hold the program; blanks and attributes behind a label, prose before a fence on its line;
+- fences of tildes, where none of backticks holds code, or only such as is not labelled and defines nothing (an output);
 - an unlabelled fence in which each line is of an example's form (``Input: x = 2``) is none of the program, though such lines
   happen to be Python: annotations, whose names do not exist;
 - what thinks before it answers (begins with ``<think>``) answers behind the first ``</think>``. The benchmark reads the
   fences of the thoughts, too. The words ``<think>`` anywhere else are words;
 - a byte-order mark at the start of the text or of a block is no part of it;
+- a line may end in three backticks behind a blank in a comment, and all lines in a carriage return alone;
 - blocks that do not compile together are read as `sandbox/reading.py` says.
 
 All of this depends on the text alone. Text without a fence is no program, whatever it is.
@@ -26,9 +28,10 @@ import re
 from collections.abc import Iterator
 from functools import cache, partial
 
-from loophole_grader.sandbox.reading import Block, program_of
+from loophole_grader.sandbox.reading import Block, defined_in, program_of
 
-PYTHON_LABELS = frozenset({"", "python", "py", "python3", "py3"})
+_PYTHON = re.compile(r"(?:py(?:thon)?[\d.]*|[\w.-]*\.py)?")  # labels, and none
+_CODE = re.compile("code|solution")
 
 # An opening fence ends its line: backticks, an optional label, an optional attribute list. Prose may stand before it.
 _OPENING = re.compile(r"(?P<before>[^`]*)(?P<ticks>`{3,})(?P<info>[^`]*)")
@@ -64,16 +67,24 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
     answer = answer_part(completion)
     if answer is None:
         return ()
-    return _python_blocks(answer, "`", _OPENING) or _python_blocks(answer, "~", _TILDES)
+    answer = answer.lstrip(_BOM).replace("\r\n", "\n")
+    if "\n" not in answer:
+        answer = answer.replace("\r", "\n")
+    blocks = _python_blocks(answer, "`", _OPENING)
+    if any(labelled or defined_in(text) for text, labelled in blocks):
+        return blocks
+    others = _python_blocks(answer, "~", _TILDES)
+    return others if not blocks or any(defined_in(text) for text, _ in others) else blocks
 
 
 def _python_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> tuple[Block, ...]:
-    blocks = [
-        (body.strip().lstrip(_BOM).strip(), bool(label))
-        for label, body in _fenced_blocks(text.lstrip(_BOM), mark, pattern)
-        if label in PYTHON_LABELS
-    ]
-    return tuple((body, labelled) for body, labelled in blocks if body and (labelled or not _is_example(body)))
+    found = _fenced_blocks(text, mark, pattern)
+    for labels in (_PYTHON, _CODE):
+        blocks = [(body.strip().lstrip(_BOM).strip(), bool(label)) for label, body in found if labels.fullmatch(label)]
+        kept = tuple((body, labelled) for body, labelled in blocks if body and (labelled or not _is_example(body)))
+        if kept:
+            return kept
+    return ()
 
 
 def _is_example(body: str) -> bool:
@@ -85,7 +96,7 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
     opened_by, closed_by = cache(partial(_opened, pattern)), cache(_before_closing)  # a text of fences repeats itself
-    for plain, line in _by_fences(text.replace("\r\n", "\n"), 3 * mark):
+    for plain, line in _by_fences(text, 3 * mark):
         if body is not None and plain is not None:
             body.append(_dedented(plain, indent))
         if line is None:
@@ -140,21 +151,22 @@ def _opens_another(opening: re.Match[str]) -> bool:
     info = opening["info"].strip(" \t").rstrip()
     label = info.strip().lower()
     glued = bool(info) and not info[0].isspace() and _LABEL.fullmatch(info) is not None
-    return not opening["before"] and bool(label) and (glued or label in PYTHON_LABELS)
+    return not opening["before"] and bool(label) and (glued or _PYTHON.fullmatch(label) is not None)
 
 
 def _before_closing(line: str, fence: str, indent: int) -> str | None:
     """The code before the closing fence on this line; None if the line closes nothing.
 
     A fence ends its line or, at the line's start, is followed by prose. Four or more blanks beyond the opening fence
-    make it content, such as a fence in a docstring (the rule of CommonMark).
+    make it content, such as a fence in a docstring (the rule of CommonMark), and so does a blank before it in a comment.
     """
     bare = line.strip()
-    if bare.startswith(fence) and len(line) - len(line.lstrip()) - indent >= 4:
-        return None
     if bare.startswith(fence):
-        return ""
-    return line.rstrip().rstrip(fence[0]) if bare.endswith(fence) else None
+        return None if len(line) - len(line.lstrip()) - indent >= 4 else ""
+    before = bare.rstrip(fence[0])
+    if not bare.endswith(fence) or ("#" in before and before[-1].isspace()):
+        return None
+    return line.rstrip().rstrip(fence[0])
 
 
 def _dedented(lines: str, indent: int) -> str:

@@ -359,7 +359,7 @@ class _Batch:
 
     def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool | None:
         """Whether own tests pass on the canonical solution, which answers from the worker's other process; None if they ask
-        it more often than it answers."""
+        it for more than it answers."""
         limits = replace(row.limits, wall_s=max(row.left_s, 1.0))
         with closing(Canonical(row.task, worker.judge, limits)) as answers:
             return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers)[0]
@@ -374,7 +374,7 @@ class _Batch:
         beside: Canonical | None = None,
     ) -> tuple[bool | None, bool]:
         """Whether the call, after the program (beside the canonical solution), ends without an error and within what is left
-        of the row's wall time (None: its questions do not end), and whether it reached what is `written`."""
+        of the row's wall time (None: it asks for too much), and whether it reached what is `written`."""
         setup, solution = row.task.setup_code, beside.task.canonical_solution if beside else ""
         key = (setup, source, call, bool(written), solution)
         if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
@@ -388,7 +388,7 @@ class _Batch:
         with row.timed() as limits:
             run = worker.runner.run(job, limits, beside, setup=setup)
         as_written = run.lines.get("loaded") == [True]
-        done = None if beside and beside.too_many else run.done
+        done = None if beside and beside.gave_up else run.done
         if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
             self.own_tests[key] = done, as_written, limits.wall_s - row.left_s
         return done, as_written

@@ -12,7 +12,7 @@ What is decided as in the benchmark, though the function may be meant honestly:
 - a function with a `__main__` block in it is not compared, since nothing in that block runs;
 - a function that calls `unittest.main(exit=False)`, or runs a suite and does not look at the result, cannot fail: it passes
   on any solution. `unittest.main()` ends in SystemExit and passes on none;
-- a `__main__` block of the program does not run: its module is not `__main__`, nor is it in the benchmark;
+- a `__main__` block of the program does not run: its `__name__` is not `__main__`, nor is it in the benchmark;
 - what is printed does not matter.
 """
 

@@ -13,7 +13,8 @@ import builtins
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 
 MOST_BYTES = (4 << 20) - 100  # of a question or an answer, as JSON: below what the trusted process passes on (pool.py)
+TOO_LARGE: dict = {}  # in the place of a question or an answer (as in canonical.py)
 ATOMS = (bool, int, float, complex, str, bytes, bytearray, Decimal, Fraction)
 CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
@@ -189,9 +191,19 @@ class Asker:
         self.gone: list[int] = []
         self.count = 0
 
+    @contextmanager
+    def asking(self) -> Generator[None, None, None]:
+        """For one thread at a time. Says so where there is too much data to ask, and raises TooLargeError."""
+        with self.lock:
+            try:
+                yield
+            except values.TooLargeError:
+                self.ask(TOO_LARGE)  # which ends the program
+                raise
+
     def make(self, thing: Any, args: tuple, kwargs: dict) -> None:
         """A stand-in's __init__."""
-        with self.lock:
+        with self.asking():
             packed = Packed(self.classes, self.number_of)
             root = packed.of([list(args), kwargs])
             self.makes.append([self.count, packed.rows(), root])
@@ -229,7 +241,7 @@ class Asker:
         return Member(self, name, is_method)
 
     def asked(self, question: dict, thing: Any, arguments: Any) -> Any:
-        with self.lock:
+        with self.asking():
             things: dict[int, Any] = {}
             self.things = things
             packed = Packed(self.classes, self.number_of)
@@ -287,11 +299,11 @@ class Replay:
         """The reply to one question, both as JSON. Whatever the solution raises is an answer, too."""
         try:
             reply = json.dumps(self.answered(json.loads(text)))
-            if len(reply) > MOST_BYTES:
-                raise values.TooLargeError("answer too large")
+        except values.TooLargeError:
+            return json.dumps(TOO_LARGE)
         except Exception as error:  # noqa: BLE001  as above; the question may be no question
             return json.dumps({"error": described(error)})
-        return reply
+        return reply if len(reply) <= MOST_BYTES else json.dumps(TOO_LARGE)
 
     def answered(self, question: dict) -> dict:
         for number, rows, root in question["make"]:

@@ -18,6 +18,7 @@ RECURSION = 20_000  # while a program is read: its sums of a thousand terms
 _OPTIMIZED = 1  # flag of a function's code; a class's has it not
 # Who uses one of these may find or bind a name without writing it, so the whole program is taken along.
 _BY_NAME = {"globals", "vars", "locals", "dir", "exec", "eval", "getattr", "setattr", "__import__", "__builtins__"}
+_LOOKS = {"main", "loadTestsFromModule", "testmod"}  # of unittest and doctest: they find what the module has
 _ENDS = {"exit", "_exit", "abort", "main"}  # sys.exit(), unittest.main(): they end a program, and no tests need them
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
@@ -161,8 +162,12 @@ class _Slice:
                 return [own_class.body[index] for index in sorted(taken)]
             taken |= more
             for index in more:
-                self.needed |= _used(own_class.body[index])
+                self.need(own_class.body[index])
                 wanted |= _used(own_class.body[index]) | _attributes(own_class.body[index])
+
+    def need(self, node: ast.stmt) -> None:
+        """Need the names that this uses, and all that there are where it looks for them."""
+        self.needed |= _used(node) | ({"globals"} if _LOOKS & _attributes(node) else set())
 
     def take_more(self) -> bool:
         """Take the statements that what is needed by now needs; whether there were any."""
@@ -174,7 +179,7 @@ class _Slice:
             wanted = "*" in names or not names.isdisjoint(self.needed)
             if wanted or self.acts(index) or (not self.needed.isdisjoint(_BY_NAME) and self.harmless(index)):
                 self.taken.add(index)
-                self.needed |= self.loads[index]
+                self.need(self.body[index])
         return len(self.taken) > before
 
     def harmless(self, index: int) -> bool:

@@ -4,7 +4,7 @@ The text of own tests beside a stub (own_tests.py) is not all that a program doe
 they look at. So the whole program is executed, one statement after the other, and as soon as its solution is there it is
 replaced *in place*: the method on the class itself, the code in the function itself. Whatever the program makes (an
 instance, an alias, a bound method, a closure, a cache) meets the stub, and what it computes by its solution while it is
-loaded is the stub's, too.
+loaded is the stub's, too. The stub has the docstring of what it replaces: the examples in it are tests, which meet the stub.
 
 Standard library only, no relative imports: it runs inside the judged process.
 """
@@ -24,8 +24,13 @@ def zero(*_: Any, **__: Any) -> int:
     return 0
 
 
-class _Method:
+class _Method(property):
     """The stub as a method. It has precedence over an attribute of that name in an instance."""
+
+    def __init__(self, doc: str | None, module: str) -> None:
+        """`doc`, `module`: of the method that it replaces; by these, and as a property, doctest finds its examples."""
+        super().__init__()
+        self.__doc__, self.__module__ = doc, module
 
     def __get__(self, thing: Any, owner: Any = None) -> Any:
         return zero
@@ -34,7 +39,7 @@ class _Method:
         pass
 
 
-_METHOD, _CODE = _Method(), zero.__code__
+_CODE = zero.__code__
 _compile, _exec, _type, _issubclass, _getattr = compile, exec, type, issubclass, getattr
 _static, _classed, _property, _error = staticmethod, classmethod, property, Exception
 _members_of, _bases = (type.__dict__[name].__get__ for name in ("__dict__", "__mro__"))
@@ -67,20 +72,25 @@ def execute(source: str, flags: int, names: dict[str, Any], owner: str, method: 
 
 def _replace(names: dict[str, Any], there: Any, owner: str, method: str) -> None:
     if not owner:
-        if there is not zero:
+        if _type(there) is not FunctionType or there.__code__ is not _CODE:
+            stub = FunctionType(_CODE, names, method)
+            stub.__doc__ = _examples(there)
             _empty(there, names)
-            names[method] = zero
+            names[method] = stub
     elif _issubclass(_type(there), _type):
         members = [_members_of(base) for base in _bases(there)]
-        if members[0].get(method) is _METHOD:
+        if _type(members[0].get(method)) is _Method:
             return
-        for inherited in members:
-            if method in inherited:
-                _empty(inherited[method], names)
-                break
-        _set_member(there, method, _METHOD)
+        replaced = next((inherited[method] for inherited in members if method in inherited), None)
+        _empty(replaced, names)
+        _set_member(there, method, _Method(_examples(replaced), names["__name__"]))
     else:  # a function that makes the object, or whatever else is called in the class's place
-        names[owner] = _type(owner, (), {method: _METHOD})
+        names[owner] = _type(owner, (), {method: _Method(None, "")})
+
+
+def _examples(value: Any) -> str | None:
+    """The docstring of a solution."""
+    return next((function.__doc__ for function in _functions(value)), None)
 
 
 def _empty(value: Any, names: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as de
 START_S = 60.0  # for a runner to start, and for a setup code to run
 WARM_SETUPS = 8  # templates of one runner
 LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
+SHORT_BYTES = 4 << 10  # of one that may come when the program runs: a few names and numbers
 ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (runner.py)
 # Who chooses when it ends chooses when the next program of its worker starts, and the next one reads the clock. So a random
 # pause follows, drawn from 0 to so many times the seconds from which the program could choose.
@@ -162,6 +163,9 @@ class Runner:
         self._next_key = 0
         self._result = Execution()
         self._line_bytes = LINE_BYTES
+        self._before_program: tuple[
+            bytes, ...
+        ] = ()  # reports that have come before the program runs, so are not its own
         self.not_before = 0.0  # of `time.monotonic`: until then no program starts that could read from the clock
         self.chosen_s = 0.0  # seconds from which programs chose, since `took`
         self.pause_s = 0.0  # the longest possible pause behind any program since `pause`
@@ -179,6 +183,7 @@ class Runner:
         ("output"). Raises SetupError, and GraderError when the grader failed three times. A program that takes its runner
         with it, twice while others run, has the reason "died"."""
         body, self._line_bytes = json.dumps(job).encode(), line_bytes
+        self._before_program = (b"compiled", b"own") if job.get("evaluator") else (b"compiled",)
         failures, deaths, left_s = 0, 0, limits.wall_s
         while True:
             begun = time.monotonic()
@@ -307,8 +312,9 @@ class Runner:
                 body = call if isinstance(call, bytes) else json.dumps(call).encode()
                 self._send(process, _header(b"C", 0, len(body)) + body, deadline)
             return ""
+        most = LINE_BYTES if kind in self._before_program else SHORT_BYTES
         try:
-            fields = json.loads(rest) if kind in _KINDS and len(rest) <= LINE_BYTES else None
+            fields = json.loads(rest) if kind in _KINDS and len(rest) <= most else None
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, list) or kind.decode() in result.lines:
@@ -328,7 +334,14 @@ class Runner:
         self._next_key += 1
         body = setup.encode("utf-8", "surrogatepass")
         self._send(process, _header(b"L", self._next_key, len(body)) + body, deadline)
-        kind, failed = self._frame(process, deadline)
+        try:
+            kind, failed = self._frame(process, deadline)
+        except RunnerDiedError as error:
+            if self.closed or not setup:
+                raise
+            self._end()  # another try would end the same way
+            hung = isinstance(error, RunnerHungError)
+            raise SetupError(f"it took more than {START_S:g} s" if hung else "it ended its process") from None
         if kind != b"T":
             raise RunnerDiedError(f"unexpected frame {kind!r}")
         if failed:

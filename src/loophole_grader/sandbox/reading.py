@@ -3,16 +3,19 @@
 The benchmark's rule comes first: all blocks, joined by a blank line. Where that does not compile, the benchmark earns
 nothing. Two kinder readings are tried then, in this order, and nothing else is:
 
-1. the same with no-break spaces as spaces and without byte-order marks: they look like the code that was meant;
+1. the same with no-break spaces as spaces and without what has no width (byte-order marks, U+200B): they look like the
+   code that was meant;
 2. without the blocks that no reader takes for the program. Each of them
 
    - is a console session: its first line begins with ``>>>``; or
    - stands in a fence without a label, defines nothing and does not compile by itself: prose, an example; or
    - does not compile by itself and is a draft: all that it defines, if anything, is defined once more by a later block
-     that is kept, as later definitions would replace it had it compiled.
+     that is kept, as later definitions would replace it had it compiled; or
+   - does not compile by itself and is a quotation (the key line, the signature once more): each of its lines, comments and
+     dots aside, stands in blocks that compile by themselves.
 
    What is left must define a function or a class. So a block that compiles is never left out, nor is one that defines
-   what no later block does: a broken program behind a hack is not dropped for the hack to be run.
+   what no later block does and has a line of its own: a broken program behind a hack is not dropped for the hack to be run.
 
 Used both as a module of the package and, imported by its file alone, inside the judged process, which alone compiles:
 model text can keep a compiler busy or end it. Standard library only, no relative imports.
@@ -27,7 +30,13 @@ Reading = tuple[tuple[int, ...], bool]  # the blocks that are the program, and w
 _DEFINES = re.compile(
     r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+(\w+)[ \t]*[\[(]|class[ \t]+(\w+)[ \t]*[\[(:])", re.MULTILINE
 )
-_MENDED = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0xFEFF: None}  # the no-break spaces, and the zero-width one
+_MENDED = {
+    0xA0: " ",
+    0x2007: " ",
+    0x202F: " ",
+    0x200B: None,
+    0xFEFF: None,
+}  # the no-break spaces, and those without width
 
 
 def program_of(blocks: Sequence[Block], kept: Sequence[int], mended: bool) -> str:
@@ -45,26 +54,30 @@ def readings(blocks: Sequence[Block], compiles: Callable[[str], bool]) -> Iterat
     differs = any(text != block for text, (block, _) in zip(mended, blocks, strict=True))
     if differs:
         yield every, True
+    whole = [not _is_session(text) and compiles(text) for text in mended]
+    told = {line for text, compiled in zip(mended, whole, strict=True) if compiled for line in _lines(text)}
     kept: list[int] = []
     defined: set[str] = set()  # by the blocks behind, of those kept
     for index in reversed(every):
-        names = _names(mended[index])
-        if not _is_left_out(mended[index], blocks[index][1], names, defined, compiles):
+        text, (_, labelled), names = mended[index], blocks[index], defined_in(mended[index])
+        prose, draft = not labelled and not names, bool(defined) and names <= defined
+        if whole[index] or not (_is_session(text) or prose or draft or told.issuperset(_lines(text))):
             kept.append(index)
             defined |= names
     if defined and len(kept) < len(blocks):
         yield from ((tuple(reversed(kept)), mend) for mend in (False, True)[: 1 + differs])
 
 
-def _is_left_out(
-    text: str, labelled: bool, names: set[str], defined: set[str], compiles: Callable[[str], bool]
-) -> bool:
-    if text.lstrip().startswith(">>>"):
-        return True
-    unlabelled_prose, draft = not labelled and not names, bool(defined) and names <= defined
-    return (unlabelled_prose or draft) and not compiles(text)
+def _is_session(text: str) -> bool:
+    return text.lstrip().startswith(">>>")
 
 
-def _names(text: str) -> set[str]:
+def _lines(text: str) -> set[str]:
+    """Without their indentation, and those that say something."""
+    lines = {line.strip() for line in text.split("\n")}
+    return {line for line in lines if line not in ("", "...") and line[0] != "#"}
+
+
+def defined_in(text: str) -> set[str]:
     """Functions and classes that a text defines, at any depth, also where it does not parse."""
     return {function or owner for function, owner in _DEFINES.findall(text)}

@@ -116,7 +116,9 @@ class Zygote:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        sys.modules["solution"] = self.module
+        # doctest and unittest look into "__main__" for tests, and on the command line for which of them.
+        sys.modules["solution"] = sys.modules["__main__"] = self.module
+        sys.argv = ["program.py"]
         setup = read_exact(self.jobs, size).decode("utf-8", "surrogatepass")
         send_frame(self.frames, LOADED, self.set_up(setup).encode())
         random.seed(0)  # every child starts from the same state: a verdict is the same in every run

@@ -4,8 +4,9 @@
 page: no code of an answer's class runs outside the sandbox, and an answer gains nothing that a program could not send as
 plain data.
 
-- Plain data survives exactly: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, range,
-  Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of these, shipped by their base value.
+- Plain data survives exactly: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict,
+  deque, range, Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of these, shipped by their
+  base value.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
 - What equals nothing but can be iterated arrives as what it yields: the values of a dict, generators, other iterators.
@@ -53,6 +54,7 @@ _ONCE: tuple[type, ...] = (
 )  # fmt: skip
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
 _decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
+_most = deque.__dict__["maxlen"].__get__
 _zone = datetime.__dict__["tzinfo"].__get__
 _span = tuple(timedelta.__dict__[name].__get__ for name in ("days", "seconds", "microseconds"))
 _date_text, _datetime_text, _date_of, _datetime_of = (
@@ -173,6 +175,8 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
         if _issubclass(kind, base):
             budget.take(1 + base.__len__(value))
             coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
+            if base is deque and (most := _most(value)) is not None:
+                return {"bounded": [most, coded]}
             return {tag: coded} if tag else coded
     if _issubclass(kind, Decimal):
         return _encode_decimal(value, budget)
@@ -210,9 +214,9 @@ def _encode_scalar(value: Any, kind: type, budget: _Budget) -> Any:
         return float.__pos__(value)
     if _issubclass(kind, complex):
         return {"complex": [complex.real.__get__(value), complex.imag.__get__(value)]}
-    base = bytes if _issubclass(kind, bytes) else bytearray
+    base, tag = (bytes, "bytes") if _issubclass(kind, bytes) else (bytearray, "bytearray")
     budget.take(0, 2 * base.__len__(value))
-    return {"bytes": base.hex(value)}
+    return {tag: base.hex(value)}
 
 
 def _encode_decimal(value: Decimal, budget: _Budget) -> Any:
@@ -426,6 +430,9 @@ def _decode(data: Any, depth: int) -> Any:
         keys = _apart([_decode(key, depth + 1) for key, _ in body])
         made = dict(zip(keys, [_decode(v, depth + 1) for _, v in body], strict=True))
         return made if tag == "dict" else made.items()
+    if tag == "bounded":
+        most, items = body
+        return deque([_decode(item, depth + 1) for item in items], most)
     if tag == "chain":
         return Chain(tuple(_decode(item, depth + 1) for item in body))
     if tag == "tree":
@@ -484,6 +491,7 @@ _DECODE_TEXT = {
     "int": lambda body: int(body, 16),
     "str": lambda body: bytes.fromhex(body).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "opaque": lambda body: Opaque(str(body)),
     "decimal": _decode_decimal,
@@ -534,7 +542,9 @@ def _matches(data: Any, expected: Any) -> bool:
     if isinstance(expected, tuple):
         return isinstance(data, dict) and _all_match(data["tuple"], expected)
     if isinstance(expected, deque):
-        return isinstance(data, dict) and _all_match(data["deque"], expected)
+        return isinstance(data, dict) and _all_match(
+            data["bounded"][1] if "bounded" in data else data["deque"], expected
+        )
     if isinstance(expected, (set, frozenset)):
         return isinstance(data, dict) and _same_set(data, expected)
     if isinstance(expected, dict):

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from enum import IntEnum
 from fractions import Fraction
+from itertools import pairwise, permutations, repeat, starmap, takewhile, zip_longest
 from types import MappingProxyType
 
 import numpy as np
@@ -147,6 +148,22 @@ def test_an_array_of_several_elements_has_no_truth_here_either(one):
     assert not values.matches(values.encode(np.array([])), [])
 
 
+class Down:
+    """An iterator of a program's own."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.number:
+            raise StopIteration
+        self.number -= 1
+        return self.number
+
+
 @pytest.mark.parametrize("wrap", [list, sorted, len, sum, max, set, lambda x: [*reversed(list(x))]])
 @pytest.mark.parametrize(
     "made",
@@ -155,8 +172,10 @@ def test_an_array_of_several_elements_has_no_truth_here_either(one):
         lambda: {1: 3, 2: 4}.values(),
         lambda: range(4), lambda: (x for x in (3, 1)), lambda: map(abs, [-3, 1]), lambda: Ordered([3, 1, 2]),
         lambda: Counter([3, 1, 3]).keys(), lambda: filter(None, [3, 0, 1]), lambda: iter({3: 1}),
+        lambda: permutations([3, 1, 2]), lambda: takewhile(bool, [3, 1, 0]), lambda: starmap(pow, [(3, 2), (2, 1)]),
+        lambda: repeat(3, 2), lambda: zip_longest([3], [1, 2]), lambda: map(sum, pairwise([3, 1, 2])), lambda: Down(3),
     ],
-    ids=range(11),
+    ids=range(18),
 )  # fmt: skip
 def test_what_a_test_wraps_is_what_it_would_be_in_the_program(made, wrap):
     try:
@@ -179,6 +198,12 @@ def test_rows_and_items_are_what_they_would_be_in_the_program():
 def test_an_iterator_without_an_end_is_too_large():
     with pytest.raises(values.TooLargeError):
         values.encode(x for x in iter(int, 1))
+
+
+def test_an_iterator_is_opaque_that_has_a_truth_or_equality_of_its_own():
+    for name in ("__eq__", "__bool__", "__len__"):
+        value = type("Own", (Down,), {name: lambda *_: True})(1)
+        assert round_trip(value) == values.Opaque("Own")
 
 
 def test_an_object_inside_an_iterable_is_seen():

@@ -9,7 +9,8 @@ plain data.
   base value.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
-- What equals nothing but can be iterated arrives as what it yields: the values of a dict, generators, other iterators.
+- What equals nothing but can be iterated arrives as what it yields: the values of a dict, and every iterator, a
+  generator or one of the program's own, that has no truth or == of its own.
 - A numpy scalar arrives as a number, an array as an `Array`: like numpy's, its == has a truth for one element only.
 - Objects with `val` and `next`, or `val`, `left` and `right`, arrive as linked list or binary tree, whatever their class:
   these attributes are read as a test would read them, be they slots, properties or the class's own.
@@ -22,7 +23,6 @@ Used both as a module of the package and, imported by its file alone, inside the
 relative imports.
 """
 
-import itertools
 import re
 import sys
 from collections import Counter, UserList, UserString, deque
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from types import GeneratorType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
 MAX_NODES = 2_000_000  # values in one answer
@@ -47,11 +47,6 @@ _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E(?P<exponent>[+-]\d{1,6}))?|Infini
 _type, _issubclass, _len, _id, _list, _dict, _getattr = type, issubclass, len, id, list, dict, getattr
 _bases, _members, _name = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__name__"))
 _KEYS, _ITEMS, _VALUES = (type(view) for view in ({}.keys(), {}.items(), {}.values()))
-_ONCE: tuple[type, ...] = (
-    GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.islice, itertools.accumulate,
-    *(type(iter(one)) for one in ([], (), set(), deque(), {}, {}.items(), {}.values(), "", range(0))),
-    type(reversed([])),
-)  # fmt: skip
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
 _decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
 _most = deque.__dict__["maxlen"].__get__
@@ -321,11 +316,17 @@ def _compares_by(kind: type, base: type) -> bool:
     return next(found, None) is _members(base)["__eq__"]
 
 
+def _is_iterator(kind: type) -> bool:
+    """Whether a class is an iterator's, without a truth or an equality of its own."""
+    own = {name for one in _bases(kind) if one is not object for name in _members(one)}
+    return own >= {"__iter__", "__next__"} and own.isdisjoint({"__eq__", "__len__", "__bool__"})
+
+
 _ITERATED: tuple[tuple[str, Callable[[type], bool]], ...] = (
     ("items", lambda kind: _issubclass(kind, _ITEMS) or (_derives(kind, ItemsView) and _compares_by(kind, Set))),
     ("keys", lambda kind: _issubclass(kind, _KEYS) or _compares_by(kind, Set)),
     ("values", lambda kind: _issubclass(kind, _VALUES) or _derives(kind, ValuesView)),
-    ("once", lambda kind: any(kind is one for one in _ONCE)),
+    ("once", _is_iterator),
 )
 
 

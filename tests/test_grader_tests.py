@@ -595,6 +595,8 @@ FOUND = [
         "d = datetime.datetime(2024, 1, 1)\nr = Solution().f(d)\nassert r.day == 2",
         "args[0] + datetime.timedelta(hours=30)",
     ),
+    ("a = Solution().f(3)\nb = Solution().f(2)\nassert list(a) == [0, 1, 2]", "(i for i in range(args[0]))"),
+    ("a = Solution().f([1, 2])\nb = Solution().f(a)\nassert list(b) == [1, 2]", "map(int, args[0])"),
 ]
 OF_CLASSES = """import datetime
 from array import array

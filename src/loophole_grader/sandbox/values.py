@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -44,7 +45,7 @@ _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limi
 _FRACTION_BITS = int(MAX_DIGITS * 3.3219280948873623)  # log2(10)
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E(?P<exponent>[+-]\d{1,6}))?|Infinity|s?NaN\d*)", re.ASCII | re.IGNORECASE)
 
-_type, _issubclass, _len, _id, _list, _dict, _getattr = type, issubclass, len, id, list, dict, getattr
+_type, _issubclass, _len, _id, _list, _dict, _getattr, _islice = type, issubclass, len, id, list, dict, getattr, islice
 _bases, _members, _name = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__name__"))
 _KEYS, _ITEMS, _VALUES = (type(view) for view in ({}.keys(), {}.items(), {}.values()))
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
@@ -320,6 +321,16 @@ def _is_iterator(kind: type) -> bool:
     """Whether a class is an iterator's, without a truth or an equality of its own."""
     own = {name for one in _bases(kind) if one is not object for name in _members(one)}
     return own >= {"__iter__", "__next__"} and own.isdisjoint({"__eq__", "__len__", "__bool__"})
+
+
+def yielded(value: Any) -> list[Any] | None:
+    """What an iterator yields; None of what is none. Raises TooLargeError."""
+    if not _is_iterator(_type(value)):
+        return None
+    items = _list(_islice(value, MAX_NODES))
+    if _len(items) == MAX_NODES:
+        raise TooLargeError("an iterator without an end")
+    return items
 
 
 _ITERATED: tuple[tuple[str, Callable[[type], bool]], ...] = (

@@ -577,14 +577,15 @@ def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
 
 
 LEFT = [
-    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
-    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
     ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
     ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
     ("assert Solution().f(1) == Point(1)", "Point(1)"),
     ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
 ]
 FOUND = [
+    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
+    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
+    ("assert Solution().f('aab') - Counter('ab') == Counter('a')", "Counter(args[0])"),
     ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
     ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
     (

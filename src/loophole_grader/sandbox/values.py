@@ -5,8 +5,8 @@ page: no code of an answer's class runs outside the sandbox, and an answer gains
 plain data.
 
 - Plain data survives exactly: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict,
-  deque, range, Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of these, shipped by their
-  base value.
+  OrderedDict, Counter, deque, range, Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of
+  these, shipped by their base value.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
 - What equals nothing but can be iterated arrives as what it yields: the values of a dict, and every iterator, a
@@ -25,7 +25,7 @@ relative imports.
 
 import re
 import sys
-from collections import Counter, UserList, UserString, deque
+from collections import Counter, OrderedDict, UserList, UserString, deque
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -163,10 +163,11 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
         return _encode_str(str.__str__(value), budget)
     if _issubclass(kind, (float, complex, bytes, bytearray)):
         return _encode_scalar(value, kind, budget)
-    if _issubclass(kind, dict):
-        budget.take(1 + dict.__len__(value))
-        items = list(dict.items(value))
-        return {"dict": [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
+    for base, items_of, tag in _DICTS:
+        if _issubclass(kind, base):
+            budget.take(1 + dict.__len__(value))
+            items = _list(items_of(value))
+            return {tag: [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
     for base, tag in _SEQUENCES:
         if _issubclass(kind, base):
             budget.take(1 + base.__len__(value))
@@ -184,6 +185,8 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
     return _encode_object(value, kind, depth, budget)
 
 
+# An OrderedDict and a Counter compare otherwise than a dict.
+_DICTS = ((OrderedDict, OrderedDict.items, "ordered"), (Counter, dict.items, "counter"), (dict, dict.items, "dict"))
 _SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "frozenset"), (deque, "deque"))
 
 
@@ -438,10 +441,10 @@ def _decode(data: Any, depth: int) -> Any:
         return _DECODE_TEXT[tag](body)
     if tag in _DECODE_ITEMS:
         return _DECODE_ITEMS[tag](_decode(item, depth + 1) for item in body)
-    if tag in ("dict", "items"):
+    if tag in _DECODE_DICT:
         keys = _apart([_decode(key, depth + 1) for key, _ in body])
         made = dict(zip(keys, [_decode(v, depth + 1) for _, v in body], strict=True))
-        return made if tag == "dict" else made.items()
+        return _DECODE_DICT[tag](made)
     if tag == "bounded":
         most, items = body
         return deque([_decode(item, depth + 1) for item in items], most)
@@ -513,6 +516,7 @@ _DECODE_TEXT = {
     "datetime": _decode_datetime,
     "timedelta": _decode_timedelta,
 }
+_DECODE_DICT = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "items": dict.items}
 _DECODE_ITEMS = {
     "tuple": tuple,
     "set": lambda items: set(_apart(list(items))),
@@ -560,7 +564,7 @@ def _matches(data: Any, expected: Any) -> bool:
     if isinstance(expected, (set, frozenset)):
         return isinstance(data, dict) and _same_set(data, expected)
     if isinstance(expected, dict):
-        return isinstance(data, dict) and _same_dict(data["dict"], expected)
+        return isinstance(data, dict) and _same_dict(data, expected)
     if isinstance(data, list):
         return False
     if not isinstance(data, dict):
@@ -601,8 +605,9 @@ def _same_set(data: dict, expected: Collection[Any]) -> bool:
     return len(found) == len(expected)
 
 
-def _same_dict(items: Any, expected: dict) -> bool:
-    if len(items) != len(expected):
+def _same_dict(data: dict, expected: dict) -> bool:
+    [(tag, items)] = data.items()
+    if tag not in ("dict", "ordered", "counter") or len(items) != len(expected):
         return False
     found = set()
     for item, value in items:

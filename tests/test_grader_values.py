@@ -200,6 +200,15 @@ def test_an_iterator_without_an_end_is_too_large():
         values.encode(x for x in iter(int, 1))
 
 
+def test_no_more_is_decoded_than_is_encoded(monkeypatch):
+    """A range is thirty characters, and two million numbers as soon as a test sorts it."""
+    monkeypatch.setattr(values, "MAX_NODES", 100)
+    most = {"range": [0, 99, 1]}
+    assert len(values.decode(most)) == 99
+    with pytest.raises(ValueError, match="too large"):
+        values.decode([most, most])
+
+
 def test_an_iterator_is_opaque_that_has_a_truth_or_equality_of_its_own():
     for name in ("__eq__", "__bool__", "__len__"):
         value = type("Own", (Down,), {name: lambda *_: True})(1)
@@ -520,6 +529,10 @@ def test_objects_are_opaque():
     assert values.contains_opaque(back)
 
 
+def test_an_answer_that_is_too_large_is_not_taken_for_a_closed_pipe():
+    assert not issubclass(values.TooLargeError, (ValueError, OSError))  # as which `Runner.run` knows one
+
+
 def test_a_container_that_contains_itself_is_too_large():
     loop = []
     loop.append(loop)
@@ -529,7 +542,13 @@ def test_a_container_that_contains_itself_is_too_large():
 
 def test_too_many_values_are_too_large():
     with pytest.raises(values.TooLargeError):
-        values.encode([0] * (values.MAX_NODES + 1))
+        values.encode([0] * values.MAX_NODES)
+
+
+def test_every_value_counts_once(monkeypatch):
+    monkeypatch.setattr(values, "MAX_NODES", 100)
+    for value in ([0] * 99, dict.fromkeys(range(49)), range(96)):
+        assert round_trip(value) == value
 
 
 class ListNode:

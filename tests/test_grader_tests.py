@@ -372,6 +372,17 @@ def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason,
         oracle.check_tests([task])
 
 
+def test_an_expected_value_that_no_answer_can_equal_is_refused():
+    expected = ("[" * 101 + "]" * 101, "[" * 102 + "]" * 102, "[0] * 2_000_000")
+    tests = [f"assert Solution().f(1) == {value}" for value in expected]
+    with pytest.raises(GraderError) as raised:
+        oracle.check_tests([Task("large", tuple(tests), "", "Solution().f")])
+    why = r"what is expected of Solution\(\).f\(1\) is nested more than 100 deep, or has more than 2,000,000 values; compare"
+    assert [re.match(rf"task large: test \d .*: {why}", line) is None for line in str(raised.value).splitlines()] == [
+        True, False, False
+    ]  # fmt: skip
+
+
 def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):
     def row(name, *tests):
         prompt = [{"role": "user", "content": "p"}]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from loophole_grader.canonical import lacks_method, stand_in
 from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
@@ -54,10 +55,27 @@ def _read(task: Task) -> tuple[tuple[JudgePlan, ...], tuple[str, ...]]:
     refused: list[str] = []
     for index, test in enumerate(task.tests):
         try:
-            plans += exchanges_of(test, index, task.func_name, task.setup_code)
+            found = exchanges_of(test, index, task.func_name, task.setup_code)
         except Refused as why:
             refused.append(_refused(task, index, why))
+            continue
+        plans += found
+        if too_large := [plan.observed[0] for plan in found if not _fits(plan.expected)]:
+            why = (
+                f"what is expected of {too_large[0]:.60} is nested more than {values.MAX_DEPTH} deep, or has more than "
+                f"{values.MAX_NODES:,} values; compare its parts, or its length"
+            )
+            refused.append(_refused(task, index, why))
     return tuple(plans), tuple(refused)
+
+
+def _fits(expected: Any) -> bool:
+    """Whether there is an answer that equals this."""
+    try:
+        values.encode(None if expected is NOT_LITERAL else expected)
+    except values.TooLargeError:
+        return False
+    return True
 
 
 def plans_of(task: Task) -> tuple[JudgePlan, ...]:

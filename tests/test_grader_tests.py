@@ -383,6 +383,14 @@ def test_an_expected_value_that_no_answer_can_equal_is_refused():
     ]  # fmt: skip
 
 
+def test_a_million_numbers_are_judged_and_what_is_too_much_for_the_judge_is_an_output_limit(monkeypatch):
+    test = one_test("r = Solution().f(1)\nassert len(r) == 10**6\nassert r == list(range(10**6))")
+    assert judged(answer("list(range(10**6))"), task=test, limits=Limits()).gt_pass
+    monkeypatch.setattr(oracle, "JUDGED_BYTES", 1000)
+    found = judged(answer("list(range(10**6))"), task=test, limits=Limits())
+    assert (found.gt_pass, found.status) == (False, "output_limit")
+
+
 def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):
     def row(name, *tests):
         prompt = [{"role": "user", "content": "p"}]

@@ -597,7 +597,7 @@ def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
 
 LEFT = [
     ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
-    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
+    ("assert isinstance(Solution().f(1), Pair)", "Pair(1, 2)"),
     ("assert Solution().f(1) == Point(1)", "Point(1)"),
     ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
 ]
@@ -607,6 +607,7 @@ FOUND = [
     ("assert Solution().f('aab') - Counter('ab') == Counter('a')", "Counter(args[0])"),
     ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
     ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
+    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
     (
         "assert Solution().f(1) == datetime.date(2024, 2, 29)",
         "datetime.date(2024, 2, 28) + datetime.timedelta(args[0])",
@@ -617,12 +618,24 @@ FOUND = [
     ),
     ("a = Solution().f(3)\nb = Solution().f(2)\nassert list(a) == [0, 1, 2]", "(i for i in range(args[0]))"),
     ("a = Solution().f([1, 2])\nb = Solution().f(a)\nassert list(b) == [1, 2]", "map(int, args[0])"),
+    ("assert inorder(Solution().f(1)) == [1, 1]", "Node(args[0], Node(args[0]))"),
+    ("assert inorder(Solution().f(1)) == [1, 1]", "Named(args[0], Named(args[0], None, None), None)"),
+    ("assert isinstance(Solution().f(1), Link)", "type('Sub', (Link,), {})(args[0])"),
+    ("assert Solution().f(3).next.val == 3", "type('ListNode', (), {'val': 1, 'next': Link(args[0])})()"),
+    ("r = Solution().f(3)\nassert r[3].val == 3", "{3: Link(args[0])}"),
+    ("assert Solution().f(3).val.val == 3", "Link(Link(args[0]))"),
 ]
 OF_CLASSES = """import datetime
 from array import array
 from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass
 Pair = namedtuple("Pair", "a b")
+Named = namedtuple("Named", "val left right")
+class Node:
+    def __init__(self, val, left=None, right=None): self.val, self.left, self.right = val, left, right
+class Link:
+    def __init__(self, val, next=None): self.val, self.next = val, next
+def inorder(t): return inorder(t.left) + [t.val] + inorder(t.right) if t else []
 @dataclass
 class Point:
     x: int

@@ -1,9 +1,10 @@
 """The encoding of answers: identity on plain data, refusal of everything else."""
 
+import copy
 import json
 import math
 import time
-from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
 from collections.abc import KeysView, MutableSet
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
@@ -11,6 +12,7 @@ from enum import IntEnum
 from fractions import Fraction
 from itertools import pairwise, permutations, repeat, starmap, takewhile, zip_longest
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -257,6 +259,7 @@ TAGS = [
     "bytes",
     "bytearray",
     "bounded",
+    "named",
     "counter",
     "ordered",
     "complex",
@@ -630,6 +633,11 @@ class Half:
         raise AttributeError("next")
 
 
+class Named(NamedTuple):
+    val: int
+    next: "Named | None"
+
+
 class Both:
     val, next, left, right = 1, None, None, None
 
@@ -641,6 +649,34 @@ def test_a_chain_is_what_has_a_value_and_a_next_one():
     assert (
         round_trip([Branch(1, Branch(2)), TreeNode(1, Branch(2))]) == [values.Tree(((1,), (2,), None, None, None))] * 2
     )
+
+
+def test_a_node_is_rebuilt_of_the_class_of_its_name_or_of_a_plain_one():
+    for one, kind in (
+        (Slotted(1), Slotted), (Branch(1), Branch), (type("Sub", (Slotted,), {})(1), Slotted), (Last(), Last),
+        (type("Both", (), {"val": 1, "next": None})(), Both), (type("Half", (), {"val": 1, "next": None})(), values.Node),
+        (type("Once", (), {"val": 1, "next": None})(), values.Node),
+    ):  # fmt: skip
+        classes = (
+            dict.fromkeys(["Half"]) | {"Once": print} | {each.__name__: each for each in (Slotted, Branch, Last, Both)}
+        )
+        node = values.rebuild(round_trip(one), classes)
+        assert (type(node), node.val) == (kind, 1)
+
+
+def test_a_named_tuple_is_a_tuple_whose_items_have_names():
+    """So it may be a node, too; the name of a method may be a field's."""
+    value = namedtuple("Own", "val next count")(2, Named(1, None), 7)
+    for back in (round_trip(value), values.rebuild(round_trip([value]), {})[0], copy.deepcopy(round_trip(value))):
+        assert back == value == (2, (1, None), 7)
+        assert (back.val, back.next.val, back.next.next, back.count) == (2, 1, None, 7)
+    assert values.matches(values.encode(value), (2, (1, None), 7))
+    assert not values.matches(values.encode(value), (2, (1, None), 8))
+
+
+def test_nodes_in_dicts_and_nodes_are_rebuilt():
+    back = values.rebuild(round_trip({1: [ListNode(ListNode(3))]}), CLASSES)
+    assert back[1][0].val.val == 3
 
 
 def test_what_a_test_could_not_read_to_its_end_is_no_chain():

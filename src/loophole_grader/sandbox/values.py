@@ -6,7 +6,7 @@ plain data.
 
 - Plain data survives exactly: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict,
   OrderedDict, Counter, deque, range, Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of
-  these, shipped by their base value.
+  these, shipped by their base value; of a named tuple the names of its fields, too.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
 - What equals nothing but can be iterated arrives as what it yields: the values of a dict, and every iterator, a
@@ -14,6 +14,7 @@ plain data.
 - A numpy scalar arrives as a number, an array as an `Array`: like numpy's, its == has a truth for one element only.
 - Objects with `val` and `next`, or `val`, `left` and `right`, arrive as linked list or binary tree, whatever their class:
   these attributes are read as a test would read them, be they slots, properties or the class's own.
+  With them come the names of their classes, by which the judge takes a class of its own.
 
 Every other object becomes `OPAQUE`, on which no method of the judged program can act and which passes no test; so does a
 container whose class has an == of its own. And so does a Decimal or Fraction of more than MAX_DIGITS digits, the zeros of
@@ -26,8 +27,8 @@ relative imports.
 import re
 import sys
 from collections import Counter, OrderedDict, UserList, UserString, deque
-from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, Set, ValuesView
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -39,6 +40,7 @@ MAX_NODES = 2_000_000  # values in one answer, containers and their members
 MAX_CHARS = 16 << 20  # characters of text in one answer
 MAX_DEPTH = 100  # nesting of containers
 MAX_COLLISIONS = 100  # members of a set with the same hash
+MAX_NAMES = 8  # of classes, of a node
 MAX_DIGITS = 10_000  # of a Decimal, written out in full, and of numerator and denominator of a Fraction
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
@@ -74,16 +76,31 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Chain:
-    """A linked list by its values, head first."""
+    """A linked list by its values, head first; `names`: of the head's class and those it derives from."""
 
     values: tuple[Any, ...]
+    names: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A binary tree in preorder; None marks an absent child, a 1-tuple holds a node's value."""
+    """A binary tree in preorder; None marks an absent child, a 1-tuple holds a node's value. `names`: as of a Chain."""
 
     preorder: tuple[tuple[Any] | None, ...]
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+
+class Named(tuple):
+    """A named tuple: its items are also attributes."""
+
+    def __new__(cls, items: Iterable[Any], names: Iterable[str] = ()) -> "Named":
+        made = super().__new__(cls, items)
+        made.__dict__.update(zip(names, made, strict=False))
+        return made
+
+
+class Node:
+    """A node of a class that the judge does not have."""
 
 
 class Array(Sequence):
@@ -174,6 +191,8 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
             coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
             if base is deque and (most := _most(value)) is not None:
                 return {"bounded": [most, coded]}
+            if base is tuple and (names := _fields(kind, budget)):
+                return {"named": [names, coded]}
             return {tag: coded} if tag else coded
     if _issubclass(kind, Decimal):
         return _encode_decimal(value, budget)
@@ -188,6 +207,18 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
 # An OrderedDict and a Counter compare otherwise than a dict.
 _DICTS = ((OrderedDict, OrderedDict.items, "ordered"), (Counter, dict.items, "counter"), (dict, dict.items, "dict"))
 _SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "frozenset"), (deque, "deque"))
+
+
+def _fields(kind: type, budget: _Budget) -> list[str]:
+    """What a named tuple's class calls its items."""
+    found = next((members["_fields"] for one in _bases(kind) if "_fields" in (members := _members(one))), None)
+    return _short(found, budget) if _type(found) is tuple else []
+
+
+def _short(names: Iterable[Any], budget: _Budget) -> list[str]:
+    found = [str(name)[:80] for name in names]
+    budget.take(0, sum(map(_len, found)))
+    return found
 
 
 def _encode_int(value: int, budget: _Budget) -> Any:
@@ -270,7 +301,10 @@ def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
     if kind is range and not _is_too_long(value):
         budget.take(1 + _len(value))
         return {"range": [_encode_int(part, budget) for part in (value.start, value.stop, value.step)]}
-    return _encode_node(value, kind, depth, budget)
+    if node := _encode_node(value, kind, depth, budget):
+        return node
+    budget.take()
+    return {"opaque": str(_name(kind))[:80]}
 
 
 def _is_too_long(value: range) -> bool:
@@ -353,23 +387,24 @@ def _as_plain(value: Any, kind: type) -> Any:
     return value
 
 
-def _encode_node(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
-    name = _name(kind)
+def _encode_node(value: Any, kind: type, depth: int, budget: _Budget) -> dict | None:
+    """A node and all that hangs on it; None for what is none."""
+    name, kinds = _name(kind), map(_name, _bases(kind)[:MAX_NAMES])
     try:
         _read(value, "val")
         listed, branched = _has(value, "next"), _has(value, "left") and _has(value, "right")
         if name == "TreeNode" or (branched and not listed):
-            nodes = _preorder(value, budget)
-            return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
+            nodes, names = _preorder(value, budget), _short(kinds, budget)
+            return {"tree": [names, [node and [_encode(node[0], depth + 1, budget)] for node in nodes]]}
         if name == "ListNode" or (listed and not branched):
-            return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, budget)]}
+            nodes, names = _chain(value, budget), _short(kinds, budget)
+            return {"chain": [names, [_encode(item, depth + 1, budget) for item in nodes]]}
     except _NoNodeError:
         pass
     except TooLargeError:
         if name in ("ListNode", "TreeNode"):
             raise
-    budget.take()
-    return {"opaque": str(name)[:80]}
+    return None
 
 
 class _NoNodeError(Exception):
@@ -452,10 +487,15 @@ def _decode(data: Any, depth: int, budget: _Budget) -> Any:
     if tag == "bounded":
         most, items = body
         return deque([_decode(item, depth + 1, budget) for item in items], most)
-    if tag == "chain":
-        return Chain(tuple(_decode(item, depth + 1, budget) for item in body))
-    if tag == "tree":
-        return Tree(tuple(None if item is None else (_decode(item[0], depth + 1, budget),) for item in body))
+    if tag == "named":
+        names, items = body
+        return Named([_decode(item, depth + 1, budget) for item in items], map(str, names))
+    if tag in ("chain", "tree"):
+        names, items = body
+        names = tuple(map(str, names))
+        if tag == "chain":
+            return Chain(tuple(_decode(item, depth + 1, budget) for item in items), names)
+        return Tree(tuple(item and (_decode(item[0], depth + 1, budget),) for item in items), names)
     raise ValueError(f"unknown tag {tag!r}")
 
 
@@ -560,7 +600,7 @@ def _matches(data: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         return isinstance(data, list) and _all_match(data, expected)
     if isinstance(expected, tuple):
-        return isinstance(data, dict) and _all_match(data["tuple"], expected)
+        return isinstance(data, dict) and _all_match(data["named"][1] if "named" in data else data["tuple"], expected)
     if isinstance(expected, deque):
         return isinstance(data, dict) and _all_match(
             data["bounded"][1] if "bounded" in data else data["deque"], expected
@@ -643,30 +683,41 @@ def contains_opaque(value: Any) -> bool:
 
 
 def rebuild(value: Any, classes: dict[str, Any]) -> Any:
-    """A decoded value with Chain and Tree built again from the ListNode and TreeNode of `classes` (top level or inside
-    lists and tuples). Raises ValueError if the class is not there."""
+    """A decoded value with each Chain and Tree built again, of the class among `classes` that has a name of theirs and their
+    attributes, or of `Node`: those at the top, inside lists, tuples and values of dicts, and inside nodes. Raises ValueError
+    for a tree that is none, and what such a class raises."""
     if isinstance(value, Chain):
-        node_class, head = _node_class(classes, "ListNode"), None
+        node_class, head = _node_class(value.names, ("val", "next"), classes), None
         for item in reversed(value.values):
             node = object.__new__(node_class)
-            node.val, node.next = item, head
+            node.val, node.next = rebuild(item, classes), head
             head = node
         return head
     if isinstance(value, Tree):
-        return _build_tree(value, _node_class(classes, "TreeNode"))
+        return _build_tree(value, classes)
     if type(value) in (list, tuple):
         return type(value)(rebuild(item, classes) for item in value)
+    if isinstance(value, Named):
+        return Named([rebuild(item, classes) for item in value], vars(value))
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, rebuild(item, classes)) for key, item in value.items())
     return value
 
 
-def _node_class(classes: dict[str, Any], name: str) -> Any:
-    if name not in classes:
-        raise ValueError(f"the answer is a {name}, which setup_code does not define")
-    return classes[name]
+def _node_class(names: tuple[str, ...], wanted: tuple[str, ...], classes: dict[str, Any]) -> Any:
+    found = (classes.get(name) for name in names)
+    return next((one for one in found if isinstance(one, type) and _has_attributes(one, wanted)), Node)
 
 
-def _build_tree(tree: Tree, node_class: Any) -> Any:
+def _has_attributes(kind: type, wanted: tuple[str, ...]) -> bool:
+    """Whether a class of trusted text has these, or its constructor speaks of them."""
+    code = getattr(kind.__init__, "__code__", None)
+    return {*dir(kind), *(code.co_names if code else ())}.issuperset(wanted)
+
+
+def _build_tree(tree: Tree, classes: dict[str, Any]) -> Any:
     """Preorder to nodes without recursion: each open slot is (parent, side)."""
+    node_class = _node_class(tree.names, ("val", "left", "right"), classes)
     root, slots = None, [(None, "")]
     for item in tree.preorder:
         if not slots:
@@ -675,7 +726,7 @@ def _build_tree(tree: Tree, node_class: Any) -> Any:
         node = None
         if item is not None:
             node = object.__new__(node_class)
-            node.val, node.left, node.right = item[0], None, None
+            node.val, node.left, node.right = rebuild(item[0], classes), None, None
             slots += [(node, "right"), (node, "left")]
         if parent is None:
             root = node

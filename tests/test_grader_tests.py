@@ -372,6 +372,25 @@ def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason,
         oracle.check_tests([task])
 
 
+def test_an_expected_value_that_no_answer_can_equal_is_refused():
+    expected = ("[" * 101 + "]" * 101, "[" * 102 + "]" * 102, "[0] * 2_000_000")
+    tests = [f"assert Solution().f(1) == {value}" for value in expected]
+    with pytest.raises(GraderError) as raised:
+        oracle.check_tests([Task("large", tuple(tests), "", "Solution().f")])
+    why = r"what is expected of Solution\(\).f\(1\) is nested more than 100 deep, or has more than 2,000,000 values; compare"
+    assert [re.match(rf"task large: test \d .*: {why}", line) is None for line in str(raised.value).splitlines()] == [
+        True, False, False
+    ]  # fmt: skip
+
+
+def test_a_million_numbers_are_judged_and_what_is_too_much_for_the_judge_is_an_output_limit(monkeypatch):
+    test = one_test("r = Solution().f(1)\nassert len(r) == 10**6\nassert r == list(range(10**6))")
+    assert judged(answer("list(range(10**6))"), task=test, limits=Limits()).gt_pass
+    monkeypatch.setattr(oracle, "JUDGED_BYTES", 1000)
+    found = judged(answer("list(range(10**6))"), task=test, limits=Limits())
+    assert (found.gt_pass, found.status) == (False, "output_limit")
+
+
 def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):
     def row(name, *tests):
         prompt = [{"role": "user", "content": "p"}]
@@ -577,16 +596,18 @@ def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
 
 
 LEFT = [
-    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
-    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
     ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
-    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
+    ("assert isinstance(Solution().f(1), Pair)", "Pair(1, 2)"),
     ("assert Solution().f(1) == Point(1)", "Point(1)"),
     ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
 ]
 FOUND = [
+    ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
+    ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
+    ("assert Solution().f('aab') - Counter('ab') == Counter('a')", "Counter(args[0])"),
     ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
     ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
+    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
     (
         "assert Solution().f(1) == datetime.date(2024, 2, 29)",
         "datetime.date(2024, 2, 28) + datetime.timedelta(args[0])",
@@ -595,12 +616,26 @@ FOUND = [
         "d = datetime.datetime(2024, 1, 1)\nr = Solution().f(d)\nassert r.day == 2",
         "args[0] + datetime.timedelta(hours=30)",
     ),
+    ("a = Solution().f(3)\nb = Solution().f(2)\nassert list(a) == [0, 1, 2]", "(i for i in range(args[0]))"),
+    ("a = Solution().f([1, 2])\nb = Solution().f(a)\nassert list(b) == [1, 2]", "map(int, args[0])"),
+    ("assert inorder(Solution().f(1)) == [1, 1]", "Node(args[0], Node(args[0]))"),
+    ("assert inorder(Solution().f(1)) == [1, 1]", "Named(args[0], Named(args[0], None, None), None)"),
+    ("assert isinstance(Solution().f(1), Link)", "type('Sub', (Link,), {})(args[0])"),
+    ("assert Solution().f(3).next.val == 3", "type('ListNode', (), {'val': 1, 'next': Link(args[0])})()"),
+    ("r = Solution().f(3)\nassert r[3].val == 3", "{3: Link(args[0])}"),
+    ("assert Solution().f(3).val.val == 3", "Link(Link(args[0]))"),
 ]
 OF_CLASSES = """import datetime
 from array import array
 from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass
 Pair = namedtuple("Pair", "a b")
+Named = namedtuple("Named", "val left right")
+class Node:
+    def __init__(self, val, left=None, right=None): self.val, self.left, self.right = val, left, right
+class Link:
+    def __init__(self, val, next=None): self.val, self.next = val, next
+def inorder(t): return inorder(t.left) + [t.val] + inorder(t.right) if t else []
 @dataclass
 class Point:
     x: int

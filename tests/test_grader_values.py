@@ -1,15 +1,18 @@
 """The encoding of answers: identity on plain data, refusal of everything else."""
 
+import copy
 import json
 import math
 import time
-from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
 from collections.abc import KeysView, MutableSet
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from enum import IntEnum
 from fractions import Fraction
+from itertools import pairwise, permutations, repeat, starmap, takewhile, zip_longest
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -147,6 +150,22 @@ def test_an_array_of_several_elements_has_no_truth_here_either(one):
     assert not values.matches(values.encode(np.array([])), [])
 
 
+class Down:
+    """An iterator of a program's own."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.number:
+            raise StopIteration
+        self.number -= 1
+        return self.number
+
+
 @pytest.mark.parametrize("wrap", [list, sorted, len, sum, max, set, lambda x: [*reversed(list(x))]])
 @pytest.mark.parametrize(
     "made",
@@ -155,8 +174,10 @@ def test_an_array_of_several_elements_has_no_truth_here_either(one):
         lambda: {1: 3, 2: 4}.values(),
         lambda: range(4), lambda: (x for x in (3, 1)), lambda: map(abs, [-3, 1]), lambda: Ordered([3, 1, 2]),
         lambda: Counter([3, 1, 3]).keys(), lambda: filter(None, [3, 0, 1]), lambda: iter({3: 1}),
+        lambda: permutations([3, 1, 2]), lambda: takewhile(bool, [3, 1, 0]), lambda: starmap(pow, [(3, 2), (2, 1)]),
+        lambda: repeat(3, 2), lambda: zip_longest([3], [1, 2]), lambda: map(sum, pairwise([3, 1, 2])), lambda: Down(3),
     ],
-    ids=range(11),
+    ids=range(18),
 )  # fmt: skip
 def test_what_a_test_wraps_is_what_it_would_be_in_the_program(made, wrap):
     try:
@@ -179,6 +200,21 @@ def test_rows_and_items_are_what_they_would_be_in_the_program():
 def test_an_iterator_without_an_end_is_too_large():
     with pytest.raises(values.TooLargeError):
         values.encode(x for x in iter(int, 1))
+
+
+def test_no_more_is_decoded_than_is_encoded(monkeypatch):
+    """A range is thirty characters, and two million numbers as soon as a test sorts it."""
+    monkeypatch.setattr(values, "MAX_NODES", 100)
+    most = {"range": [0, 99, 1]}
+    assert len(values.decode(most)) == 99
+    with pytest.raises(ValueError, match="too large"):
+        values.decode([most, most])
+
+
+def test_an_iterator_is_opaque_that_has_a_truth_or_equality_of_its_own():
+    for name in ("__eq__", "__bool__", "__len__"):
+        value = type("Own", (Down,), {name: lambda *_: True})(1)
+        assert round_trip(value) == values.Opaque("Own")
 
 
 def test_an_object_inside_an_iterable_is_seen():
@@ -221,6 +257,11 @@ TAGS = [
     "tree",
     "chain",
     "bytes",
+    "bytearray",
+    "bounded",
+    "named",
+    "counter",
+    "ordered",
     "complex",
     "opaque",
     "decimal",
@@ -267,16 +308,33 @@ def test_nan_survives():
 @pytest.mark.parametrize(
     ("value", "base"),
     [
-        (Counter("aab"), {"a": 2, "b": 1}),
-        (OrderedDict(a=1), {"a": 1}),
+        (type("Own", (Counter,), {})("aab"), Counter("aab")),
+        (type("Own", (OrderedDict,), {})(a=1), OrderedDict(a=1)),
         (defaultdict(int, a=1), {"a": 1}),
         (IntEnum("E", "a").a, 1),
-        (bytearray(b"x"), b"x"),
     ],
 )
 def test_subclasses_are_shipped_by_their_base_value(value, base):
     back = round_trip(value)
     assert (type(back), back) == (type(base), base)
+
+
+def test_a_counter_and_an_ordered_dict_compare_as_they_do_in_python():
+    zero, moved = Counter(b=1, a=0), OrderedDict(a=1, b=2)
+    moved.move_to_end("a")
+    assert round_trip(zero) == Counter("b")
+    assert round_trip(moved) == OrderedDict(b=2, a=1) != OrderedDict(a=1, b=2)
+    assert list(round_trip(moved)) == ["b", "a"]
+    assert values.matches(values.encode([zero, moved]), [{"a": 0, "b": 1}, {"a": 1, "b": 2}])
+    assert not values.matches(values.encode(zero), {"b": 1})
+
+
+@pytest.mark.parametrize("value", [bytearray(b"x"), deque([1, 2], 2), deque(maxlen=0), deque([1])], ids=repr)
+def test_what_can_be_changed_comes_as_what_it_was(value):
+    """By its class, and by how much it holds: a test may add to it."""
+    back = round_trip(value)
+    assert (type(back), repr(back)) == (type(value), repr(value))
+    assert values.matches(values.encode(value), value)
 
 
 def test_a_subclass_cannot_lie_about_its_value():
@@ -474,6 +532,10 @@ def test_objects_are_opaque():
     assert values.contains_opaque(back)
 
 
+def test_an_answer_that_is_too_large_is_not_taken_for_a_closed_pipe():
+    assert not issubclass(values.TooLargeError, (ValueError, OSError))  # as which `Runner.run` knows one
+
+
 def test_a_container_that_contains_itself_is_too_large():
     loop = []
     loop.append(loop)
@@ -483,7 +545,13 @@ def test_a_container_that_contains_itself_is_too_large():
 
 def test_too_many_values_are_too_large():
     with pytest.raises(values.TooLargeError):
-        values.encode([0] * (values.MAX_NODES + 1))
+        values.encode([0] * values.MAX_NODES)
+
+
+def test_every_value_counts_once(monkeypatch):
+    monkeypatch.setattr(values, "MAX_NODES", 100)
+    for value in ([0] * 99, dict.fromkeys(range(49)), range(96)):
+        assert round_trip(value) == value
 
 
 class ListNode:
@@ -565,6 +633,11 @@ class Half:
         raise AttributeError("next")
 
 
+class Named(NamedTuple):
+    val: int
+    next: "Named | None"
+
+
 class Both:
     val, next, left, right = 1, None, None, None
 
@@ -576,6 +649,34 @@ def test_a_chain_is_what_has_a_value_and_a_next_one():
     assert (
         round_trip([Branch(1, Branch(2)), TreeNode(1, Branch(2))]) == [values.Tree(((1,), (2,), None, None, None))] * 2
     )
+
+
+def test_a_node_is_rebuilt_of_the_class_of_its_name_or_of_a_plain_one():
+    for one, kind in (
+        (Slotted(1), Slotted), (Branch(1), Branch), (type("Sub", (Slotted,), {})(1), Slotted), (Last(), Last),
+        (type("Both", (), {"val": 1, "next": None})(), Both), (type("Half", (), {"val": 1, "next": None})(), values.Node),
+        (type("Once", (), {"val": 1, "next": None})(), values.Node),
+    ):  # fmt: skip
+        classes = (
+            dict.fromkeys(["Half"]) | {"Once": print} | {each.__name__: each for each in (Slotted, Branch, Last, Both)}
+        )
+        node = values.rebuild(round_trip(one), classes)
+        assert (type(node), node.val) == (kind, 1)
+
+
+def test_a_named_tuple_is_a_tuple_whose_items_have_names():
+    """So it may be a node, too; the name of a method may be a field's."""
+    value = namedtuple("Own", "val next count")(2, Named(1, None), 7)
+    for back in (round_trip(value), values.rebuild(round_trip([value]), {})[0], copy.deepcopy(round_trip(value))):
+        assert back == value == (2, (1, None), 7)
+        assert (back.val, back.next.val, back.next.next, back.count) == (2, 1, None, 7)
+    assert values.matches(values.encode(value), (2, (1, None), 7))
+    assert not values.matches(values.encode(value), (2, (1, None), 8))
+
+
+def test_nodes_in_dicts_and_nodes_are_rebuilt():
+    back = values.rebuild(round_trip({1: [ListNode(ListNode(3))]}), CLASSES)
+    assert back[1][0].val.val == 3
 
 
 def test_what_a_test_could_not_read_to_its_end_is_no_chain():

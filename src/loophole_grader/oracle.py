@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from loophole_grader.canonical import lacks_method, stand_in
 from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
@@ -27,7 +28,7 @@ from loophole_grader.sandbox.reading import Block
 from loophole_grader.verdict import GraderError, ProblemError, Task
 
 JUDGE_LIMITS = Limits(cpu_s=10.0, wall_s=60.0, memory_mb=4096)  # of the second process, for one program
-JUDGED_BYTES = 4 << 20  # of the answers to one test that the second process is given
+JUDGED_BYTES = 16 << 20  # of the answers to one test that the second process is given, as JSON
 KEPT_TASKS = 1024  # whose prepared arguments are kept
 
 
@@ -54,10 +55,27 @@ def _read(task: Task) -> tuple[tuple[JudgePlan, ...], tuple[str, ...]]:
     refused: list[str] = []
     for index, test in enumerate(task.tests):
         try:
-            plans += exchanges_of(test, index, task.func_name, task.setup_code)
+            found = exchanges_of(test, index, task.func_name, task.setup_code)
         except Refused as why:
             refused.append(_refused(task, index, why))
+            continue
+        plans += found
+        if too_large := [plan.observed[0] for plan in found if not _fits(plan.expected)]:
+            why = (
+                f"what is expected of {too_large[0]:.60} is nested more than {values.MAX_DEPTH} deep, or has more than "
+                f"{values.MAX_NODES:,} values; compare its parts, or its length"
+            )
+            refused.append(_refused(task, index, why))
     return tuple(plans), tuple(refused)
+
+
+def _fits(expected: Any) -> bool:
+    """Whether there is an answer that equals this."""
+    try:
+        values.encode(None if expected is NOT_LITERAL else expected)
+    except values.TooLargeError:
+        return False
+    return True
 
 
 def plans_of(task: Task) -> tuple[JudgePlan, ...]:
@@ -184,6 +202,7 @@ class _Judge:
     right: dict[int, bool] = field(default_factory=dict)  # by exchange
     open: list[bytes] = field(default_factory=list)  # answers of the current test
     deferred: dict[int, list[bytes]] = field(default_factory=dict)  # by the test's last exchange
+    too_large: bool = False  # the answers to one test
     left_s: float = field(default_factory=lambda: JUDGE_LIMITS.cpu_s)  # of the second process
 
     def __post_init__(self) -> None:
@@ -205,7 +224,8 @@ class _Judge:
             self.right, self.open, self.deferred = {}, [], {}
         if plan.test in self.collected:
             self.open.append(answer)
-            if sum(map(len, self.open)) > JUDGED_BYTES:
+            self.too_large = sum(map(len, self.open)) > JUDGED_BYTES
+            if self.too_large:
                 return None
             self.right[index] = True  # its last exchange decides
             if plan.remainder:
@@ -273,6 +293,8 @@ def judge_program(
     job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": state.call(0)}
     run = runner.run(job, limits, state.take, task.setup_code, ANSWER_BYTES)
     state.settle()
+    if state.too_large:
+        run.reason = "output"
     failed = next((plan for index, plan in enumerate(plans) if not state.right.get(index)), None)
     passed = len(task.tests) if failed is None else failed.test
     return Judgement(run, passed, bool(plans) and failed is None and run.reason == "enough")

@@ -55,7 +55,7 @@ class Job:
         self.dumps = json.JSONEncoder(separators=(",", ":")).encode
         self.loads = json.JSONDecoder().decode
         self.read, self.write, self.encode, self.too_large = read_exact, write_all, values.encode, values.TooLargeError
-        self.decode, self.rebuild = values.decode, values.rebuild
+        self.decode, self.rebuild, self.yielded, self.iter = values.decode, values.rebuild, values.yielded, iter
         self.base, self.exit, self.unpack, self.size = BaseException, os._exit, SIZE.unpack, SIZE.size
         self.getpid, self.pid = os.getpid, os.getpid()
         self.asked = 0  # questions of the program so far
@@ -156,7 +156,15 @@ class Job:
             self.names[name] = self.rebuild(self.decode(coded), self.names)
         if prelude:
             self.exec(self.compile(prelude, "<test>", "exec"), self.names)
-        return [self.encode(self.eval(self.compile(text, "<test>", "eval"), self.names)) for text in expressions]
+        return [self.look(text) for text in expressions]
+
+    def look(self, text: str) -> Any:
+        """The value of an expression, coded. That uses up an iterator, which the test itself has not done yet: a name that
+        holds one gets another that yields the same."""
+        value = self.eval(self.compile(text, "<test>", "eval"), self.names)
+        if text in self.names and (items := self.yielded(value)) is not None:
+            value, self.names[text] = self.iter(items), self.iter(items)
+        return self.encode(value)
 
     def run_call(self) -> None:
         """The completion's own word: a program and the call of its own tests."""

@@ -4,14 +4,17 @@
 page: no code of an answer's class runs outside the sandbox, and an answer gains nothing that a program could not send as
 plain data.
 
-- Plain data survives exactly: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, range,
-  Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of these, shipped by their base value.
+- Plain data survives exactly: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict,
+  OrderedDict, Counter, deque, range, Decimal, Fraction, date, datetime without a time zone, timedelta, and subclasses of
+  these, shipped by their base value; of a named tuple the names of its fields, too.
 - What is == to one of these by the standard library arrives as that: a UserList as a list, a Mapping as a dict, a view of a
   dict or another Set as a view in its order; as does a SortedList where that is allowed.
-- What equals nothing but can be iterated arrives as what it yields: the values of a dict, generators, other iterators.
+- What equals nothing but can be iterated arrives as what it yields: the values of a dict, and every iterator, a
+  generator or one of the program's own, that has no truth or == of its own.
 - A numpy scalar arrives as a number, an array as an `Array`: like numpy's, its == has a truth for one element only.
 - Objects with `val` and `next`, or `val`, `left` and `right`, arrive as linked list or binary tree, whatever their class:
   these attributes are read as a test would read them, be they slots, properties or the class's own.
+  With them come the names of their classes, by which the judge takes a class of its own.
 
 Every other object becomes `OPAQUE`, on which no method of the judged program can act and which passes no test; so does a
 container whose class has an == of its own. And so does a Decimal or Fraction of more than MAX_DIGITS digits, the zeros of
@@ -21,38 +24,35 @@ Used both as a module of the package and, imported by its file alone, inside the
 relative imports.
 """
 
-import itertools
 import re
 import sys
-from collections import Counter, UserList, UserString, deque
-from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, Set, ValuesView
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, UserList, UserString, deque
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from types import GeneratorType, MappingProxyType
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
-MAX_NODES = 2_000_000  # values in one answer
+MAX_NODES = 2_000_000  # values in one answer, containers and their members
 MAX_CHARS = 16 << 20  # characters of text in one answer
 MAX_DEPTH = 100  # nesting of containers
 MAX_COLLISIONS = 100  # members of a set with the same hash
+MAX_NAMES = 8  # of classes, of a node
 MAX_DIGITS = 10_000  # of a Decimal, written out in full, and of numerator and denominator of a Fraction
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
 _FRACTION_BITS = int(MAX_DIGITS * 3.3219280948873623)  # log2(10)
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E(?P<exponent>[+-]\d{1,6}))?|Infinity|s?NaN\d*)", re.ASCII | re.IGNORECASE)
 
-_type, _issubclass, _len, _id, _list, _dict, _getattr = type, issubclass, len, id, list, dict, getattr
+_type, _issubclass, _len, _id, _list, _dict, _getattr, _islice = type, issubclass, len, id, list, dict, getattr, islice
 _bases, _members, _name = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__name__"))
 _KEYS, _ITEMS, _VALUES = (type(view) for view in ({}.keys(), {}.items(), {}.values()))
-_ONCE: tuple[type, ...] = (
-    GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.islice, itertools.accumulate,
-    *(type(iter(one)) for one in ([], (), set(), deque(), {}, {}.items(), {}.values(), "", range(0))),
-    type(reversed([])),
-)  # fmt: skip
 _numerator, _denominator = (Fraction.__dict__[name].__get__ for name in ("_numerator", "_denominator"))
 _decimal_text, _decimal_match = Decimal.__str__, _DECIMAL.fullmatch
+_most = deque.__dict__["maxlen"].__get__
 _zone = datetime.__dict__["tzinfo"].__get__
 _span = tuple(timedelta.__dict__[name].__get__ for name in ("days", "seconds", "microseconds"))
 _date_text, _datetime_text, _date_of, _datetime_of = (
@@ -63,8 +63,8 @@ _date_text, _datetime_text, _date_of, _datetime_of = (
 )
 
 
-class TooLargeError(ValueError):
-    """The value is larger or deeper than an answer may be, or contains itself."""
+class TooLargeError(Exception):
+    """The value is larger or deeper than an answer may be, or contains itself. No ValueError, which a closed pipe raises."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,31 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Chain:
-    """A linked list by its values, head first."""
+    """A linked list by its values, head first; `names`: of the head's class and those it derives from."""
 
     values: tuple[Any, ...]
+    names: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A binary tree in preorder; None marks an absent child, a 1-tuple holds a node's value."""
+    """A binary tree in preorder; None marks an absent child, a 1-tuple holds a node's value. `names`: as of a Chain."""
 
     preorder: tuple[tuple[Any] | None, ...]
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+
+class Named(tuple):
+    """A named tuple: its items are also attributes."""
+
+    def __new__(cls, items: Iterable[Any], names: Iterable[str] = ()) -> "Named":
+        made = super().__new__(cls, items)
+        made.__dict__.update(zip(names, made, strict=False))
+        return made
+
+
+class Node:
+    """A node of a class that the judge does not have."""
 
 
 class Array(Sequence):
@@ -165,14 +180,19 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
         return _encode_str(str.__str__(value), budget)
     if _issubclass(kind, (float, complex, bytes, bytearray)):
         return _encode_scalar(value, kind, budget)
-    if _issubclass(kind, dict):
-        budget.take(1 + dict.__len__(value))
-        items = list(dict.items(value))
-        return {"dict": [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
+    for base, items_of, tag in _DICTS:
+        if _issubclass(kind, base):
+            budget.take()
+            items = _list(items_of(value))
+            return {tag: [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
     for base, tag in _SEQUENCES:
         if _issubclass(kind, base):
-            budget.take(1 + base.__len__(value))
+            budget.take()
             coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
+            if base is deque and (most := _most(value)) is not None:
+                return {"bounded": [most, coded]}
+            if base is tuple and (names := _fields(kind, budget)):
+                return {"named": [names, coded]}
             return {tag: coded} if tag else coded
     if _issubclass(kind, Decimal):
         return _encode_decimal(value, budget)
@@ -184,7 +204,21 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
     return _encode_object(value, kind, depth, budget)
 
 
+# An OrderedDict and a Counter compare otherwise than a dict.
+_DICTS = ((OrderedDict, OrderedDict.items, "ordered"), (Counter, dict.items, "counter"), (dict, dict.items, "dict"))
 _SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "frozenset"), (deque, "deque"))
+
+
+def _fields(kind: type, budget: _Budget) -> list[str]:
+    """What a named tuple's class calls its items."""
+    found = next((members["_fields"] for one in _bases(kind) if "_fields" in (members := _members(one))), None)
+    return _short(found, budget) if _type(found) is tuple else []
+
+
+def _short(names: Iterable[Any], budget: _Budget) -> list[str]:
+    found = [str(name)[:80] for name in names]
+    budget.take(0, sum(map(_len, found)))
+    return found
 
 
 def _encode_int(value: int, budget: _Budget) -> Any:
@@ -210,9 +244,9 @@ def _encode_scalar(value: Any, kind: type, budget: _Budget) -> Any:
         return float.__pos__(value)
     if _issubclass(kind, complex):
         return {"complex": [complex.real.__get__(value), complex.imag.__get__(value)]}
-    base = bytes if _issubclass(kind, bytes) else bytearray
+    base, tag = (bytes, "bytes") if _issubclass(kind, bytes) else (bytearray, "bytearray")
     budget.take(0, 2 * base.__len__(value))
-    return {"bytes": base.hex(value)}
+    return {tag: base.hex(value)}
 
 
 def _encode_decimal(value: Decimal, budget: _Budget) -> Any:
@@ -267,7 +301,10 @@ def _encode_object(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
     if kind is range and not _is_too_long(value):
         budget.take(1 + _len(value))
         return {"range": [_encode_int(part, budget) for part in (value.start, value.stop, value.step)]}
-    return _encode_node(value, kind, depth, budget)
+    if node := _encode_node(value, kind, depth, budget):
+        return node
+    budget.take()
+    return {"opaque": str(_name(kind))[:80]}
 
 
 def _is_too_long(value: range) -> bool:
@@ -290,14 +327,14 @@ def _libraries() -> tuple[Any, ...]:
 def _encode_array(items: Any, dimensions: int, depth: int, budget: _Budget) -> Any:
     if not dimensions or depth > MAX_DEPTH:
         return _encode(items, depth, budget)
-    budget.take(1 + _len(items))
+    budget.take()
     return {"array": [_encode_array(item, dimensions - 1, depth + 1, budget) for item in items]}
 
 
 def _encode_items(tag: str, value: Any, depth: int, budget: _Budget) -> Any:
+    budget.take()
     coded = []
     for item in value:  # an iterator without an end stops at the budget
-        budget.take()
         if tag == "items":
             key, item = item
             coded.append([_encode(key, depth + 1, budget), _encode(item, depth + 1, budget)])
@@ -317,11 +354,27 @@ def _compares_by(kind: type, base: type) -> bool:
     return next(found, None) is _members(base)["__eq__"]
 
 
+def _is_iterator(kind: type) -> bool:
+    """Whether a class is an iterator's, without a truth or an equality of its own."""
+    own = {name for one in _bases(kind) if one is not object for name in _members(one)}
+    return own >= {"__iter__", "__next__"} and own.isdisjoint({"__eq__", "__len__", "__bool__"})
+
+
+def yielded(value: Any) -> list[Any] | None:
+    """What an iterator yields; None of what is none. Raises TooLargeError."""
+    if not _is_iterator(_type(value)):
+        return None
+    items = _list(_islice(value, MAX_NODES))
+    if _len(items) == MAX_NODES:
+        raise TooLargeError("an iterator without an end")
+    return items
+
+
 _ITERATED: tuple[tuple[str, Callable[[type], bool]], ...] = (
     ("items", lambda kind: _issubclass(kind, _ITEMS) or (_derives(kind, ItemsView) and _compares_by(kind, Set))),
     ("keys", lambda kind: _issubclass(kind, _KEYS) or _compares_by(kind, Set)),
     ("values", lambda kind: _issubclass(kind, _VALUES) or _derives(kind, ValuesView)),
-    ("once", lambda kind: any(kind is one for one in _ONCE)),
+    ("once", _is_iterator),
 )
 
 
@@ -334,23 +387,24 @@ def _as_plain(value: Any, kind: type) -> Any:
     return value
 
 
-def _encode_node(value: Any, kind: type, depth: int, budget: _Budget) -> Any:
-    name = _name(kind)
+def _encode_node(value: Any, kind: type, depth: int, budget: _Budget) -> dict | None:
+    """A node and all that hangs on it; None for what is none."""
+    name, kinds = _name(kind), map(_name, _bases(kind)[:MAX_NAMES])
     try:
         _read(value, "val")
         listed, branched = _has(value, "next"), _has(value, "left") and _has(value, "right")
         if name == "TreeNode" or (branched and not listed):
-            nodes = _preorder(value, budget)
-            return {"tree": [None if node is None else [_encode(node[0], depth + 1, budget)] for node in nodes]}
+            nodes, names = _preorder(value, budget), _short(kinds, budget)
+            return {"tree": [names, [node and [_encode(node[0], depth + 1, budget)] for node in nodes]]}
         if name == "ListNode" or (listed and not branched):
-            return {"chain": [_encode(item, depth + 1, budget) for item in _chain(value, budget)]}
+            nodes, names = _chain(value, budget), _short(kinds, budget)
+            return {"chain": [names, [_encode(item, depth + 1, budget) for item in nodes]]}
     except _NoNodeError:
         pass
     except TooLargeError:
         if name in ("ListNode", "TreeNode"):
             raise
-    budget.take()
-    return {"opaque": str(name)[:80]}
+    return None
 
 
 class _NoNodeError(Exception):
@@ -405,31 +459,43 @@ def decode(data: Any) -> Any:
     Raises ValueError for anything that `encode` does not produce: the sender is not trusted.
     """
     try:
-        return _decode(data, 0)
-    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
+        return _decode(data, 0, _Budget())
+    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError, TooLargeError) as error:
         raise ValueError(f"not an encoded value: {type(error).__name__}: {error}") from None
 
 
-def _decode(data: Any, depth: int) -> Any:
+def _decode(data: Any, depth: int, budget: _Budget) -> Any:
     if depth > MAX_DEPTH + 1:
         raise ValueError("encoded value too deep")
+    budget.take()
     if isinstance(data, list):
-        return [_decode(item, depth + 1) for item in data]
+        return [_decode(item, depth + 1, budget) for item in data]
     if not isinstance(data, dict):
         return data
     [(tag, body)] = data.items()
     if tag in _DECODE_TEXT:
-        return _DECODE_TEXT[tag](body)
+        value = _DECODE_TEXT[tag](body)
+        if isinstance(value, range):  # a short text, and as long as a test makes it
+            budget.take(_len(value))
+        return value
     if tag in _DECODE_ITEMS:
-        return _DECODE_ITEMS[tag](_decode(item, depth + 1) for item in body)
-    if tag in ("dict", "items"):
-        keys = _apart([_decode(key, depth + 1) for key, _ in body])
-        made = dict(zip(keys, [_decode(v, depth + 1) for _, v in body], strict=True))
-        return made if tag == "dict" else made.items()
-    if tag == "chain":
-        return Chain(tuple(_decode(item, depth + 1) for item in body))
-    if tag == "tree":
-        return Tree(tuple(None if item is None else (_decode(item[0], depth + 1),) for item in body))
+        return _DECODE_ITEMS[tag](_decode(item, depth + 1, budget) for item in body)
+    if tag in _DECODE_DICT:
+        keys = _apart([_decode(key, depth + 1, budget) for key, _ in body])
+        made = dict(zip(keys, [_decode(v, depth + 1, budget) for _, v in body], strict=True))
+        return _DECODE_DICT[tag](made)
+    if tag == "bounded":
+        most, items = body
+        return deque([_decode(item, depth + 1, budget) for item in items], most)
+    if tag == "named":
+        names, items = body
+        return Named([_decode(item, depth + 1, budget) for item in items], map(str, names))
+    if tag in ("chain", "tree"):
+        names, items = body
+        names = tuple(map(str, names))
+        if tag == "chain":
+            return Chain(tuple(_decode(item, depth + 1, budget) for item in items), names)
+        return Tree(tuple(item and (_decode(item[0], depth + 1, budget),) for item in items), names)
     raise ValueError(f"unknown tag {tag!r}")
 
 
@@ -441,7 +507,7 @@ def _decode_decimal(body: str) -> Decimal:
 
 def _decode_fraction(body: list) -> Fraction:
     """Lowest terms only, as every Fraction has them: the sizes then bound all that is done with it."""
-    parts = [_decode(part, 0) for part in body]
+    parts = [decode(part) for part in body]
     if len(parts) != 2 or not all(type(part) is int and part.bit_length() <= _FRACTION_BITS for part in parts):
         raise ValueError("not an encoded Fraction")
     value = Fraction(*parts)
@@ -474,7 +540,7 @@ def _decode_timedelta(body: list) -> timedelta:
 
 
 def _decode_range(body: list) -> range:
-    made = range(*(_decode(part, 0) for part in body))
+    made = range(*(decode(part) for part in body))
     if _is_too_long(made):
         raise ValueError("a range that is too long")
     return made
@@ -484,6 +550,7 @@ _DECODE_TEXT = {
     "int": lambda body: int(body, 16),
     "str": lambda body: bytes.fromhex(body).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "opaque": lambda body: Opaque(str(body)),
     "decimal": _decode_decimal,
@@ -493,6 +560,7 @@ _DECODE_TEXT = {
     "datetime": _decode_datetime,
     "timedelta": _decode_timedelta,
 }
+_DECODE_DICT = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "items": dict.items}
 _DECODE_ITEMS = {
     "tuple": tuple,
     "set": lambda items: set(_apart(list(items))),
@@ -532,13 +600,15 @@ def _matches(data: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         return isinstance(data, list) and _all_match(data, expected)
     if isinstance(expected, tuple):
-        return isinstance(data, dict) and _all_match(data["tuple"], expected)
+        return isinstance(data, dict) and _all_match(data["named"][1] if "named" in data else data["tuple"], expected)
     if isinstance(expected, deque):
-        return isinstance(data, dict) and _all_match(data["deque"], expected)
+        return isinstance(data, dict) and _all_match(
+            data["bounded"][1] if "bounded" in data else data["deque"], expected
+        )
     if isinstance(expected, (set, frozenset)):
         return isinstance(data, dict) and _same_set(data, expected)
     if isinstance(expected, dict):
-        return isinstance(data, dict) and _same_dict(data["dict"], expected)
+        return isinstance(data, dict) and _same_dict(data, expected)
     if isinstance(data, list):
         return False
     if not isinstance(data, dict):
@@ -579,8 +649,9 @@ def _same_set(data: dict, expected: Collection[Any]) -> bool:
     return len(found) == len(expected)
 
 
-def _same_dict(items: Any, expected: dict) -> bool:
-    if len(items) != len(expected):
+def _same_dict(data: dict, expected: dict) -> bool:
+    [(tag, items)] = data.items()
+    if tag not in ("dict", "ordered", "counter") or len(items) != len(expected):
         return False
     found = set()
     for item, value in items:
@@ -612,30 +683,41 @@ def contains_opaque(value: Any) -> bool:
 
 
 def rebuild(value: Any, classes: dict[str, Any]) -> Any:
-    """A decoded value with Chain and Tree built again from the ListNode and TreeNode of `classes` (top level or inside
-    lists and tuples). Raises ValueError if the class is not there."""
+    """A decoded value with each Chain and Tree built again, of the class among `classes` that has a name of theirs and their
+    attributes, or of `Node`: those at the top, inside lists, tuples and values of dicts, and inside nodes. Raises ValueError
+    for a tree that is none, and what such a class raises."""
     if isinstance(value, Chain):
-        node_class, head = _node_class(classes, "ListNode"), None
+        node_class, head = _node_class(value.names, ("val", "next"), classes), None
         for item in reversed(value.values):
             node = object.__new__(node_class)
-            node.val, node.next = item, head
+            node.val, node.next = rebuild(item, classes), head
             head = node
         return head
     if isinstance(value, Tree):
-        return _build_tree(value, _node_class(classes, "TreeNode"))
+        return _build_tree(value, classes)
     if type(value) in (list, tuple):
         return type(value)(rebuild(item, classes) for item in value)
+    if isinstance(value, Named):
+        return Named([rebuild(item, classes) for item in value], vars(value))
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, rebuild(item, classes)) for key, item in value.items())
     return value
 
 
-def _node_class(classes: dict[str, Any], name: str) -> Any:
-    if name not in classes:
-        raise ValueError(f"the answer is a {name}, which setup_code does not define")
-    return classes[name]
+def _node_class(names: tuple[str, ...], wanted: tuple[str, ...], classes: dict[str, Any]) -> Any:
+    found = (classes.get(name) for name in names)
+    return next((one for one in found if isinstance(one, type) and _has_attributes(one, wanted)), Node)
 
 
-def _build_tree(tree: Tree, node_class: Any) -> Any:
+def _has_attributes(kind: type, wanted: tuple[str, ...]) -> bool:
+    """Whether a class of trusted text has these, or its constructor speaks of them."""
+    code = getattr(kind.__init__, "__code__", None)
+    return {*dir(kind), *(code.co_names if code else ())}.issuperset(wanted)
+
+
+def _build_tree(tree: Tree, classes: dict[str, Any]) -> Any:
     """Preorder to nodes without recursion: each open slot is (parent, side)."""
+    node_class = _node_class(tree.names, ("val", "left", "right"), classes)
     root, slots = None, [(None, "")]
     for item in tree.preorder:
         if not slots:
@@ -644,7 +726,7 @@ def _build_tree(tree: Tree, node_class: Any) -> Any:
         node = None
         if item is not None:
             node = object.__new__(node_class)
-            node.val, node.left, node.right = item[0], None, None
+            node.val, node.left, node.right = rebuild(item[0], classes), None, None
             slots += [(node, "right"), (node, "left")]
         if parent is None:
             root = node

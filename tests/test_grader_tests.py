@@ -294,7 +294,7 @@ REFUSED = [
     ("s = [Solution()]\nassert s[0].f(1) == 3", 1, "itself"),
     ("s = Solution()\nassert s.size == 3", 2, "itself"),
     ("r = Solution().f(1)\nassert Solution().f(r + 1) == 3", 2, "computed from what the program had"),
-    ("r = Solution().f(1)\nr.sort()\nassert Solution().f(r) == 3", 3, "computed from what the program had"),
+    ("r = Solution().f(1)\nr.sort()\nassert Solution().f(r) == 3", 3, "a call after line 2"),
     ("s = Solution()\nassert s.f([s]) == 3", 2, "pass plain values"),
     ("assert (n := Solution().f(1)) == 3", 1, "out of sight"),
     ("from math import *\nassert Solution().f(floor(2.5)) == 2", 1, "out of sight"),
@@ -477,6 +477,8 @@ AS_PLAIN = [
     ("", "s = Solution()\na = [1]\ns.f(a)\ns.f([2])\nassert a == [1, 9]", APPENDING),
     ("", "s = Solution()\nassert [s.f([1]), s.f([2])] == [[1, 2], [1, 2]]", KEEPING),
     ("", "s = Solution()\nassert s.f([1]) == [1] and s.f([2]) == [1, 2]", KEEPING),
+    ("", "x = [1]\nassert Solution().f(x) == [1] and x == [1]", "return x"),
+    ("", "r = sorted(Solution().f([2, 1]))\nr.append(3)\nassert r == [1, 2, 3] and Solution().f(1) == 1", "return x"),
     ("", "a = [i * 7 % 5 for i in range(5)]\ne = sorted(a)\nassert Solution().f(a) == e", "return sorted(x)"),
     ("", "a = [2, 1]\ne = sum(v for v in a)\nassert Solution().f(a) == e", "return sum(x)"),
     ("", "a = [2, 3]\ne = sorted(map(lambda v: -v, a), key=lambda v: v)\nassert Solution().f(a) == e", "return [-3, -2]"),
@@ -541,6 +543,14 @@ APART = [
     ("globals()['x'] = 1\nassert Solution().f(1) == x", "line 1: 'globals' reaches names out of sight"),
     ("import time\nassert Solution().f(time.time()) > 0", "'time' is a clock or random"),
     ("_answer0 = 3\nassert Solution().f(1) == _answer0", "line 1: it binds '_answer0'"),
+    ("r = Solution().f(1)\nr.append(9)\nassert Solution().f(2) == [1]", "line 3: a call after line 2, .*fresh copy"),
+    ("a = [1]\nSolution().f(a)\na[0] = 5\nassert Solution().f(2) == [1]", "line 4: a call after line 3"),
+    ("a = [1]\ns = Solution(a)\na.append(5)\nassert s.f(2) == [1]", "line 4: a call after line 3"),
+    ("Solution().f(1).append(5)\nassert Solution().f(2) == [1]", "line 2: a call after line 1"),
+    ("assert Solution().f(1).pop() == 2 and Solution().f(2) == [1]", "line 1: a call after line 1"),
+    ("r = Solution().f(1)\nr += [2]\ns = Solution()\nassert r == [1, 2]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\ndel r[0]\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    ("import heapq\nr = Solution().f(1)\nheapq.heapify(r)\nassert Solution().f(2) == [1]", "line 4: a call after line 3"),
 ]
 KEPT = (
     NODES.replace("inf =", "other =")

@@ -87,7 +87,7 @@ def exchanges_of(test: str, index: int, func_name: str, setup: str) -> list[Judg
     except (ValueError, RecursionError, MemoryError) as error:
         raise Refused(1, f"it does not parse ({error}): {test:.80}") from None
     try:
-        return _Reader(test, index, func_name, body, setup).exchanges()
+        return _Reader(test, index, func_name, _split(body), setup).exchanges()
     except RecursionError:
         raise Refused(1, "it is nested too deeply") from None
 
@@ -142,7 +142,8 @@ class _Reader(ast.NodeTransformer):
         self.linked: dict[str, set[str]] = {}  # names that may share objects
         self.later: Sequence[ast.stmt] = ()
         self.mentions: Counter[str] = Counter()  # of the current statement
-        self.conjunct: ast.expr | None = None  # what an assertion asserts, or one of the parts that `and` joins
+        self.asserted: ast.expr | None = None  # what the current statement asserts
+        self.changed_at = 0  # the line that may have changed what the program holds, where it does not see that
         self.held: list[str] = []  # answers that are looked at together, after the last of them
         self.to_hold = 0  # how many are
 
@@ -157,8 +158,6 @@ class _Reader(ast.NodeTransformer):
         for place, statement in enumerate(self.body):
             self.line = statement.lineno
             self.later = self.body[place + 1 :]
-            if isinstance(statement, ast.Assert):
-                statement.msg = None
             if not self._is_plain(statement):
                 self._read(statement, self.body[place + 1 :])
         if not any(isinstance(part, ast.Assert) for statement in reversed(self.body) for part in ast.walk(statement)):
@@ -196,7 +195,8 @@ class _Reader(ast.NodeTransformer):
 
     def _is_plain(self, statement: ast.stmt) -> bool:
         """`assert CALL == LITERAL` before any name is bound: read at once, because nearly all tests are such."""
-        compared = statement.test if isinstance(statement, ast.Assert) and not self.names else None
+        early = not self.names and not self.changed_at
+        compared = statement.test if isinstance(statement, ast.Assert) and early else None
         if not isinstance(compared, ast.Compare) or [type(op) for op in compared.ops] != [ast.Eq]:
             return False
         call, other = compared.left, compared.comparators[0]
@@ -432,19 +432,19 @@ class _Reader(ast.NodeTransformer):
                 elif known.value is NOT_LITERAL:
                     self.spent.add(name)
         lost: set[str] = set()
-        if anything or parts:
-            if not isinstance(statement, _SIMPLE) and (mentioned & touched or _has_answer(statement)):
+        if parts or (anything and (mentioned & touched or _has_answer(statement))):
+            if not isinstance(statement, _SIMPLE):
                 self._refuse(
                     "it may change parts of what the program gave, which may be one object there; compare fresh copies: "
                     "[sorted(row) for row in r]"
                 )
             lost = touched
+            self.changed_at = statement.lineno
         for name in roots & touched:
             if not self.names[name].apart:
-                self.names[name] = replace(self.names[name], shared=False)
                 lost |= touched - {name}
+                self.changed_at = statement.lineno
         for name in lost:
-            self.names[name] = replace(self.names[name], shared=False)
             self.doubtful.setdefault(name, f"line {statement.lineno} may have changed it in the program's own process")
 
     def _check_readable(self, statement: ast.AST) -> None:
@@ -619,6 +619,11 @@ class _Reader(ast.NodeTransformer):
 
     def _with_arguments(self, call: ast.Call) -> ast.Call:
         """A CALL, or the making of an instance, as the sandbox evaluates it."""
+        if self.changed_at:
+            self._refuse(
+                f"a call after line {self.changed_at}, which may have changed what the program holds; change a fresh copy "
+                "(r = sorted(r)), or make a test of its own of it"
+            )
         func = call.func
         if isinstance(func, ast.Attribute):
             owner = func.value
@@ -724,7 +729,7 @@ class _Reader(ast.NodeTransformer):
             unsure = [node.body, node.orelse]
         elif isinstance(node, ast.BoolOp):
             unsure = node.values[1:]
-        elif isinstance(node, ast.Compare) and node is not self.conjunct:
+        elif isinstance(node, ast.Compare) and node is not self.asserted:
             unsure = node.comparators[1:]
         if any(self._calls(part) for part in unsure):
             self._refuse(
@@ -736,16 +741,9 @@ class _Reader(ast.NodeTransformer):
 
     def _rewritten(self, statement: Any) -> Any:
         """A simple statement with answers in the place of its CALLs."""
-        if not isinstance(statement, ast.Assert):
-            self._plan_holding(statement)
-            return self.visit(statement)
-        parts = _conjuncts(statement.test)
-        for place, part in enumerate(parts):
-            self.conjunct = part
-            self._plan_holding(part)
-            parts[place] = self.visit(part)
-        statement.test = parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
-        return statement
+        self.asserted = statement.test if isinstance(statement, ast.Assert) else None
+        self._plan_holding(statement)
+        return self.visit(statement)
 
     def _plan_holding(self, node: ast.AST) -> None:
         """Answers of which Python makes use together are looked at together: the second call may change the first answer."""
@@ -848,6 +846,15 @@ class _Reader(ast.NodeTransformer):
 
 def _is_answer(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id.startswith(ANSWER)
+
+
+def _split(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a test, `assert A and B` as two, without messages."""
+    found: list[ast.stmt] = []
+    for one in body:
+        parts = _conjuncts(one.test) if isinstance(one, ast.Assert) else []
+        found += [ast.copy_location(ast.Assert(part), part) for part in parts] or [one]
+    return found
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:

@@ -550,7 +550,10 @@ APART = [
     ("assert Solution().f(1).pop() == 2 and Solution().f(2) == [1]", "line 1: a call after line 1"),
     ("r = Solution().f(1)\nr += [2]\ns = Solution()\nassert r == [1, 2]", "line 3: a call after line 2"),
     ("r = Solution().f(1)\ndel r[0]\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
-    ("import heapq\nr = Solution().f(1)\nheapq.heapify(r)\nassert Solution().f(2) == [1]", "line 4: a call after line 3"),
+    (
+        "import heapq\nr = Solution().f(1)\nheapq.heapify(r)\nassert Solution().f(2) == [1]",
+        "line 4: a call after line 3",
+    ),
 ]
 KEPT = (
     NODES.replace("inf =", "other =")
@@ -562,6 +565,36 @@ KEPT = (
 def test_what_could_be_judged_otherwise_than_in_one_process_is_refused(test, reason):
     with pytest.raises(GraderError, match=f"(?s)task one: test 0 cannot be judged outside the program: .*{reason}"):
         oracle.check_tests([one_test(test, setup=KEPT)])
+
+
+HELPED = """import heapq, sys
+from collections import *
+EPS = 10
+def close(a, b):
+    heap = [a]
+    return abs(heapq.heappop(heap) - b) < EPS
+off = lambda x: x % EPS
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("EPS = 1e-9\nassert close(Solution().f(1), 1.1)", "EPS"),
+        ("EPS *= 1e-9\nassert off(Solution().f(1)) == 1", "EPS"),
+        ("for EPS in range(3): pass\nassert Solution().f(off(1)) == 1", "EPS"),
+        ("def abs(x): return 0\nassert close(Solution().f(1), 2)", "abs"),
+        ("import math as heapq\nassert close(Solution().f(1), 2)", "heapq"),
+    ],
+)
+def test_a_name_that_a_helper_of_the_setup_code_reads_may_not_be_bound_by_a_test(test, name):
+    with pytest.raises(GraderError, match=f"line 1: it binds '{name}', which .*setup code reads.*another name"):
+        oracle.check_tests([one_test(test, setup=HELPED)])
+
+
+def test_names_that_helpers_bind_for_themselves_and_the_same_imports_may_be_bound():
+    test = "import heapq\nheap = a = x = 1\ndef chk(r):\n    EPS = 1\n    return r < EPS\nassert close(Solution().f(a), 1)"
+    oracle.plans_of(one_test(test, setup=HELPED))
 
 
 def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():

@@ -78,7 +78,7 @@ class Effects:
 
     def bring(self, statement: ast.Import | ast.ImportFrom) -> None:
         """A test imports."""
-        found = dict(_imported(statement))
+        found = dict(imported_by(statement))
         self.imported.update(found)
         self.own |= found.keys()
 
@@ -260,7 +260,7 @@ def effects_of(setup: str) -> Effects:
     values: dict[str, list[ast.expr | None]] = {}
     for statement in body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            found.imported.update(_imported(statement))
+            found.imported.update(imported_by(statement))
         elif isinstance(statement, (*DEFINITIONS, ast.AsyncFunctionDef)):
             found.defined[statement.name] = statement
         else:
@@ -289,7 +289,8 @@ _FLOATING = frozenset({"float"})
 _USUAL = ("inf", "nan", "float", "set", "frozenset", "list", "tuple", "dict")
 
 
-def _imported(statement: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, tuple[str, str]]]:
+def imported_by(statement: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, tuple[str, str]]]:
+    """(name, (module, name in it)) for each name that it binds, as far as that can be told."""
     for alias in statement.names:
         if isinstance(statement, ast.Import):
             yield (

@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeGuard
 
-from loophole_grader.effects import effects_of
+from loophole_grader.effects import effects_of, imported_by
 from loophole_grader.literals import NOT_LITERAL, is_constant, literal
-from loophole_grader.names import DEFINITIONS, callers_of, names_bound, names_loaded, names_mentioned, names_of
+from loophole_grader.names import DEFINITIONS, callers_of, looked_up, names_bound, names_loaded, names_mentioned, names_of
 
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
@@ -219,6 +219,7 @@ class _Reader(ast.NodeTransformer):
             self._refuse(f"it binds {self.root}, the solution's own name")
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
+        self._check_binding(statement)
         self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
         if self.has_calls:
             self._check_identity(statement)
@@ -235,6 +236,15 @@ class _Reader(ast.NodeTransformer):
         else:
             kind = type(statement).__name__.removesuffix("Def").lower()
             self._refuse(f"a call of the solution inside a {kind} statement; write it as a statement of its own")
+
+    def _check_binding(self, statement: ast.stmt) -> None:
+        """A helper of the setup code goes on with the value that a name had there."""
+        bound = {statement.name} if isinstance(statement, DEFINITIONS) else names_bound(statement)
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):  # what it means already is no other value
+            known = self.effects.imported
+            bound = {name for name, origin in imported_by(statement) if known.get(name) != origin}
+        if both := bound & looked_up(self.setup):
+            self._refuse(f"it binds {min(both)!r}, which a definition of the setup code reads; take another name")
 
     # ---- statements
 

@@ -593,8 +593,77 @@ def test_a_name_that_a_helper_of_the_setup_code_reads_may_not_be_bound_by_a_test
 
 
 def test_names_that_helpers_bind_for_themselves_and_the_same_imports_may_be_bound():
-    test = "import heapq\nheap = a = x = 1\ndef chk(r):\n    EPS = 1\n    return r < EPS\nassert close(Solution().f(a), 1)"
+    test = (
+        "import heapq\nheap = a = x = 1\ndef chk(r):\n    EPS = 1\n    return r < EPS\nassert close(Solution().f(a), 1)"
+    )
     oracle.plans_of(one_test(test, setup=HELPED))
+
+
+SHARED_STATE = """import builtins, decimal, heapq, operator, os, random, sys
+from operator import *
+class Cfg:
+    LIMIT = 5
+class Gen:
+    n = 0
+    def __init__(self): Gen.n += 1
+def nxt():
+    nxt.n += 1
+    return nxt.n
+nxt.n = 0
+def fill(x):
+    got = {}
+    got.setdefault(1, []).append(operator.add(x, 1))
+    got[2] = x
+    return got[1][0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        ("Cfg.LIMIT = 10", "Cfg.LIMIT"),
+        ("setattr(Cfg, 'LIMIT', 10)", "setattr"),
+        ("def low(): del Cfg.LIMIT", "Cfg.LIMIT"),
+        ("sys.setrecursionlimit(50000)", "sys.setrecursionlimit"),
+        ("decimal.getcontext().prec = 50", "decimal.getcontext"),
+        ("random.seed(42)", "random.seed"),
+        ("from random import seed", "from random import seed"),
+        ("sys.stdin = None", "sys.stdin"),
+        ("import math\nmath.pi = 3", "math.pi"),
+        ("os.environ['X'] = '1'", "os.environ"),
+        ("os.environ.update(X='1')", "os.environ.update"),
+        ("sys.path.append('x')", "sys.path.append"),
+    ],
+)
+def test_what_program_and_judge_have_one_each_of_is_not_changed_by_a_test(statement, text):
+    line = statement.count("\n") + 1
+    with pytest.raises(
+        GraderError, match=f"line {line}: ['\"]{text}.* changes what program and judge have one each of"
+    ):
+        oracle.check_tests([one_test(f"{statement}\nassert Solution().f(20) == 5", setup=SHARED_STATE)])
+
+
+@pytest.mark.parametrize("call", ["nxt()", "Gen()", "[Gen()]"])
+def test_what_a_definition_of_the_setup_code_keeps_in_an_attribute_may_change(call):
+    with pytest.raises(GraderError, match="of the setup code may change, and program and judge have one each"):
+        oracle.plans_of(one_test(f"assert Solution().f({call}) == 1", setup=SHARED_STATE))
+
+
+def test_objects_of_the_tests_own_may_be_changed_whatever_they_are_called():
+    test = """class Box: n = 1
+Box.n = add(1, 1)
+rng = random.Random(42)
+rng.seed(7)
+count, sub = [0], {}
+def fill_up(index):
+    index[0] = 1
+    pi = [1]
+    pi.append(2)
+    return pi
+count[0] = Box.n
+sub.update(a=operator.add(1, 2))
+assert Solution().f(fill(1)) == 2"""
+    oracle.plans_of(one_test(test, setup=SHARED_STATE))
 
 
 def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():

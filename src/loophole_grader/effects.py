@@ -49,6 +49,9 @@ _CHANGING = _words(
 _CONSTANT = _words(
     "abs all any ascii bin bool bytes chr complex float format hash hex int isinstance len oct ord repr str"
 )
+_SETTING = _words(
+    "chdir getcontext patch putenv seed setcontext setlocale setprofile setrecursionlimit setstate settrace"
+)
 _NUMBERS = frozenset({"random", "randint", "randrange", "uniform", "getrandbits"})
 _FRESH = _words("list dict set sorted deque Counter OrderedDict")
 _UNSEEN = (ast.Yield, ast.YieldFrom, ast.Await, ast.With, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef)
@@ -116,6 +119,66 @@ class Effects:
                     return roots, True
                 roots.add(changed.id)
         return roots, False
+
+    def changed_outside(self, node: ast.AST) -> str:
+        """What a statement changes of modules, or of what the setup code has defined: of that program and judge have one
+        each. "" if it changes nothing of the kind."""
+        setting = [part for part in ast.walk(node) if self._is_setting(part, node)]
+        found = setting or [part for part, base in self._changed(node) if self._is_outside(base, node)]
+        return ast.unparse(found[0]) if found else ""
+
+    def _is_setting(self, part: ast.AST, node: ast.AST) -> bool:
+        """Whether it names a function that is known to change a module's state."""
+        if isinstance(part, ast.ImportFrom):
+            return any(alias.name in _SETTING for alias in part.names)
+        if isinstance(part, ast.Attribute):
+            return part.attr in _SETTING and self._is_outside(_base_of(part), node)
+        return (
+            isinstance(part, ast.Name)
+            and self.imported.get(part.id, ("", ""))[1] in _SETTING
+            and self._is_outside(part.id, node)
+        )
+
+    def _is_outside(self, name: str, node: ast.AST) -> bool:
+        known = self.imported.keys() | (self.defined.keys() - self.own)
+        return name in known and name not in names_bound(node) | _inner(node)
+
+    def _changed(self, node: ast.AST) -> Iterable[tuple[ast.AST, str]]:
+        """(the part that changes something, the name where the way to it begins)."""
+        for part in ast.walk(node):
+            changed: ast.AST | None = None
+            if (isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load)) or (
+                isinstance(part, ast.Attribute) and part.attr in _CHANGING and not self._is_module(part.value, ())
+            ):
+                changed = part.value
+            elif (
+                isinstance(part, ast.Call)
+                and isinstance(part.func, ast.Name)
+                and part.func.id in ("setattr", "delattr")
+            ):
+                changed = part.args[0] if part.args else None
+            if changed is not None:
+                yield part, _base_of(changed)
+
+    def keeps_something(self, node: ast.stmt) -> bool:
+        """Whether a definition has a state of its own: a decorator, a default or an attribute that may change, a global,
+        or one that it changes."""
+        if isinstance(node, ast.ClassDef):
+            plain = (ast.FunctionDef, ast.Pass, ast.Expr)
+            return any(
+                self.keeps_something(one)
+                if isinstance(one, ast.FunctionDef)
+                else not isinstance(one, plain)
+                and not is_constant(literal(getattr(one, "value", None) or ast.Constant(0)))
+                for one in node.body
+            ) or bool([one for one in node.decorator_list if "dataclass" not in ast.unparse(one)])
+        if not isinstance(node, ast.FunctionDef):
+            return True
+        defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
+        keeps = any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node))
+        keeps = keeps or bool(node.decorator_list) or not all(is_constant(literal(one)) for one in defaults)
+        own = set().union(*(names_bound(one) for one in node.body)) | _inner(node)
+        return keeps or any(base not in {"", *own} for _, base in self._changed(node))
 
     def define(self, name: str, node: ast.AST, data: Collection[str]) -> None:
         """Take note of a function that the test defines."""
@@ -272,7 +335,7 @@ def effects_of(setup: str) -> Effects:
         known = [NOT_LITERAL if value is None else literal(value, _FLOATING) for value in assigned]
         if not all(value is not NOT_LITERAL and is_constant(value) for value in known):
             found.stateful.add(name)
-    found.stateful |= {name for name, node in found.defined.items() if _keeps_something(node)}
+    found.stateful |= {name for name, node in found.defined.items() if found.keeps_something(node)}
     while more := {
         name
         for name, node in found.defined.items()
@@ -321,18 +384,12 @@ def _fixed(found: Effects, values: dict[str, list[ast.expr | None]]) -> set[str]
     return usual
 
 
-def _keeps_something(node: ast.stmt) -> bool:
-    """Whether a definition has a state of its own: a decorator, a default or an attribute that may change, a global."""
-    if isinstance(node, ast.ClassDef):
-        plain = (ast.FunctionDef, ast.Pass, ast.Expr)
-        return any(
-            _keeps_something(one)
-            if isinstance(one, ast.FunctionDef)
-            else not isinstance(one, plain) and not is_constant(literal(getattr(one, "value", None) or ast.Constant(0)))
-            for one in node.body
-        ) or bool([one for one in node.decorator_list if "dataclass" not in ast.unparse(one)])
-    if not isinstance(node, ast.FunctionDef):
-        return True
-    defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
-    keeps = any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node))
-    return keeps or bool(node.decorator_list) or not all(is_constant(literal(one)) for one in defaults)
+def _base_of(node: ast.AST) -> str:
+    """The name where the way to an attribute or an item begins; "type" for the class of something, "" for anything else."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr == "__class__":
+            return "type"
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+        return "type"
+    return node.id if isinstance(node, ast.Name) else ""

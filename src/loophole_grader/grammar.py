@@ -32,7 +32,15 @@ from typing import Any, Literal, NoReturn, TypeGuard
 
 from loophole_grader.effects import effects_of, imported_by
 from loophole_grader.literals import NOT_LITERAL, is_constant, literal
-from loophole_grader.names import DEFINITIONS, callers_of, looked_up, names_bound, names_loaded, names_mentioned, names_of
+from loophole_grader.names import (
+    DEFINITIONS,
+    callers_of,
+    looked_up,
+    names_bound,
+    names_loaded,
+    names_mentioned,
+    names_of,
+)
 
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
@@ -220,6 +228,11 @@ class _Reader(ast.NodeTransformer):
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
         self._check_binding(statement)
+        if changed := self.effects.changed_outside(statement):
+            self._refuse(
+                f"{changed[:60]!r} changes what program and judge have one each of; pass it as an argument, and for random "
+                "numbers take random.Random(42)"
+            )
         self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
         if self.has_calls:
             self._check_identity(statement)

@@ -167,14 +167,13 @@ def test_a_test_of_any_covered_form_is_passed_by_an_honest_program_and_by_no_oth
     [
         "assert Solution().f([3, 1, 2]).issubset({1, 2, 3})",
         "assert Solution().f([1]).startswith('a')",
-        "r = Solution().f([1])\nassert r.anything() is True",
     ],
 )
 def test_a_method_of_the_answer_runs_on_plain_data(test):
     assert not judged(ANYTHING, task=one_test(test)).gt_pass
-    honest = {"issubset": "{1}", "startswith": "'abc'", "anything": "0"}
+    honest = {"issubset": "{1}", "startswith": "'abc'"}
     expression = next(value for key, value in honest.items() if key in test)
-    assert judged(answer(expression), task=one_test(test)).gt_pass is ("anything" not in test)
+    assert judged(answer(expression), task=one_test(test)).gt_pass
 
 
 @pytest.mark.parametrize(
@@ -666,6 +665,36 @@ assert Solution().f(fill(1)) == 2"""
     oracle.plans_of(one_test(test, setup=SHARED_STATE))
 
 
+NO_DATA = [
+    ("assert Solution().f(2)(3) == 5", "calls an answer"),
+    ("g = Solution().f(2)\nassert g(3) == 5", "calls an answer"),
+    ("assert Solution().f(2)[0](3) == 5", "calls an answer"),
+    ("import asyncio\nassert asyncio.run(Solution().f(2)) == 2", "a coroutine"),
+    ("assert Solution().f(1).f(2) == 3", "'f' of an answer"),
+    ("assert Solution().f(1).add(2).total() == 3", "'total' of what 'add' returns"),
+    ("s = Solution()\ns = s.f(1)\nassert s.count(1) == 1", "it binds 's', an instance"),
+    ("r = Solution().f([1])\nassert r.anything() is True", "'anything' of an answer"),
+    ("assert Solution().f(1).a == 1", "'a' of an answer"),
+    ("assert Solution().f(1).sum() == 1", "'sum' of an answer"),
+    ("assert (Solution().f(1) == [1]).all()", "'all' of an answer"),
+    ("from math import nan\nassert Solution().f(1) == float('nan') or help", "'help' is neither"),
+    ("assert Solution().f([1]) == [float('nan')]", "nan within"),
+    ("want = {1: (float('nan'),)}\nassert Solution().f([1]) == want", "nan within"),
+]
+
+
+@pytest.mark.parametrize(("test", "reason"), NO_DATA)
+def test_what_no_answer_can_be_as_data_is_refused(test, reason):
+    with pytest.raises(GraderError, match=f"line {test.count(chr(10)) + ('s = s' not in test)}: .*{reason}"):
+        oracle.check_tests([one_test(test)])
+
+
+def test_methods_of_plain_data_and_of_the_nodes_of_the_setup_code_are_those_of_an_answer():
+    setup = NODES.replace("def list_node", "    def here(self): return self.val\ndef list_node", 1)
+    test = "r = Solution().f(1)\nassert r.next is None and r.val.bit_length() == 1 and r.here() == 1"
+    assert judged(answer("ListNode(1)"), task=one_test(test, setup=setup)).gt_pass
+
+
 def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
     """Aliases, changes, rebindings, names of the setup code; programs that change, keep and give back what they get."""
     rows = []
@@ -692,7 +721,6 @@ LEFT = [
     ("assert Solution().f('aab').most_common(1) == [('a', 2)]", "Counter(args[0])"),
     ("assert isinstance(Solution().f('aab'), Counter)", "Counter(args[0])"),
     ("r = Solution().f(1)\nassert r[5] == 0", "defaultdict(int)"),
-    ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
     ("assert Solution().f(1) == Point(1)", "Point(1)"),
     ("assert Solution().f(1) == array('i', [1])", "array('i', [1])"),
 ]
@@ -747,6 +775,7 @@ def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_i
         ("x = 1", "Solution().f", "no class Solution"),
         ("if True:\n    class Solution:\n        def f(self): return 1", "Solution().f", "not define Solution at the"),
         ("def other(): return 1", "add", "does not define add"),
+        ("class lru: pass", "lru", r"defines lru as a class; write func_name as lru..\.METHOD"),
         ("if True:\n    def add(): return 1", "add", "does not define add"),
         ("class Solution:\n    def other(self): return 1", "Solution().f", "does not define Solution.f;"),
         ("class Solution: pass", "Solution.f", "does not define Solution.f;"),
@@ -757,7 +786,7 @@ def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(s
     task = Task("bare", (f"assert {func}(1) == 2",), "", func, solution)
     with pytest.raises(GraderError, match=f"task bare: its canonical_solution .*{reason}"):
         oracle.check_tests([task])
-    fine = "class Solution:\n    def f(self): return 1" if "." in func else "def add(): return 1"
+    fine = "class Solution:\n    def f(self): return 1" if "." in func else f"def {func}(): return 1"
     oracle.check_tests([dataclasses.replace(task, canonical_solution=fine)])
 
 

@@ -42,7 +42,7 @@ _READING = _words(
     "rpartition rsplit rstrip split splitlines startswith strip swapcase symmetric_difference title union upper values "
     "zfill"
 )
-_CHANGING = _words(
+CHANGING = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
     "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
 )
@@ -106,9 +106,9 @@ class Effects:
                 if self._is_module(part.value, data):
                     if not self._reads(self.imported[part.value.id][0], part.attr):  # ty: ignore[missing-attribute]
                         return roots, True
-                elif part.attr in _CHANGING:
+                elif part.attr in CHANGING:
                     changed = part.value
-                elif id(part) in called and (part.attr not in _READING or part.attr in self._methods()):
+                elif id(part) in called and (part.attr not in _READING or part.attr in self.methods()):
                     return roots, True
             elif isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load):
                 changed = part.value
@@ -148,7 +148,7 @@ class Effects:
         for part in ast.walk(node):
             changed: ast.AST | None = None
             if (isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load)) or (
-                isinstance(part, ast.Attribute) and part.attr in _CHANGING and not self._is_module(part.value, ())
+                isinstance(part, ast.Attribute) and part.attr in CHANGING and not self._is_module(part.value, ())
             ):
                 changed = part.value
             elif (
@@ -236,7 +236,8 @@ class Effects:
     def _reads(self, module: str, attribute: str) -> bool:
         return module in _MODULES or attribute in _FUNCTIONS.get(module, ())
 
-    def _methods(self) -> set[str]:
+    def methods(self) -> set[str]:
+        """Of the classes that setup code and test define."""
         return {
             inner.name
             for node in self.defined.values()

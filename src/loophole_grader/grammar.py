@@ -24,14 +24,17 @@ What is not of this form is refused when the problem is loaded, with its line an
 
 import ast
 import builtins
+import collections
+import datetime
+import fractions
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeGuard
 
-from loophole_grader.effects import effects_of, imported_by
-from loophole_grader.literals import NOT_LITERAL, is_constant, literal
+from loophole_grader.effects import CHANGING, effects_of, imported_by
+from loophole_grader.literals import NOT_LITERAL, holds_nan, is_constant, literal
 from loophole_grader.names import (
     DEFINITIONS,
     callers_of,
@@ -50,7 +53,17 @@ _USING_UP = frozenset({"all", "any", "dict", "frozenset", "list", "max", "min", 
 _PASSING_ON = frozenset({"enumerate", "filter", "map", "reversed", "zip"})
 _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS = frozenset(
+    name for name, value in vars(builtins).items() if type(value).__module__ != "_sitebuiltins"
+)  # `help`, `exit` and their like are not there in the sandbox
+_PLAIN_TYPES = (
+    str, bytes, int, float, complex, list, tuple, dict, set, collections.deque, collections.Counter,
+    collections.OrderedDict, datetime.datetime, datetime.timedelta, fractions.Fraction,
+)  # fmt: skip
+_OF_ANSWERS = frozenset(
+    {"val", "next", "left", "right", "tolist", "quantize", "normalize", "is_nan", "__name__"}
+).union(*map(dir, _PLAIN_TYPES))  # what plain data has; of an answer nothing else is there
+_RETURNING = frozenset({"pop", "popitem", "popleft", "setdefault"})  # of the methods that change their object
 _OUT_OF_SIGHT = frozenset({"globals", "locals", "vars", "exec", "eval", "compile", "__builtins__", "__import__"})
 _CLOCKS = frozenset(
     {"time", "time_ns", "perf_counter", "monotonic", "process_time", "now", "today", "utcnow", "urandom", "secrets", "uuid",
@@ -111,6 +124,11 @@ class _Name:
     fixed: bool = False  # its value is surely one that nothing can change
     apart: bool = True  # its own object was made by the judge: no other name of the program's can be the same object
     root: bool = False  # it has been observed by itself
+
+    @property
+    def given(self) -> bool:
+        """Whether it is bound to an answer."""
+        return self.kind == "answer" and self.root
 
     @property
     def constant(self) -> bool:
@@ -215,12 +233,17 @@ class _Reader(ast.NodeTransformer):
         if (text := ast.unparse(call)).count(self.root) > 1:  # perhaps in an argument
             return False
         compared.left = self._answer(self._exchange((text,)))
-        self.found[-1] = replace(self.found[-1], expected=expected)
+        self.found[-1] = replace(self.found[-1], expected=self._checked(expected))
         self.judge.append(statement)
         return True
 
     def _literal(self, node: ast.expr) -> Any:
         return literal(node, self.effects.fixed - self.names.keys() if self.names else self.effects.fixed)
+
+    def _checked(self, expected: Any) -> Any:
+        if holds_nan(expected):
+            self._refuse("nan within a value is equal to the same object only; look at the parts, with math.isnan")
+        return expected
 
     def _read(self, statement: ast.stmt, later: Sequence[ast.stmt]) -> None:
         if self.root in (bound := names_bound(statement)):
@@ -228,12 +251,14 @@ class _Reader(ast.NodeTransformer):
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
         self._check_binding(statement)
+        self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
+        if any(self.effects.imported.get(name, ("",))[0] == "asyncio" for name in self.mentions):
+            self._refuse("a coroutine is no answer, as it is no data; let the solution run it")
         if changed := self.effects.changed_outside(statement):
             self._refuse(
                 f"{changed[:60]!r} changes what program and judge have one each of; pass it as an argument, and for random "
                 "numbers take random.Random(42)"
             )
-        self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
         if self.has_calls:
             self._check_identity(statement)
         if (made := self._instance(statement)) is not None:
@@ -268,6 +293,8 @@ class _Reader(ast.NodeTransformer):
             self._settle(later)
             return
         name = self._bound_by_call(statement)
+        if name is not None and self._known(name) == "instance":
+            self._refuse(f"it binds {name!r}, an instance, to an answer; give the answer a name of its own")
         before = len(self.found)
         if name is None:
             rewritten = self._rewritten(statement)
@@ -284,6 +311,7 @@ class _Reader(ast.NodeTransformer):
                 "answer of the call in a statement of its own"
             )
         self._check_apart(rewritten)
+        self._check_as_data(rewritten)
         self.judge.append(rewritten)
         expected = self._expected(rewritten)
         if expected is NOT_LITERAL or len(self.found) != before + 1:
@@ -325,7 +353,7 @@ class _Reader(ast.NodeTransformer):
         if not _is_answer(one):
             return NOT_LITERAL
         known = self.names.get(other.id) if isinstance(other, ast.Name) else None
-        return self._literal(other) if known is None else known.value
+        return self._checked(self._literal(other) if known is None else known.value)
 
     def _trusted(self, statement: ast.stmt) -> None:
         """A statement that the judge alone executes."""
@@ -335,6 +363,7 @@ class _Reader(ast.NodeTransformer):
             return
         self.visit(statement)  # which refuses what it may not mention
         self._check_readable(statement)
+        self._check_as_data(statement)
         self.judge.append(statement)
         bound = names_bound(statement)
         if (literals := self._literals(statement)) is not None:
@@ -853,6 +882,32 @@ class _Reader(ast.NodeTransformer):
                     f"{ast.unparse(part)[:60]!r} judges the program by an argument that it could change; keep what is "
                     "expected under a name of its own before the call"
                 )
+
+    def _check_as_data(self, statement: ast.stmt) -> None:
+        """An answer comes as plain data: what else an object has, no program's answer has."""
+        known = _OF_ANSWERS | self.effects.methods()
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Call) and not isinstance(part.func, ast.Attribute) and self._is_given(part.func):
+                self._refuse("it calls an answer, which is data; let the solution do it")
+            if not isinstance(part, ast.Attribute) or not self._is_given(part.value):
+                continue
+            if part.attr not in known:
+                self._refuse(f"{part.attr!r} of an answer: answers are plain data, and that has none; compare values")
+            maker = part.value.func if isinstance(part.value, ast.Call) else None
+            if isinstance(maker, ast.Attribute) and maker.attr in CHANGING - _RETURNING - self.effects.methods():
+                self._refuse(f"{part.attr!r} of what {maker.attr!r} returns: that is None, as answers are plain data")
+
+    def _is_given(self, node: ast.AST) -> bool:
+        """Whether it is an answer, or surely comes out of one."""
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            return self._is_given(node.value)
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Attribute) and self._is_given(node.func)
+        if isinstance(node, ast.Compare):
+            return any(map(self._is_given, (node.left, *node.comparators)))
+        if not isinstance(node, ast.Name):
+            return False
+        return node.id.startswith(ANSWER) or (node.id in self.names and self.names[node.id].given)
 
     def _check_known(self, known: frozenset[str], callers: frozenset[str]) -> None:
         for statement in self.judge:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from loophole_grader.canonical import lacks_method, stand_in
-from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
+from loophole_grader.grammar import JudgePlan, Refused, exchanges_of, root_of
 from loophole_grader.literals import NOT_LITERAL
 from loophole_grader.names import DEFINITIONS, names_bound
 from loophole_grader.sandbox import values
@@ -127,6 +127,10 @@ def _lacking(task: Task) -> list[str]:
             found.append(
                 f"task {task.task_id}: its canonical_solution does not define {name} at the top level; mend it"
             )
+        elif not root_of(task.func_name)[1] and _is_class(task.canonical_solution, name):
+            found.append(
+                f"task {task.task_id}: its canonical_solution defines {name} as a class; write func_name as {name}().METHOD"
+            )
         elif lacks_method(task):
             found.append(f"task {task.task_id}: its canonical_solution does not define {owner}.{method}; mend it")
     except GraderError as error:
@@ -134,6 +138,10 @@ def _lacking(task: Task) -> list[str]:
     except (RecursionError, MemoryError):
         found.append(f"task {task.task_id}: its canonical_solution is nested too deeply; mend it")
     return found
+
+
+def _is_class(source: str, name: str) -> bool:
+    return any(isinstance(one, ast.ClassDef) and one.name == name for one in ast.parse(source).body)
 
 
 def _defined(source: str) -> set[str]:

@@ -111,6 +111,10 @@ def exchanges_of(test: str, index: int, func_name: str, setup: str) -> list[Judg
         return _Reader(test, index, func_name, _split(body), setup).exchanges()
     except RecursionError:
         raise Refused(1, "it is nested too deeply") from None
+    except Refused:
+        raise
+    except ValueError as error:  # Python does not write out an integer of more than 4300 digits
+        raise Refused(1, f"it holds a number that is too long ({error}); compute it, such as pow(2, 20000)") from None
 
 
 @dataclass(frozen=True)

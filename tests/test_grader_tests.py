@@ -312,6 +312,8 @@ REFUSED = [
     ("x = [1]\nr = Solution().f(x)\nassert 0 <= r <= len(x)", 3, "an argument that it could change"),
     ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
     ("assert (", 1, "does not parse"),
+    (f"assert Solution().f(0x{'f' * 5000}) == 1", 1, "a number that is too long"),
+    (f"assert Solution().f(1) != 0x{'f' * 5000}", 1, "a number that is too long"),
     ("", 1, "asserts nothing"),
     ("assert Solution().f(one, 2) == 3", 1, "'one' is neither a builtin"),
     ("assert Solution().f(len(zzz)) == 3", 1, "'zzz' is neither a builtin"),
@@ -812,6 +814,18 @@ def test_tests_and_setup_code_may_use_what_programs_are_allowed_where_they_are_c
     with pytest.raises(GraderError, match=r"task one: its setup_code fails by itself: .*numpy"):
         oracle.check_tests([task])
     oracle.check_tests([task], allow=("numpy",))
+
+
+def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
+    tests = ("assert Solution().f(1) == 1",)
+    broken = [
+        Task(str(i), tests, setup, "Solution().f") for i, setup in enumerate(["def (", "1 / 0", "x = 1", "1 / 0"])
+    ]
+    with pytest.raises(GraderError, match=r"3 problems or tests(?s:.*)") as raised:
+        oracle.check_tests(broken)
+    lines = str(raised.value).splitlines()[1:]
+    assert [line.partition(" fails")[0] for line in lines] == [f"task {i}: its setup_code" for i in (0, 1, 3)]
+    assert ["SyntaxError" in lines[0], *("ZeroDivisionError" in line for line in lines[1:])] == [True] * 3
 
 
 def test_setup_code_that_fails_is_the_problems_fault():

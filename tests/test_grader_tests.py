@@ -312,6 +312,7 @@ REFUSED = [
     ("x = [1]\nr = Solution().f(x)\nassert 0 <= r <= len(x)", 3, "an argument that it could change"),
     ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
     ("assert (", 1, "does not parse"),
+    ("n = 5\nmatch {1: 2}:\n    case {**n}: pass\nassert Solution().f(n) == 1", 2, "a match statement"),
     (f"assert Solution().f(0x{'f' * 5000}) == 1", 1, "a number that is too long"),
     (f"assert Solution().f(1) != 0x{'f' * 5000}", 1, "a number that is too long"),
     ("", 1, "asserts nothing"),
@@ -361,6 +362,13 @@ def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test
         ),
         ("class P: pass\nx = [P()]\nassert Solution().f(x) == 1", "holds a P"),
         ("x = list_node([1])\nx.next = x\nassert Solution().f(x) == 1", "contains itself"),
+        ("x = list_node([1])\nx.seen = 0\nassert Solution().f(x) == 1", "a ListNode has 'seen' beside val, next"),
+        (
+            "x = TreeNode(1)\nx.left = Sized(1)\nassert Solution().f([x]) == 1",
+            "a TreeNode has 'size' beside val, left, right",
+        ),
+        ("x = list_node([{1: Exception}])\nassert Solution().f(x) == 1", "holds a type"),
+        ("from collections import deque\nx = deque([1], maxlen=2)\nassert Solution().f(x) == 1", "a deque with maxlen"),
         ("x = [1] / 2\nassert Solution().f(x) == 1", "TypeError"),
         ("while True: pass\nx = [i for i in range(2)]\nassert Solution().f(x) == 1", "does not end"),
         ("import os\nx = os._exit(0)\nassert Solution().f(x) == 1", "ends the process"),
@@ -368,9 +376,17 @@ def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test
 )
 def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason, monkeypatch):
     monkeypatch.setattr(oracle, "JUDGE_LIMITS", Limits(cpu_s=0.5))
-    task = one_test(test, setup=HELPERS)
+    setup = HELPERS + "def Sized(x):\n    made = TreeNode(x)\n    made.size = 1\n    return made\n"
+    task = one_test(test, setup=setup)
     with pytest.raises(GraderError, match=f"task one: test 0 cannot be judged outside the program: .*{reason}"):
         oracle.check_tests([task])
+
+
+def test_nodes_with_slots_are_passed_by_name():
+    setup = "class ListNode:\n    __slots__ = ('val', 'next')\n    def __init__(self, val, next=None):\n        self.val, self.next = val, next\n"
+    task = one_test("h = ListNode(1, ListNode(2))\nassert Solution().f(h) == 2", setup=setup)
+    oracle.check_tests([task])
+    assert judged(answer("args[0].next.val"), task=task).gt_pass
 
 
 def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):

@@ -254,6 +254,8 @@ class _Reader(ast.NodeTransformer):
             self._refuse(f"it binds {self.root}, the solution's own name")
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
+        if any(isinstance(part, ast.Match) for part in ast.walk(statement)):
+            self._refuse("a match statement binds names by what it finds; write if and ==")
         self._check_binding(statement)
         self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
         if any(self.effects.imported.get(name, ("",))[0] == "asyncio" for name in self.mentions):

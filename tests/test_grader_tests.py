@@ -312,6 +312,8 @@ REFUSED = [
     ("x = [1]\nr = Solution().f(x)\nassert 0 <= r <= len(x)", 3, "an argument that it could change"),
     ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
     ("assert (", 1, "does not parse"),
+    ("assert [v for u in [1] for v in Solution().f(u)] == [1]", 1, "while it runs"),
+    ("assert [v for v in Solution().f(1) if Solution().f(v)] == [1]", 1, "while it runs"),
     ("n = 5\nmatch {1: 2}:\n    case {**n}: pass\nassert Solution().f(n) == 1", 2, "a match statement"),
     (f"assert Solution().f(0x{'f' * 5000}) == 1", 1, "a number that is too long"),
     (f"assert Solution().f(1) != 0x{'f' * 5000}", 1, "a number that is too long"),
@@ -503,6 +505,13 @@ AS_PLAIN = [
     ("import copy\n", "x = [3]\ndef g(r): return r == x\nassert g(Solution().f(copy.deepcopy(x)))", "return x"),
     ("from datetime import *\n", "assert Solution().f(date(2024, 2, 28)) == date(2024, 2, 29)",
      "return x + timedelta(1)"),
+    ("", "assert all(v >= 0 for v in Solution().f([1]))", "return x"),
+    ("", "assert [v * 2 for v in Solution().f([1, 2])] == [2, 4] and 2 in {v: 1 for v in Solution().f([2])}", "return x"),
+    ("", "s: Solution = Solution()\nr: list = s.f([1])\nassert r == [1] and s.f(2) == 2", "return x"),
+    ("import string, math\nLET = string.ascii_lowercase\nR2 = math.sqrt(2)\nPI = math.pi\n",
+     "assert Solution().f(LET + str(R2 < PI)) == LET + 'True'", "return x"),
+    ("from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n",
+     "assert Solution().f(Point(1, 2)) == (1, 2)", "return x"),
     ("import datetime as d\n", "a = [d.date(2024, 1, 1)]\ne = [d.timedelta(days=1)]\nassert Solution().f(a) == e",
      "return [d.date(2024, 1, 2) - x[0]]"),
 ]  # fmt: skip
@@ -830,6 +839,15 @@ def test_tests_and_setup_code_may_use_what_programs_are_allowed_where_they_are_c
     with pytest.raises(GraderError, match=r"task one: its setup_code fails by itself: .*numpy"):
         oracle.check_tests([task])
     oracle.check_tests([task], allow=("numpy",))
+
+
+def test_an_argument_of_an_allowed_module_is_written_into_the_call():
+    setup = "import numpy as np\n"
+    task = one_test("assert Solution().f(np.array([1, 2])) == 3", setup=setup)
+    oracle.check_tests([task], allow=("numpy",))
+    texts = [f"```python\n{answer(one)}```" for one in ("int(args[0].sum())", "3 * (type(args[0]) is list)")]
+    found = grade_batch([task, task], texts, allow=("numpy",))
+    assert [one.gt_pass for one in verdicts_of(found)] == [True, False]
 
 
 def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():

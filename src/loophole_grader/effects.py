@@ -202,6 +202,8 @@ class Effects:
             return isinstance(node.op, ast.Not) or self.is_constant(node.operand, constants)
         if isinstance(node, ast.BinOp):
             return self.is_constant(node.left, constants) and self.is_constant(node.right, constants)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return self.imported.get(node.value.id) in (("math", ""), ("string", ""))
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
             module = self.imported.get(called.value.id, ("", "-"))
@@ -209,6 +211,15 @@ class Effects:
         if isinstance(called, ast.Name) and called.id not in self.defined:
             return called.id in _CONSTANT and self.imported.get(called.id, ("math", ""))[0] in ("math", "operator")
         return False
+
+    def is_unchanging(self, node: ast.expr) -> bool:
+        """The same of what setup code binds to a name: a literal, too, and a class of named tuples."""
+        value = literal(node, _FLOATING)
+        if value is not NOT_LITERAL:
+            return is_constant(value)
+        called = node.func if isinstance(node, ast.Call) else node
+        named = isinstance(called, ast.Name) and self.imported.get(called.id) == ("collections", "namedtuple")
+        return named or self.is_constant(node)
 
     def is_fresh(self, node: ast.expr | None) -> bool:
         """Whether a value is surely a container that this expression has made."""
@@ -333,8 +344,7 @@ def effects_of(setup: str) -> Effects:
                 values.setdefault(name, []).append(value)
     found.fixed = _fixed(found, values) if names_of(setup) is not None else set()
     for name, assigned in values.items():
-        known = [NOT_LITERAL if value is None else literal(value, _FLOATING) for value in assigned]
-        if not all(value is not NOT_LITERAL and is_constant(value) for value in known):
+        if not all(value is not None and found.is_unchanging(value) for value in assigned):
             found.stateful.add(name)
     found.stateful |= {name for name, node in found.defined.items() if found.keeps_something(node)}
     while more := {

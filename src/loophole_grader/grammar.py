@@ -47,7 +47,8 @@ from loophole_grader.names import (
 
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
-_LAZY = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LAZY = (ast.Lambda, *_COMPREHENSIONS, ast.Yield, ast.YieldFrom, ast.Await)
 _KEEPING = (ast.Lambda, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)  # a value that reads names only later
 _USING_UP = frozenset({"all", "any", "dict", "frozenset", "list", "max", "min", "set", "sorted", "sum", "tuple"})
 _PASSING_ON = frozenset({"enumerate", "filter", "map", "reversed", "zip"})
@@ -642,14 +643,15 @@ class _Reader(ast.NodeTransformer):
     # ---- calls on the solution
 
     def _instance(self, statement: ast.stmt) -> tuple[str, ast.Call] | None:
-        """(NAME, the call) of `NAME = Solution(ARGS)`."""
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and self._creates(statement.value):
-            target, value = statement.targets[0], statement.value
-            if isinstance(target, ast.Name) and isinstance(value, ast.Call):
-                return target.id, value
-        return None
+        """(NAME, the call) of `NAME = Solution(ARGS)`, or the same with Solution as its annotation."""
+        value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        if value is None or not _is_bound_whole(statement) or not self._creates(value):
+            return None
+        if isinstance(statement, ast.AnnAssign) and not self._is_root(statement.annotation):
+            return None
+        return min(names_bound(statement)), value
 
-    def _creates(self, node: ast.expr) -> bool:
+    def _creates(self, node: ast.expr) -> TypeGuard[ast.Call]:
         return self.is_class and isinstance(node, ast.Call) and self._is_root(node.func)
 
     def _is_root(self, node: ast.expr) -> bool:
@@ -714,7 +716,8 @@ class _Reader(ast.NodeTransformer):
                 f"argument {ast.unparse(node)!r} is computed from what the program had in hand; pass plain values"
             )
         roots, anything = self.effects.changes(node, self._data())
-        if not kinds & {"trusted"} and not (anything and mentioned & self.effects.imported.keys()):
+        drawn = any(self.effects.imported.get(name, ("",))[0] == "random" for name in mentioned)
+        if not kinds & {"trusted"} and not (anything and drawn):
             return node
         self._check_unspent(mentioned, ast.unparse(node))
         if roots or anything:  # it changes what the test has, for the judge, too
@@ -783,6 +786,8 @@ class _Reader(ast.NodeTransformer):
             text = ast.unparse(self._with_arguments(node))
             return self._hold(text) if self.to_hold else self._answer(self._exchange((text,)))
         unsure = [node] if isinstance(node, _LAZY) else []
+        if isinstance(node, _COMPREHENSIONS) and len(self._calls(node)) == len(self._calls(node.generators[0].iter)):
+            unsure = []  # what the first `for` goes through is computed at once, and once
         if isinstance(node, ast.IfExp):
             unsure = [node.body, node.orelse]
         elif isinstance(node, ast.BoolOp):
@@ -978,7 +983,7 @@ def _is_vacuous_where_empty(node: ast.AST) -> bool:
     """Whether it looks at each member of something: of an emptied argument, none is wrong."""
     if isinstance(node, (ast.For, ast.While)):
         return any(isinstance(part, (ast.Assert, ast.Raise)) for part in ast.walk(node))
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+    if isinstance(node, _COMPREHENSIONS):
         judging = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)
         return any(isinstance(part, judging) for part in ast.walk(node) if part not in _sources(node))
     called = node.func if isinstance(node, ast.Call) else None

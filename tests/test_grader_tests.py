@@ -385,7 +385,11 @@ def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason,
 
 
 def test_nodes_with_slots_are_passed_by_name():
-    setup = "class ListNode:\n    __slots__ = ('val', 'next')\n    def __init__(self, val, next=None):\n        self.val, self.next = val, next\n"
+    setup = """class ListNode:
+    __slots__ = ("val", "next")
+    def __init__(self, val, next=None):
+        self.val, self.next = val, next
+"""
     task = one_test("h = ListNode(1, ListNode(2))\nassert Solution().f(h) == 2", setup=setup)
     oracle.check_tests([task])
     assert judged(answer("args[0].next.val"), task=task).gt_pass
@@ -474,6 +478,13 @@ def test_a_problem_whose_tests_look_at_nothing_of_the_program_is_refused(tests):
 
 KEEPING = "s.kept.extend(x)\n        return s.kept"
 APPENDING = "[one.append(9) for one in s.kept]\n        s.kept = [x]"
+GROWN = """def grown(values):
+    out, todo = [], [values]
+    for one in todo:
+        out += one
+    return out
+def same(a, b): return a == b
+"""
 AS_PLAIN = [
     ("", "n = 3\nassert Solution().f(n + 1) == 4", "return x"),
     ("", "nums = [1, 2]\nassert Solution().f(nums[0]) == 1", "return x"),
@@ -507,6 +518,11 @@ AS_PLAIN = [
      "return x + timedelta(1)"),
     ("", "assert all(v >= 0 for v in Solution().f([1]))", "return x"),
     ("", "assert [v * 2 for v in Solution().f([1, 2])] == [2, 4] and 2 in {v: 1 for v in Solution().f([2])}", "return x"),
+    (
+        GROWN,
+        "assert same(Solution().f(grown([1, 2])), grown([1, 2]))\nassert same(Solution().f([1]), grown([1]))",
+        "return x",
+    ),
     ("", "s: Solution = Solution()\nr: list = s.f([1])\nassert r == [1] and s.f(2) == 2", "return x"),
     ("import string, math\nLET = string.ascii_lowercase\nR2 = math.sqrt(2)\nPI = math.pi\n",
      "assert Solution().f(LET + str(R2 < PI)) == LET + 'True'", "return x"),
@@ -574,6 +590,7 @@ APART = [
     ("a = [1]\ns = Solution(a)\na.append(5)\nassert s.f(2) == [1]", "line 4: a call after line 3"),
     ("Solution().f(1).append(5)\nassert Solution().f(2) == [1]", "line 2: a call after line 1"),
     ("assert Solution().f(1).pop() == 2 and Solution().f(2) == [1]", "line 1: a call after line 1"),
+    ("r = Solution().f(1)\nassert pushed(r)\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
     ("r = Solution().f(1)\nr += [2]\ns = Solution()\nassert r == [1, 2]", "line 3: a call after line 2"),
     ("r = Solution().f(1)\ndel r[0]\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
     (
@@ -583,7 +600,14 @@ APART = [
 ]
 KEPT = (
     NODES.replace("inf =", "other =")
-    + "import itertools\nTABLE = [1]\nids = itertools.count()\ndef looked_up(): return TABLE\n"
+    + """import itertools
+TABLE = [1]
+ids = itertools.count()
+def pushed(x):
+    x.append(1)
+    return x
+def looked_up(): return TABLE
+"""
 )
 
 

@@ -64,19 +64,23 @@ class Effects:
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # (module, name in it; "": the module itself)
     defined: dict[str, ast.stmt] = field(default_factory=dict)
     reading: set[str] = field(default_factory=set)  # of `defined`: functions and classes that change nothing
+    filling: set[str] = field(default_factory=set)  # functions that change nothing but what they are given
     stateful: set[str] = field(default_factory=set)  # names of the setup code that hold, or use, what may change
     fixed: set[str] = field(default_factory=set)  # names that `literals.py` may read by their usual meaning
     own: set[str] = field(default_factory=set)  # functions and modules that the test itself has bound
 
     def copy(self) -> "Effects":
         """For one test, which adds to it."""
-        return Effects(dict(self.imported), dict(self.defined), set(self.reading), self.stateful, self.fixed)
+        return Effects(
+            dict(self.imported), dict(self.defined), set(self.reading), set(self.filling), self.stateful, self.fixed
+        )
 
     def forget(self, name: str) -> None:
         """A test binds the name."""
         self.imported.pop(name, None)
         self.defined.pop(name, None)
         self.reading.discard(name)
+        self.filling.discard(name)
         self.own.discard(name)
 
     def bring(self, statement: ast.Import | ast.ImportFrom) -> None:
@@ -100,6 +104,8 @@ class Effects:
             changed: ast.expr | None = None
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 known = part.id in data or part.id in inner
+                if part.id in self.filling and not known and _is_given_literals(called.get(id(part))):
+                    continue
                 if (known and id(part) in called) or not (known or self._is_reading(part.id, id(part) in modules)):
                     return roots, True
             elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
@@ -268,8 +274,13 @@ class Effects:
             )
         return isinstance(node, ast.FunctionDef) and self._function(node, data)
 
-    def _function(self, node: ast.FunctionDef, data: Collection[str], makes: bool = False) -> bool:
-        """Whether a function changes only what it has made itself; `makes`: and the object that it is given first."""
+    def fills(self, node: ast.stmt) -> bool:
+        """Whether a definition is a function that changes nothing but what it has made or been given."""
+        return isinstance(node, ast.FunctionDef) and self._function(node, (), fills=True)
+
+    def _function(self, node: ast.FunctionDef, data: Collection[str], makes: bool = False, fills: bool = False) -> bool:
+        """Whether a function changes only what it has made itself; `makes`: and the object that it is given first; `fills`:
+        and all that it is given."""
         if node.decorator_list or any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node)):
             return False
         given = parameters_of(node)
@@ -277,7 +288,7 @@ class Effects:
         made = self._made(node, own - given) | {one.arg for one in node.args.args[:1] if makes}
         for statement in node.body:
             roots, anything = self.changes(statement, {*data, *given, *own})
-            if anything or not roots <= made | self._rebound(statement, own):
+            if anything or not roots <= (own | given if fills else made | self._rebound(statement, own)):
                 return False
         return True
 
@@ -311,6 +322,10 @@ class Effects:
         known = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
         made_here = known and isinstance(self.defined.get(value.func.id), ast.ClassDef)
         return self.is_fresh(value) or self.is_constant(value) or made_here
+
+
+def _is_given_literals(call: ast.Call | None) -> bool:
+    return call is not None and not any(map(names_mentioned, (*call.args, *call.keywords)))
 
 
 def _inner(node: ast.AST) -> set[str]:
@@ -356,6 +371,7 @@ def effects_of(setup: str) -> Effects:
     found.reading = set(found.defined)
     while wrong := {name for name in found.reading if not found.changes_nothing(found.defined[name])}:
         found.reading -= wrong
+    found.filling = {name for name in found.defined.keys() - found.stateful if found.fills(found.defined[name])}
     return found
 
 

@@ -40,7 +40,7 @@ _READING = _words(
     "hex index intersection is_integer isalnum isalpha isdecimal isdigit isdisjoint islower isnumeric isspace issubset "
     "issuperset istitle isupper items join keys ljust lower lstrip most_common partition replace rfind rindex rjust "
     "rpartition rsplit rstrip split splitlines startswith strip swapcase symmetric_difference title union upper values "
-    "zfill"
+    "zfill __name__ __class__ __doc__"
 )
 CHANGING = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
@@ -67,6 +67,7 @@ class Effects:
     filling: set[str] = field(default_factory=set)  # functions that change nothing but what they are given
     stateful: set[str] = field(default_factory=set)  # names of the setup code that hold, or use, what may change
     fixed: set[str] = field(default_factory=set)  # names that `literals.py` may read by their usual meaning
+    aliases: set[str] = field(default_factory=set)  # names of the test for what is imported or the setup code's
     own: set[str] = field(default_factory=set)  # functions and modules that the test itself has bound
 
     def copy(self) -> "Effects":
@@ -82,6 +83,7 @@ class Effects:
         self.reading.discard(name)
         self.filling.discard(name)
         self.own.discard(name)
+        self.aliases.discard(name)
 
     def bring(self, statement: ast.Import | ast.ImportFrom) -> None:
         """A test imports."""
@@ -114,7 +116,9 @@ class Effects:
                         return roots, True
                 elif part.attr in CHANGING:
                     changed = part.value
-                elif id(part) in called and (part.attr not in _READING or part.attr in self.methods()):
+                elif (id(part) in called or part.attr.startswith("__")) and (
+                    part.attr not in _READING or part.attr in self.methods()
+                ):
                     return roots, True
             elif isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load):
                 changed = part.value
@@ -123,6 +127,8 @@ class Effects:
             if changed is not None:
                 if not isinstance(changed, ast.Name) or changed.id in inner:
                     return roots, True
+                if changed.id not in data and (changed.id in self.imported or changed.id in vars(builtins)):
+                    return roots, True  # `list.append(r, 1)`
                 roots.add(changed.id)
         return roots, False
 
@@ -146,8 +152,12 @@ class Effects:
         )
 
     def _is_outside(self, name: str, node: ast.AST) -> bool:
-        known = self.imported.keys() | (self.defined.keys() - self.own)
-        return name in known and name not in names_bound(node) | _inner(node)
+        return self.is_outside(name) and name not in names_bound(node) | _inner(node)
+
+    def is_outside(self, name: str) -> bool:
+        """Whether a name is that of something imported or defined by the setup code; "type": the class of something."""
+        known = self.imported.keys() | self.aliases | {"type"} | (self.defined.keys() - self.own)
+        return name in known
 
     def _changed(self, node: ast.AST) -> Iterable[tuple[ast.AST, str]]:
         """(the part that changes something, the name where the way to it begins)."""

@@ -462,6 +462,8 @@ class _Reader(ast.NodeTransformer):
         self._forget(bound)
         self.doubtful.update(doubtful)
         self.names.update({name: _Name(kind, fixed=fixed, apart=apart) for name in bound})
+        if isinstance(value, ast.Name) and self.effects.is_outside(value.id):
+            self.effects.aliases |= bound
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self.effects.bring(statement)
         elif simple and isinstance(value, ast.Lambda) and kind == "trusted":

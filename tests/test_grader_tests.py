@@ -167,14 +167,13 @@ def test_a_test_of_any_covered_form_is_passed_by_an_honest_program_and_by_no_oth
     [
         "assert Solution().f([3, 1, 2]).issubset({1, 2, 3})",
         "assert Solution().f([1]).startswith('a')",
-        "r = Solution().f([1])\nassert r.anything() is True",
     ],
 )
 def test_a_method_of_the_answer_runs_on_plain_data(test):
     assert not judged(ANYTHING, task=one_test(test)).gt_pass
-    honest = {"issubset": "{1}", "startswith": "'abc'", "anything": "0"}
+    honest = {"issubset": "{1}", "startswith": "'abc'"}
     expression = next(value for key, value in honest.items() if key in test)
-    assert judged(answer(expression), task=one_test(test)).gt_pass is ("anything" not in test)
+    assert judged(answer(expression), task=one_test(test)).gt_pass
 
 
 @pytest.mark.parametrize(
@@ -294,7 +293,7 @@ REFUSED = [
     ("s = [Solution()]\nassert s[0].f(1) == 3", 1, "itself"),
     ("s = Solution()\nassert s.size == 3", 2, "itself"),
     ("r = Solution().f(1)\nassert Solution().f(r + 1) == 3", 2, "computed from what the program had"),
-    ("r = Solution().f(1)\nr.sort()\nassert Solution().f(r) == 3", 3, "computed from what the program had"),
+    ("r = Solution().f(1)\nr.sort()\nassert Solution().f(r) == 3", 3, "a call after line 2"),
     ("s = Solution()\nassert s.f([s]) == 3", 2, "pass plain values"),
     ("assert (n := Solution().f(1)) == 3", 1, "out of sight"),
     ("from math import *\nassert Solution().f(floor(2.5)) == 2", 1, "out of sight"),
@@ -313,6 +312,11 @@ REFUSED = [
     ("x = [1]\nr = Solution().f(x)\nassert 0 <= r <= len(x)", 3, "an argument that it could change"),
     ("x = [1]\nSolution().f(x)\nassert x == sorted(x)", 3, "an argument that it could change"),
     ("assert (", 1, "does not parse"),
+    ("assert [v for u in [1] for v in Solution().f(u)] == [1]", 1, "while it runs"),
+    ("assert [v for v in Solution().f(1) if Solution().f(v)] == [1]", 1, "while it runs"),
+    ("n = 5\nmatch {1: 2}:\n    case {**n}: pass\nassert Solution().f(n) == 1", 2, "a match statement"),
+    (f"assert Solution().f(0x{'f' * 5000}) == 1", 1, "a number that is too long"),
+    (f"assert Solution().f(1) != 0x{'f' * 5000}", 1, "a number that is too long"),
     ("", 1, "asserts nothing"),
     ("assert Solution().f(one, 2) == 3", 1, "'one' is neither a builtin"),
     ("assert Solution().f(len(zzz)) == 3", 1, "'zzz' is neither a builtin"),
@@ -360,6 +364,13 @@ def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test
         ),
         ("class P: pass\nx = [P()]\nassert Solution().f(x) == 1", "holds a P"),
         ("x = list_node([1])\nx.next = x\nassert Solution().f(x) == 1", "contains itself"),
+        ("x = list_node([1])\nx.seen = 0\nassert Solution().f(x) == 1", "a ListNode has 'seen' beside val, next"),
+        (
+            "x = TreeNode(1)\nx.left = Sized(1)\nassert Solution().f([x]) == 1",
+            "a TreeNode has 'size' beside val, left, right",
+        ),
+        ("x = list_node([{1: Exception}])\nassert Solution().f(x) == 1", "holds a type"),
+        ("from collections import deque\nx = deque([1], maxlen=2)\nassert Solution().f(x) == 1", "a deque with maxlen"),
         ("x = [1] / 2\nassert Solution().f(x) == 1", "TypeError"),
         ("while True: pass\nx = [i for i in range(2)]\nassert Solution().f(x) == 1", "does not end"),
         ("import os\nx = os._exit(0)\nassert Solution().f(x) == 1", "ends the process"),
@@ -367,7 +378,8 @@ def test_a_test_outside_the_grammar_is_refused_with_its_line_and_the_reason(test
 )
 def test_an_argument_that_cannot_be_computed_or_shipped_is_refused(test, reason, monkeypatch):
     monkeypatch.setattr(oracle, "JUDGE_LIMITS", Limits(cpu_s=0.5))
-    task = one_test(test, setup=HELPERS)
+    setup = HELPERS + "def Sized(x):\n    made = TreeNode(x)\n    made.size = 1\n    return made\n"
+    task = one_test(test, setup=setup)
     with pytest.raises(GraderError, match=f"task one: test 0 cannot be judged outside the program: .*{reason}"):
         oracle.check_tests([task])
 
@@ -389,6 +401,17 @@ def test_a_million_numbers_are_judged_and_what_is_too_much_for_the_judge_is_an_o
     monkeypatch.setattr(oracle, "JUDGED_BYTES", 1000)
     found = judged(answer("list(range(10**6))"), task=test, limits=Limits())
     assert (found.gt_pass, found.status) == (False, "output_limit")
+
+
+def test_nodes_with_slots_are_passed_by_name():
+    setup = """class ListNode:
+    __slots__ = ("val", "next")
+    def __init__(self, val, next=None):
+        self.val, self.next = val, next
+"""
+    task = one_test("h = ListNode(1, ListNode(2))\nassert Solution().f(h) == 2", setup=setup)
+    oracle.check_tests([task])
+    assert judged(answer("args[0].next.val"), task=task).gt_pass
 
 
 def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_path):
@@ -474,6 +497,13 @@ def test_a_problem_whose_tests_look_at_nothing_of_the_program_is_refused(tests):
 
 KEEPING = "s.kept.extend(x)\n        return s.kept"
 APPENDING = "[one.append(9) for one in s.kept]\n        s.kept = [x]"
+GROWN = """def grown(values):
+    out, todo = [], [values]
+    for one in todo:
+        out += one
+    return out
+def same(a, b): return a == b
+"""
 AS_PLAIN = [
     ("", "n = 3\nassert Solution().f(n + 1) == 4", "return x"),
     ("", "nums = [1, 2]\nassert Solution().f(nums[0]) == 1", "return x"),
@@ -496,6 +526,8 @@ AS_PLAIN = [
     ("", "s = Solution()\na = [1]\ns.f(a)\ns.f([2])\nassert a == [1, 9]", APPENDING),
     ("", "s = Solution()\nassert [s.f([1]), s.f([2])] == [[1, 2], [1, 2]]", KEEPING),
     ("", "s = Solution()\nassert s.f([1]) == [1] and s.f([2]) == [1, 2]", KEEPING),
+    ("", "x = [1]\nassert Solution().f(x) == [1] and x == [1]", "return x"),
+    ("", "r = sorted(Solution().f([2, 1]))\nr.append(3)\nassert r == [1, 2, 3] and Solution().f(1) == 1", "return x"),
     ("", "a = [i * 7 % 5 for i in range(5)]\ne = sorted(a)\nassert Solution().f(a) == e", "return sorted(x)"),
     ("", "a = [2, 1]\ne = sum(v for v in a)\nassert Solution().f(a) == e", "return sum(x)"),
     ("", "a = [2, 3]\ne = sorted(map(lambda v: -v, a), key=lambda v: v)\nassert Solution().f(a) == e", "return [-3, -2]"),
@@ -503,6 +535,18 @@ AS_PLAIN = [
     ("import copy\n", "x = [3]\ndef g(r): return r == x\nassert g(Solution().f(copy.deepcopy(x)))", "return x"),
     ("from datetime import *\n", "assert Solution().f(date(2024, 2, 28)) == date(2024, 2, 29)",
      "return x + timedelta(1)"),
+    ("", "assert all(v >= 0 for v in Solution().f([1]))", "return x"),
+    ("", "assert [v * 2 for v in Solution().f([1, 2])] == [2, 4] and 2 in {v: 1 for v in Solution().f([2])}", "return x"),
+    (
+        GROWN,
+        "assert same(Solution().f(grown([1, 2])), grown([1, 2]))\nassert same(Solution().f([1]), grown([1]))",
+        "return x",
+    ),
+    ("", "s: Solution = Solution()\nr: list = s.f([1])\nassert r == [1] and s.f(2) == 2", "return x"),
+    ("import string, math\nLET = string.ascii_lowercase\nR2 = math.sqrt(2)\nPI = math.pi\n",
+     "assert Solution().f(LET + str(R2 < PI)) == LET + 'True'", "return x"),
+    ("from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n",
+     "assert Solution().f(Point(1, 2)) == (1, 2)", "return x"),
     ("import datetime as d\n", "a = [d.date(2024, 1, 1)]\ne = [d.timedelta(days=1)]\nassert Solution().f(a) == e",
      "return [d.date(2024, 1, 2) - x[0]]"),
 ]  # fmt: skip
@@ -560,10 +604,32 @@ APART = [
     ("globals()['x'] = 1\nassert Solution().f(1) == x", "line 1: 'globals' reaches names out of sight"),
     ("import time\nassert Solution().f(time.time()) > 0", "'time' is a clock or random"),
     ("_answer0 = 3\nassert Solution().f(1) == _answer0", "line 1: it binds '_answer0'"),
+    ("r = Solution().f(1)\nr.append(9)\nassert Solution().f(2) == [1]", "line 3: a call after line 2, .*fresh copy"),
+    ("a = [1]\nSolution().f(a)\na[0] = 5\nassert Solution().f(2) == [1]", "line 4: a call after line 3"),
+    ("a = [1]\ns = Solution(a)\na.append(5)\nassert s.f(2) == [1]", "line 4: a call after line 3"),
+    ("Solution().f(1).append(5)\nassert Solution().f(2) == [1]", "line 2: a call after line 1"),
+    ("assert Solution().f(1).pop() == 2 and Solution().f(2) == [1]", "line 1: a call after line 1"),
+    ("r = Solution().f(1)\nassert pushed(r)\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\nlist.append(r, 1)\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\nx = list(map(list.sort, r))\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\nx = r.__iadd__\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\nr += [2]\ns = Solution()\nassert r == [1, 2]", "line 3: a call after line 2"),
+    ("r = Solution().f(1)\ndel r[0]\nassert Solution().f(2) == [1]", "line 3: a call after line 2"),
+    (
+        "import heapq\nr = Solution().f(1)\nheapq.heapify(r)\nassert Solution().f(2) == [1]",
+        "line 4: a call after line 3",
+    ),
 ]
 KEPT = (
     NODES.replace("inf =", "other =")
-    + "import itertools\nTABLE = [1]\nids = itertools.count()\ndef looked_up(): return TABLE\n"
+    + """import itertools
+TABLE = [1]
+ids = itertools.count()
+def pushed(x):
+    x.append(1)
+    return x
+def looked_up(): return TABLE
+"""
 )
 
 
@@ -571,6 +637,139 @@ KEPT = (
 def test_what_could_be_judged_otherwise_than_in_one_process_is_refused(test, reason):
     with pytest.raises(GraderError, match=f"(?s)task one: test 0 cannot be judged outside the program: .*{reason}"):
         oracle.check_tests([one_test(test, setup=KEPT)])
+
+
+HELPED = """import heapq, sys
+from collections import *
+EPS = 10
+def close(a, b):
+    heap = [a]
+    return abs(heapq.heappop(heap) - b) < EPS
+off = lambda x: x % EPS
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("EPS = 1e-9\nassert close(Solution().f(1), 1.1)", "EPS"),
+        ("EPS *= 1e-9\nassert off(Solution().f(1)) == 1", "EPS"),
+        ("for EPS in range(3): pass\nassert Solution().f(off(1)) == 1", "EPS"),
+        ("def abs(x): return 0\nassert close(Solution().f(1), 2)", "abs"),
+        ("import math as heapq\nassert close(Solution().f(1), 2)", "heapq"),
+    ],
+)
+def test_a_name_that_a_helper_of_the_setup_code_reads_may_not_be_bound_by_a_test(test, name):
+    with pytest.raises(GraderError, match=f"line 1: it binds '{name}', which .*setup code reads.*another name"):
+        oracle.check_tests([one_test(test, setup=HELPED)])
+
+
+def test_names_that_helpers_bind_for_themselves_and_the_same_imports_may_be_bound():
+    test = (
+        "import heapq\nheap = a = x = 1\ndef chk(r):\n    EPS = 1\n    return r < EPS\nassert close(Solution().f(a), 1)"
+    )
+    oracle.plans_of(one_test(test, setup=HELPED))
+
+
+SHARED_STATE = """import builtins, decimal, heapq, operator, os, random, sys
+from operator import *
+class Cfg:
+    LIMIT = 5
+class Gen:
+    n = 0
+    def __init__(self): Gen.n += 1
+def nxt():
+    nxt.n += 1
+    return nxt.n
+nxt.n = 0
+def fill(x):
+    got = {}
+    got.setdefault(1, []).append(operator.add(x, 1))
+    got[2] = x
+    return got[1][0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        ("Cfg.LIMIT = 10", "Cfg.LIMIT"),
+        ("setattr(Cfg, 'LIMIT', 10)", "setattr"),
+        ("def low(): del Cfg.LIMIT", "Cfg.LIMIT"),
+        ("c = Cfg\nc.LIMIT = 10", "c.LIMIT"),
+        ("m = n = sys\nm.stdin = 10", "m.stdin"),
+        ("type(Cfg()).LIMIT = 10", "type.Cfg"),
+        ("Cfg().__class__.LIMIT = 10", "Cfg"),
+        ("sys.setrecursionlimit(50000)", "sys.setrecursionlimit"),
+        ("decimal.getcontext().prec = 50", "decimal.getcontext"),
+        ("random.seed(42)", "random.seed"),
+        ("from random import seed", "from random import seed"),
+        ("sys.stdin = None", "sys.stdin"),
+        ("import math\nmath.pi = 3", "math.pi"),
+        ("os.environ['X'] = '1'", "os.environ"),
+        ("os.environ.update(X='1')", "os.environ.update"),
+        ("sys.path.append('x')", "sys.path.append"),
+    ],
+)
+def test_what_program_and_judge_have_one_each_of_is_not_changed_by_a_test(statement, text):
+    line = statement.count("\n") + 1
+    with pytest.raises(
+        GraderError, match=f"line {line}: ['\"]{text}.* changes what program and judge have one each of"
+    ):
+        oracle.check_tests([one_test(f"{statement}\nassert Solution().f(20) == 5", setup=SHARED_STATE)])
+
+
+@pytest.mark.parametrize("call", ["nxt()", "Gen()", "[Gen()]"])
+def test_what_a_definition_of_the_setup_code_keeps_in_an_attribute_may_change(call):
+    with pytest.raises(GraderError, match="of the setup code may change, and program and judge have one each"):
+        oracle.plans_of(one_test(f"assert Solution().f({call}) == 1", setup=SHARED_STATE))
+
+
+def test_objects_of_the_tests_own_may_be_changed_whatever_they_are_called():
+    test = """class Box: n = 1
+Box.n = add(1, 1)
+rng = random.Random(42)
+rng.seed(7)
+count, sub = [0], {}
+def fill_up(index):
+    index[0] = 1
+    pi = [1]
+    pi.append(2)
+    return pi
+count[0] = Box.n
+sub.update(a=operator.add(1, 2))
+assert Solution().f(fill(1)) == 2"""
+    oracle.plans_of(one_test(test, setup=SHARED_STATE))
+
+
+NO_DATA = [
+    ("assert Solution().f(2)(3) == 5", "calls an answer"),
+    ("g = Solution().f(2)\nassert g(3) == 5", "calls an answer"),
+    ("assert Solution().f(2)[0](3) == 5", "calls an answer"),
+    ("import asyncio\nassert asyncio.run(Solution().f(2)) == 2", "a coroutine"),
+    ("assert Solution().f(1).f(2) == 3", "'f' of an answer"),
+    ("assert Solution().f(1).add(2).total() == 3", "'total' of what 'add' returns"),
+    ("s = Solution()\ns = s.f(1)\nassert s.count(1) == 1", "it binds 's', an instance"),
+    ("r = Solution().f([1])\nassert r.anything() is True", "'anything' of an answer"),
+    ("assert Solution().f(1).a == 1", "'a' of an answer"),
+    ("assert Solution().f(1).sum() == 1", "'sum' of an answer"),
+    ("assert (Solution().f(1) == [1]).all()", "'all' of an answer"),
+    ("from math import nan\nassert Solution().f(1) == float('nan') or help", "'help' is neither"),
+    ("assert Solution().f([1]) == [float('nan')]", "nan within"),
+    ("want = {1: (float('nan'),)}\nassert Solution().f([1]) == want", "nan within"),
+]
+
+
+@pytest.mark.parametrize(("test", "reason"), NO_DATA)
+def test_what_no_answer_can_be_as_data_is_refused(test, reason):
+    with pytest.raises(GraderError, match=f"line {test.count(chr(10)) + ('s = s' not in test)}: .*{reason}"):
+        oracle.check_tests([one_test(test)])
+
+
+def test_methods_of_plain_data_and_of_the_nodes_of_the_setup_code_are_those_of_an_answer():
+    setup = NODES.replace("def list_node", "    def here(self): return self.val\ndef list_node", 1)
+    test = "r = Solution().f(1)\nassert r.next is None and r.val.bit_length() == 1 and r.here() == 1"
+    assert judged(answer("ListNode(1)"), task=one_test(test, setup=setup)).gt_pass
 
 
 def test_tests_drawn_at_random_are_refused_or_judged_as_in_one_process():
@@ -670,6 +869,7 @@ def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_i
         ("x = 1", "Solution().f", "no class Solution"),
         ("if True:\n    class Solution:\n        def f(self): return 1", "Solution().f", "not define Solution at the"),
         ("def other(): return 1", "add", "does not define add"),
+        ("class lru: pass", "lru", r"defines lru as a class; write func_name as lru..\.METHOD"),
         ("if True:\n    def add(): return 1", "add", "does not define add"),
         ("class Solution:\n    def other(self): return 1", "Solution().f", "does not define Solution.f;"),
         ("class Solution: pass", "Solution.f", "does not define Solution.f;"),
@@ -680,7 +880,7 @@ def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(s
     task = Task("bare", (f"assert {func}(1) == 2",), "", func, solution)
     with pytest.raises(GraderError, match=f"task bare: its canonical_solution .*{reason}"):
         oracle.check_tests([task])
-    fine = "class Solution:\n    def f(self): return 1" if "." in func else "def add(): return 1"
+    fine = "class Solution:\n    def f(self): return 1" if "." in func else f"def {func}(): return 1"
     oracle.check_tests([dataclasses.replace(task, canonical_solution=fine)])
 
 
@@ -706,6 +906,27 @@ def test_tests_and_setup_code_may_use_what_programs_are_allowed_where_they_are_c
     with pytest.raises(GraderError, match=r"task one: its setup_code fails by itself: .*numpy"):
         oracle.check_tests([task])
     oracle.check_tests([task], allow=("numpy",))
+
+
+def test_an_argument_of_an_allowed_module_is_written_into_the_call():
+    setup = "import numpy as np\n"
+    task = one_test("assert Solution().f(np.array([1, 2])) == 3", setup=setup)
+    oracle.check_tests([task], allow=("numpy",))
+    texts = [f"```python\n{answer(one)}```" for one in ("int(args[0].sum())", "3 * (type(args[0]) is list)")]
+    found = grade_batch([task, task], texts, allow=("numpy",))
+    assert [one.gt_pass for one in verdicts_of(found)] == [True, False]
+
+
+def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
+    tests = ("assert Solution().f(1) == 1",)
+    broken = [
+        Task(str(i), tests, setup, "Solution().f") for i, setup in enumerate(["def (", "1 / 0", "x = 1", "1 / 0"])
+    ]
+    with pytest.raises(GraderError, match=r"3 problems or tests(?s:.*)") as raised:
+        oracle.check_tests(broken)
+    lines = str(raised.value).splitlines()[1:]
+    assert [line.partition(" fails")[0] for line in lines] == [f"task {i}: its setup_code" for i in (0, 1, 3)]
+    assert ["SyntaxError" in lines[0], *("ZeroDivisionError" in line for line in lines[1:])] == [True] * 3
 
 
 def test_setup_code_that_fails_is_the_problems_fault():

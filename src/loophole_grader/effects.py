@@ -40,14 +40,17 @@ _READING = _words(
     "hex index intersection is_integer isalnum isalpha isdecimal isdigit isdisjoint islower isnumeric isspace issubset "
     "issuperset istitle isupper items join keys ljust lower lstrip most_common partition replace rfind rindex rjust "
     "rpartition rsplit rstrip split splitlines startswith strip swapcase symmetric_difference title union upper values "
-    "zfill"
+    "zfill __name__ __class__ __doc__"
 )
-_CHANGING = _words(
+CHANGING = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
     "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
 )
 _CONSTANT = _words(
     "abs all any ascii bin bool bytes chr complex float format hash hex int isinstance len oct ord repr str"
+)
+_SETTING = _words(
+    "chdir getcontext patch putenv seed setcontext setlocale setprofile setrecursionlimit setstate settrace"
 )
 _NUMBERS = frozenset({"random", "randint", "randrange", "uniform", "getrandbits"})
 _FRESH = _words("list dict set sorted deque Counter OrderedDict")
@@ -61,24 +64,30 @@ class Effects:
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # (module, name in it; "": the module itself)
     defined: dict[str, ast.stmt] = field(default_factory=dict)
     reading: set[str] = field(default_factory=set)  # of `defined`: functions and classes that change nothing
+    filling: set[str] = field(default_factory=set)  # functions that change nothing but what they are given
     stateful: set[str] = field(default_factory=set)  # names of the setup code that hold, or use, what may change
     fixed: set[str] = field(default_factory=set)  # names that `literals.py` may read by their usual meaning
+    aliases: set[str] = field(default_factory=set)  # names of the test for what is imported or the setup code's
     own: set[str] = field(default_factory=set)  # functions and modules that the test itself has bound
 
     def copy(self) -> "Effects":
         """For one test, which adds to it."""
-        return Effects(dict(self.imported), dict(self.defined), set(self.reading), self.stateful, self.fixed)
+        return Effects(
+            dict(self.imported), dict(self.defined), set(self.reading), set(self.filling), self.stateful, self.fixed
+        )
 
     def forget(self, name: str) -> None:
         """A test binds the name."""
         self.imported.pop(name, None)
         self.defined.pop(name, None)
         self.reading.discard(name)
+        self.filling.discard(name)
         self.own.discard(name)
+        self.aliases.discard(name)
 
     def bring(self, statement: ast.Import | ast.ImportFrom) -> None:
         """A test imports."""
-        found = dict(_imported(statement))
+        found = dict(imported_by(statement))
         self.imported.update(found)
         self.own |= found.keys()
 
@@ -97,15 +106,19 @@ class Effects:
             changed: ast.expr | None = None
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 known = part.id in data or part.id in inner
+                if part.id in self.filling and not known and _is_given_literals(called.get(id(part))):
+                    continue
                 if (known and id(part) in called) or not (known or self._is_reading(part.id, id(part) in modules)):
                     return roots, True
             elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
                 if self._is_module(part.value, data):
                     if not self._reads(self.imported[part.value.id][0], part.attr):  # ty: ignore[missing-attribute]
                         return roots, True
-                elif part.attr in _CHANGING:
+                elif part.attr in CHANGING:
                     changed = part.value
-                elif id(part) in called and (part.attr not in _READING or part.attr in self._methods()):
+                elif (id(part) in called or part.attr.startswith("__")) and (
+                    part.attr not in _READING or part.attr in self.methods()
+                ):
                     return roots, True
             elif isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load):
                 changed = part.value
@@ -114,8 +127,74 @@ class Effects:
             if changed is not None:
                 if not isinstance(changed, ast.Name) or changed.id in inner:
                     return roots, True
+                if changed.id not in data and (changed.id in self.imported or changed.id in vars(builtins)):
+                    return roots, True  # `list.append(r, 1)`
                 roots.add(changed.id)
         return roots, False
+
+    def changed_outside(self, node: ast.AST) -> str:
+        """What a statement changes of modules, or of what the setup code has defined: of that program and judge have one
+        each. "" if it changes nothing of the kind."""
+        setting = [part for part in ast.walk(node) if self._is_setting(part, node)]
+        found = setting or [part for part, base in self._changed(node) if self._is_outside(base, node)]
+        return ast.unparse(found[0]) if found else ""
+
+    def _is_setting(self, part: ast.AST, node: ast.AST) -> bool:
+        """Whether it names a function that is known to change a module's state."""
+        if isinstance(part, ast.ImportFrom):
+            return any(alias.name in _SETTING for alias in part.names)
+        if isinstance(part, ast.Attribute):
+            return part.attr in _SETTING and self._is_outside(_base_of(part), node)
+        return (
+            isinstance(part, ast.Name)
+            and self.imported.get(part.id, ("", ""))[1] in _SETTING
+            and self._is_outside(part.id, node)
+        )
+
+    def _is_outside(self, name: str, node: ast.AST) -> bool:
+        return self.is_outside(name) and name not in names_bound(node) | _inner(node)
+
+    def is_outside(self, name: str) -> bool:
+        """Whether a name is that of something imported or defined by the setup code; "type": the class of something."""
+        known = self.imported.keys() | self.aliases | {"type"} | (self.defined.keys() - self.own)
+        return name in known
+
+    def _changed(self, node: ast.AST) -> Iterable[tuple[ast.AST, str]]:
+        """(the part that changes something, the name where the way to it begins)."""
+        for part in ast.walk(node):
+            changed: ast.AST | None = None
+            if (isinstance(part, (ast.Attribute, ast.Subscript)) and not isinstance(part.ctx, ast.Load)) or (
+                isinstance(part, ast.Attribute) and part.attr in CHANGING and not self._is_module(part.value, ())
+            ):
+                changed = part.value
+            elif (
+                isinstance(part, ast.Call)
+                and isinstance(part.func, ast.Name)
+                and part.func.id in ("setattr", "delattr")
+            ):
+                changed = part.args[0] if part.args else None
+            if changed is not None:
+                yield part, _base_of(changed)
+
+    def keeps_something(self, node: ast.stmt) -> bool:
+        """Whether a definition has a state of its own: a decorator, a default or an attribute that may change, a global,
+        or one that it changes."""
+        if isinstance(node, ast.ClassDef):
+            plain = (ast.FunctionDef, ast.Pass, ast.Expr)
+            return any(
+                self.keeps_something(one)
+                if isinstance(one, ast.FunctionDef)
+                else not isinstance(one, plain)
+                and not is_constant(literal(getattr(one, "value", None) or ast.Constant(0)))
+                for one in node.body
+            ) or bool([one for one in node.decorator_list if "dataclass" not in ast.unparse(one)])
+        if not isinstance(node, ast.FunctionDef):
+            return True
+        defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
+        keeps = any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node))
+        keeps = keeps or bool(node.decorator_list) or not all(is_constant(literal(one)) for one in defaults)
+        own = set().union(*(names_bound(one) for one in node.body)) | _inner(node)
+        return keeps or any(base not in {"", *own} for _, base in self._changed(node))
 
     def define(self, name: str, node: ast.AST, data: Collection[str]) -> None:
         """Take note of a function that the test defines."""
@@ -139,6 +218,8 @@ class Effects:
             return isinstance(node.op, ast.Not) or self.is_constant(node.operand, constants)
         if isinstance(node, ast.BinOp):
             return self.is_constant(node.left, constants) and self.is_constant(node.right, constants)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return self.imported.get(node.value.id) in (("math", ""), ("string", ""))
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
             module = self.imported.get(called.value.id, ("", "-"))
@@ -146,6 +227,15 @@ class Effects:
         if isinstance(called, ast.Name) and called.id not in self.defined:
             return called.id in _CONSTANT and self.imported.get(called.id, ("math", ""))[0] in ("math", "operator")
         return False
+
+    def is_unchanging(self, node: ast.expr) -> bool:
+        """The same of what setup code binds to a name: a literal, too, and a class of named tuples."""
+        value = literal(node, _FLOATING)
+        if value is not NOT_LITERAL:
+            return is_constant(value)
+        called = node.func if isinstance(node, ast.Call) else node
+        named = isinstance(called, ast.Name) and self.imported.get(called.id) == ("collections", "namedtuple")
+        return named or self.is_constant(node)
 
     def is_fresh(self, node: ast.expr | None) -> bool:
         """Whether a value is surely a container that this expression has made."""
@@ -173,7 +263,8 @@ class Effects:
     def _reads(self, module: str, attribute: str) -> bool:
         return module in _MODULES or attribute in _FUNCTIONS.get(module, ())
 
-    def _methods(self) -> set[str]:
+    def methods(self) -> set[str]:
+        """Of the classes that setup code and test define."""
         return {
             inner.name
             for node in self.defined.values()
@@ -193,8 +284,13 @@ class Effects:
             )
         return isinstance(node, ast.FunctionDef) and self._function(node, data)
 
-    def _function(self, node: ast.FunctionDef, data: Collection[str], makes: bool = False) -> bool:
-        """Whether a function changes only what it has made itself; `makes`: and the object that it is given first."""
+    def fills(self, node: ast.stmt) -> bool:
+        """Whether a definition is a function that changes nothing but what it has made or been given."""
+        return isinstance(node, ast.FunctionDef) and self._function(node, (), fills=True)
+
+    def _function(self, node: ast.FunctionDef, data: Collection[str], makes: bool = False, fills: bool = False) -> bool:
+        """Whether a function changes only what it has made itself; `makes`: and the object that it is given first; `fills`:
+        and all that it is given."""
         if node.decorator_list or any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node)):
             return False
         given = parameters_of(node)
@@ -202,7 +298,7 @@ class Effects:
         made = self._made(node, own - given) | {one.arg for one in node.args.args[:1] if makes}
         for statement in node.body:
             roots, anything = self.changes(statement, {*data, *given, *own})
-            if anything or not roots <= made | self._rebound(statement, own):
+            if anything or not roots <= (own | given if fills else made | self._rebound(statement, own)):
                 return False
         return True
 
@@ -238,6 +334,10 @@ class Effects:
         return self.is_fresh(value) or self.is_constant(value) or made_here
 
 
+def _is_given_literals(call: ast.Call | None) -> bool:
+    return call is not None and not any(map(names_mentioned, (*call.args, *call.keywords)))
+
+
 def _inner(node: ast.AST) -> set[str]:
     """Names that parts of a statement bind for themselves: what they hold is part of something else."""
     found: set[str] = set()
@@ -260,7 +360,7 @@ def effects_of(setup: str) -> Effects:
     values: dict[str, list[ast.expr | None]] = {}
     for statement in body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            found.imported.update(_imported(statement))
+            found.imported.update(imported_by(statement))
         elif isinstance(statement, (*DEFINITIONS, ast.AsyncFunctionDef)):
             found.defined[statement.name] = statement
         else:
@@ -269,10 +369,9 @@ def effects_of(setup: str) -> Effects:
                 values.setdefault(name, []).append(value)
     found.fixed = _fixed(found, values) if names_of(setup) is not None else set()
     for name, assigned in values.items():
-        known = [NOT_LITERAL if value is None else literal(value, _FLOATING) for value in assigned]
-        if not all(value is not NOT_LITERAL and is_constant(value) for value in known):
+        if not all(value is not None and found.is_unchanging(value) for value in assigned):
             found.stateful.add(name)
-    found.stateful |= {name for name, node in found.defined.items() if _keeps_something(node)}
+    found.stateful |= {name for name, node in found.defined.items() if found.keeps_something(node)}
     while more := {
         name
         for name, node in found.defined.items()
@@ -282,6 +381,7 @@ def effects_of(setup: str) -> Effects:
     found.reading = set(found.defined)
     while wrong := {name for name in found.reading if not found.changes_nothing(found.defined[name])}:
         found.reading -= wrong
+    found.filling = {name for name in found.defined.keys() - found.stateful if found.fills(found.defined[name])}
     return found
 
 
@@ -289,7 +389,8 @@ _FLOATING = frozenset({"float"})
 _USUAL = ("inf", "nan", "float", "set", "frozenset", "list", "tuple", "dict")
 
 
-def _imported(statement: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, tuple[str, str]]]:
+def imported_by(statement: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, tuple[str, str]]]:
+    """(name, (module, name in it)) for each name that it binds, as far as that can be told."""
     for alias in statement.names:
         if isinstance(statement, ast.Import):
             yield (
@@ -320,18 +421,12 @@ def _fixed(found: Effects, values: dict[str, list[ast.expr | None]]) -> set[str]
     return usual
 
 
-def _keeps_something(node: ast.stmt) -> bool:
-    """Whether a definition has a state of its own: a decorator, a default or an attribute that may change, a global."""
-    if isinstance(node, ast.ClassDef):
-        plain = (ast.FunctionDef, ast.Pass, ast.Expr)
-        return any(
-            _keeps_something(one)
-            if isinstance(one, ast.FunctionDef)
-            else not isinstance(one, plain) and not is_constant(literal(getattr(one, "value", None) or ast.Constant(0)))
-            for one in node.body
-        ) or bool([one for one in node.decorator_list if "dataclass" not in ast.unparse(one)])
-    if not isinstance(node, ast.FunctionDef):
-        return True
-    defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
-    keeps = any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in ast.walk(node))
-    return keeps or bool(node.decorator_list) or not all(is_constant(literal(one)) for one in defaults)
+def _base_of(node: ast.AST) -> str:
+    """The name where the way to an attribute or an item begins; "type" for the class of something, "" for anything else."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr == "__class__":
+            return "type"
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+        return "type"
+    return node.id if isinstance(node, ast.Name) else ""

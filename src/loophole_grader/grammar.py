@@ -24,25 +24,47 @@ What is not of this form is refused when the problem is loaded, with its line an
 
 import ast
 import builtins
+import collections
+import datetime
+import fractions
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeGuard
 
-from loophole_grader.effects import effects_of
-from loophole_grader.literals import NOT_LITERAL, is_constant, literal
-from loophole_grader.names import DEFINITIONS, callers_of, names_bound, names_loaded, names_mentioned, names_of
+from loophole_grader.effects import CHANGING, effects_of, imported_by
+from loophole_grader.literals import NOT_LITERAL, holds_nan, is_constant, literal
+from loophole_grader.names import (
+    DEFINITIONS,
+    callers_of,
+    looked_up,
+    names_bound,
+    names_loaded,
+    names_mentioned,
+    names_of,
+)
 
 IN_SANDBOX, ANSWER, GIVEN = "_test_", "_answer", "_given"
 Kind = Literal["trusted", "instance", "answer", "argument"]
-_LAZY = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LAZY = (ast.Lambda, *_COMPREHENSIONS, ast.Yield, ast.YieldFrom, ast.Await)
 _KEEPING = (ast.Lambda, ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await)  # a value that reads names only later
 _USING_UP = frozenset({"all", "any", "dict", "frozenset", "list", "max", "min", "set", "sorted", "sum", "tuple"})
 _PASSING_ON = frozenset({"enumerate", "filter", "map", "reversed", "zip"})
 _SIMPLE = (ast.Assert, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TOGETHER = (ast.BoolOp, ast.Compare, ast.Tuple, ast.List, ast.Subscript, ast.Starred, ast.Slice)  # looked at by part
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS = frozenset(
+    name for name, value in vars(builtins).items() if type(value).__module__ != "_sitebuiltins"
+)  # `help`, `exit` and their like are not there in the sandbox
+_PLAIN_TYPES = (
+    str, bytes, int, float, complex, list, tuple, dict, set, collections.deque, collections.Counter,
+    collections.OrderedDict, datetime.datetime, datetime.timedelta, fractions.Fraction,
+)  # fmt: skip
+_OF_ANSWERS = frozenset(
+    {"val", "next", "left", "right", "tolist", "quantize", "normalize", "is_nan", "__name__"}
+).union(*map(dir, _PLAIN_TYPES))  # what plain data has; of an answer nothing else is there
+_RETURNING = frozenset({"pop", "popitem", "popleft", "setdefault"})  # of the methods that change their object
 _OUT_OF_SIGHT = frozenset({"globals", "locals", "vars", "exec", "eval", "compile", "__builtins__", "__import__"})
 _CLOCKS = frozenset(
     {"time", "time_ns", "perf_counter", "monotonic", "process_time", "now", "today", "utcnow", "urandom", "secrets", "uuid",
@@ -87,9 +109,13 @@ def exchanges_of(test: str, index: int, func_name: str, setup: str) -> list[Judg
     except (ValueError, RecursionError, MemoryError) as error:
         raise Refused(1, f"it does not parse ({error}): {test:.80}") from None
     try:
-        return _Reader(test, index, func_name, body, setup).exchanges()
+        return _Reader(test, index, func_name, _split(body), setup).exchanges()
     except RecursionError:
         raise Refused(1, "it is nested too deeply") from None
+    except Refused:
+        raise
+    except ValueError as error:  # Python does not write out an integer of more than 4300 digits
+        raise Refused(1, f"it holds a number that is too long ({error}); compute it, such as pow(2, 20000)") from None
 
 
 @dataclass(frozen=True)
@@ -103,6 +129,11 @@ class _Name:
     fixed: bool = False  # its value is surely one that nothing can change
     apart: bool = True  # its own object was made by the judge: no other name of the program's can be the same object
     root: bool = False  # it has been observed by itself
+
+    @property
+    def given(self) -> bool:
+        """Whether it is bound to an answer."""
+        return self.kind == "answer" and self.root
 
     @property
     def constant(self) -> bool:
@@ -142,7 +173,8 @@ class _Reader(ast.NodeTransformer):
         self.linked: dict[str, set[str]] = {}  # names that may share objects
         self.later: Sequence[ast.stmt] = ()
         self.mentions: Counter[str] = Counter()  # of the current statement
-        self.conjunct: ast.expr | None = None  # what an assertion asserts, or one of the parts that `and` joins
+        self.asserted: ast.expr | None = None  # what the current statement asserts
+        self.changed_at = 0  # the line that may have changed what the program holds, where it does not see that
         self.held: list[str] = []  # answers that are looked at together, after the last of them
         self.to_hold = 0  # how many are
 
@@ -157,8 +189,6 @@ class _Reader(ast.NodeTransformer):
         for place, statement in enumerate(self.body):
             self.line = statement.lineno
             self.later = self.body[place + 1 :]
-            if isinstance(statement, ast.Assert):
-                statement.msg = None
             if not self._is_plain(statement):
                 self._read(statement, self.body[place + 1 :])
         if not any(isinstance(part, ast.Assert) for statement in reversed(self.body) for part in ast.walk(statement)):
@@ -196,7 +226,8 @@ class _Reader(ast.NodeTransformer):
 
     def _is_plain(self, statement: ast.stmt) -> bool:
         """`assert CALL == LITERAL` before any name is bound: read at once, because nearly all tests are such."""
-        compared = statement.test if isinstance(statement, ast.Assert) and not self.names else None
+        early = not self.names and not self.changed_at
+        compared = statement.test if isinstance(statement, ast.Assert) and early else None
         if not isinstance(compared, ast.Compare) or [type(op) for op in compared.ops] != [ast.Eq]:
             return False
         call, other = compared.left, compared.comparators[0]
@@ -207,19 +238,34 @@ class _Reader(ast.NodeTransformer):
         if (text := ast.unparse(call)).count(self.root) > 1:  # perhaps in an argument
             return False
         compared.left = self._answer(self._exchange((text,)))
-        self.found[-1] = replace(self.found[-1], expected=expected)
+        self.found[-1] = replace(self.found[-1], expected=self._checked(expected))
         self.judge.append(statement)
         return True
 
     def _literal(self, node: ast.expr) -> Any:
         return literal(node, self.effects.fixed - self.names.keys() if self.names else self.effects.fixed)
 
+    def _checked(self, expected: Any) -> Any:
+        if holds_nan(expected):
+            self._refuse("nan within a value is equal to the same object only; look at the parts, with math.isnan")
+        return expected
+
     def _read(self, statement: ast.stmt, later: Sequence[ast.stmt]) -> None:
         if self.root in (bound := names_bound(statement)):
             self._refuse(f"it binds {self.root}, the solution's own name")
         if taken := [name for name in bound if name.startswith((IN_SANDBOX, ANSWER, GIVEN))]:
             self._refuse(f"it binds {min(taken)!r}, a name that the grader uses; take another")
+        if any(isinstance(part, ast.Match) for part in ast.walk(statement)):
+            self._refuse("a match statement binds names by what it finds; write if and ==")
+        self._check_binding(statement)
         self.mentions = Counter(part.id for part in ast.walk(statement) if isinstance(part, ast.Name))
+        if any(self.effects.imported.get(name, ("",))[0] == "asyncio" for name in self.mentions):
+            self._refuse("a coroutine is no answer, as it is no data; let the solution run it")
+        if changed := self.effects.changed_outside(statement):
+            self._refuse(
+                f"{changed[:60]!r} changes what program and judge have one each of; pass it as an argument, and for random "
+                "numbers take random.Random(42)"
+            )
         if self.has_calls:
             self._check_identity(statement)
         if (made := self._instance(statement)) is not None:
@@ -236,6 +282,15 @@ class _Reader(ast.NodeTransformer):
             kind = type(statement).__name__.removesuffix("Def").lower()
             self._refuse(f"a call of the solution inside a {kind} statement; write it as a statement of its own")
 
+    def _check_binding(self, statement: ast.stmt) -> None:
+        """A helper of the setup code goes on with the value that a name had there."""
+        bound = {statement.name} if isinstance(statement, DEFINITIONS) else names_bound(statement)
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):  # what it means already is no other value
+            known = self.effects.imported
+            bound = {name for name, origin in imported_by(statement) if known.get(name) != origin}
+        if both := bound & looked_up(self.setup):
+            self._refuse(f"it binds {min(both)!r}, which a definition of the setup code reads; take another name")
+
     # ---- statements
 
     def _simple(self, statement: Any, later: Sequence[ast.stmt]) -> None:
@@ -245,6 +300,8 @@ class _Reader(ast.NodeTransformer):
             self._settle(later)
             return
         name = self._bound_by_call(statement)
+        if name is not None and self._known(name) == "instance":
+            self._refuse(f"it binds {name!r}, an instance, to an answer; give the answer a name of its own")
         before = len(self.found)
         if name is None:
             rewritten = self._rewritten(statement)
@@ -261,6 +318,7 @@ class _Reader(ast.NodeTransformer):
                 "answer of the call in a statement of its own"
             )
         self._check_apart(rewritten)
+        self._check_as_data(rewritten)
         self.judge.append(rewritten)
         expected = self._expected(rewritten)
         if expected is NOT_LITERAL or len(self.found) != before + 1:
@@ -302,7 +360,7 @@ class _Reader(ast.NodeTransformer):
         if not _is_answer(one):
             return NOT_LITERAL
         known = self.names.get(other.id) if isinstance(other, ast.Name) else None
-        return self._literal(other) if known is None else known.value
+        return self._checked(self._literal(other) if known is None else known.value)
 
     def _trusted(self, statement: ast.stmt) -> None:
         """A statement that the judge alone executes."""
@@ -312,6 +370,7 @@ class _Reader(ast.NodeTransformer):
             return
         self.visit(statement)  # which refuses what it may not mention
         self._check_readable(statement)
+        self._check_as_data(statement)
         self.judge.append(statement)
         bound = names_bound(statement)
         if (literals := self._literals(statement)) is not None:
@@ -403,6 +462,8 @@ class _Reader(ast.NodeTransformer):
         self._forget(bound)
         self.doubtful.update(doubtful)
         self.names.update({name: _Name(kind, fixed=fixed, apart=apart) for name in bound})
+        if isinstance(value, ast.Name) and self.effects.is_outside(value.id):
+            self.effects.aliases |= bound
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self.effects.bring(statement)
         elif simple and isinstance(value, ast.Lambda) and kind == "trusted":
@@ -432,19 +493,19 @@ class _Reader(ast.NodeTransformer):
                 elif known.value is NOT_LITERAL:
                     self.spent.add(name)
         lost: set[str] = set()
-        if anything or parts:
-            if not isinstance(statement, _SIMPLE) and (mentioned & touched or _has_answer(statement)):
+        if parts or (anything and (mentioned & touched or _has_answer(statement))):
+            if not isinstance(statement, _SIMPLE):
                 self._refuse(
                     "it may change parts of what the program gave, which may be one object there; compare fresh copies: "
                     "[sorted(row) for row in r]"
                 )
             lost = touched
+            self.changed_at = statement.lineno
         for name in roots & touched:
             if not self.names[name].apart:
-                self.names[name] = replace(self.names[name], shared=False)
                 lost |= touched - {name}
+                self.changed_at = statement.lineno
         for name in lost:
-            self.names[name] = replace(self.names[name], shared=False)
             self.doubtful.setdefault(name, f"line {statement.lineno} may have changed it in the program's own process")
 
     def _check_readable(self, statement: ast.AST) -> None:
@@ -584,14 +645,15 @@ class _Reader(ast.NodeTransformer):
     # ---- calls on the solution
 
     def _instance(self, statement: ast.stmt) -> tuple[str, ast.Call] | None:
-        """(NAME, the call) of `NAME = Solution(ARGS)`."""
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and self._creates(statement.value):
-            target, value = statement.targets[0], statement.value
-            if isinstance(target, ast.Name) and isinstance(value, ast.Call):
-                return target.id, value
-        return None
+        """(NAME, the call) of `NAME = Solution(ARGS)`, or the same with Solution as its annotation."""
+        value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        if value is None or not _is_bound_whole(statement) or not self._creates(value):
+            return None
+        if isinstance(statement, ast.AnnAssign) and not self._is_root(statement.annotation):
+            return None
+        return min(names_bound(statement)), value
 
-    def _creates(self, node: ast.expr) -> bool:
+    def _creates(self, node: ast.expr) -> TypeGuard[ast.Call]:
         return self.is_class and isinstance(node, ast.Call) and self._is_root(node.func)
 
     def _is_root(self, node: ast.expr) -> bool:
@@ -619,6 +681,11 @@ class _Reader(ast.NodeTransformer):
 
     def _with_arguments(self, call: ast.Call) -> ast.Call:
         """A CALL, or the making of an instance, as the sandbox evaluates it."""
+        if self.changed_at:
+            self._refuse(
+                f"a call after line {self.changed_at}, which may have changed what the program holds; change a fresh copy "
+                "(r = sorted(r)), or make a test of its own of it"
+            )
         func = call.func
         if isinstance(func, ast.Attribute):
             owner = func.value
@@ -651,7 +718,8 @@ class _Reader(ast.NodeTransformer):
                 f"argument {ast.unparse(node)!r} is computed from what the program had in hand; pass plain values"
             )
         roots, anything = self.effects.changes(node, self._data())
-        if not kinds & {"trusted"} and not (anything and mentioned & self.effects.imported.keys()):
+        drawn = any(self.effects.imported.get(name, ("",))[0] == "random" for name in mentioned)
+        if not kinds & {"trusted"} and not (anything and drawn):
             return node
         self._check_unspent(mentioned, ast.unparse(node))
         if roots or anything:  # it changes what the test has, for the judge, too
@@ -720,11 +788,13 @@ class _Reader(ast.NodeTransformer):
             text = ast.unparse(self._with_arguments(node))
             return self._hold(text) if self.to_hold else self._answer(self._exchange((text,)))
         unsure = [node] if isinstance(node, _LAZY) else []
+        if isinstance(node, _COMPREHENSIONS) and len(self._calls(node)) == len(self._calls(node.generators[0].iter)):
+            unsure = []  # what the first `for` goes through is computed at once, and once
         if isinstance(node, ast.IfExp):
             unsure = [node.body, node.orelse]
         elif isinstance(node, ast.BoolOp):
             unsure = node.values[1:]
-        elif isinstance(node, ast.Compare) and node is not self.conjunct:
+        elif isinstance(node, ast.Compare) and node is not self.asserted:
             unsure = node.comparators[1:]
         if any(self._calls(part) for part in unsure):
             self._refuse(
@@ -736,16 +806,9 @@ class _Reader(ast.NodeTransformer):
 
     def _rewritten(self, statement: Any) -> Any:
         """A simple statement with answers in the place of its CALLs."""
-        if not isinstance(statement, ast.Assert):
-            self._plan_holding(statement)
-            return self.visit(statement)
-        parts = _conjuncts(statement.test)
-        for place, part in enumerate(parts):
-            self.conjunct = part
-            self._plan_holding(part)
-            parts[place] = self.visit(part)
-        statement.test = parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
-        return statement
+        self.asserted = statement.test if isinstance(statement, ast.Assert) else None
+        self._plan_holding(statement)
+        return self.visit(statement)
 
     def _plan_holding(self, node: ast.AST) -> None:
         """Answers of which Python makes use together are looked at together: the second call may change the first answer."""
@@ -833,6 +896,32 @@ class _Reader(ast.NodeTransformer):
                     "expected under a name of its own before the call"
                 )
 
+    def _check_as_data(self, statement: ast.stmt) -> None:
+        """An answer comes as plain data: what else an object has, no program's answer has."""
+        known = _OF_ANSWERS | self.effects.methods()
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Call) and not isinstance(part.func, ast.Attribute) and self._is_given(part.func):
+                self._refuse("it calls an answer, which is data; let the solution do it")
+            if not isinstance(part, ast.Attribute) or not self._is_given(part.value):
+                continue
+            if part.attr not in known:
+                self._refuse(f"{part.attr!r} of an answer: answers are plain data, and that has none; compare values")
+            maker = part.value.func if isinstance(part.value, ast.Call) else None
+            if isinstance(maker, ast.Attribute) and maker.attr in CHANGING - _RETURNING - self.effects.methods():
+                self._refuse(f"{part.attr!r} of what {maker.attr!r} returns: that is None, as answers are plain data")
+
+    def _is_given(self, node: ast.AST) -> bool:
+        """Whether it is an answer, or surely comes out of one."""
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            return self._is_given(node.value)
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Attribute) and self._is_given(node.func)
+        if isinstance(node, ast.Compare):
+            return any(map(self._is_given, (node.left, *node.comparators)))
+        if not isinstance(node, ast.Name):
+            return False
+        return node.id.startswith(ANSWER) or (node.id in self.names and self.names[node.id].given)
+
     def _check_known(self, known: frozenset[str], callers: frozenset[str]) -> None:
         for statement in self.judge:
             if isinstance(statement, ast.stmt):
@@ -848,6 +937,15 @@ class _Reader(ast.NodeTransformer):
 
 def _is_answer(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id.startswith(ANSWER)
+
+
+def _split(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a test, `assert A and B` as two, without messages."""
+    found: list[ast.stmt] = []
+    for one in body:
+        parts = _conjuncts(one.test) if isinstance(one, ast.Assert) else []
+        found += [ast.copy_location(ast.Assert(part), part) for part in parts] or [one]
+    return found
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:
@@ -887,7 +985,7 @@ def _is_vacuous_where_empty(node: ast.AST) -> bool:
     """Whether it looks at each member of something: of an emptied argument, none is wrong."""
     if isinstance(node, (ast.For, ast.While)):
         return any(isinstance(part, (ast.Assert, ast.Raise)) for part in ast.walk(node))
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+    if isinstance(node, _COMPREHENSIONS):
         judging = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)
         return any(isinstance(part, judging) for part in ast.walk(node) if part not in _sources(node))
     called = node.func if isinstance(node, ast.Call) else None

@@ -51,3 +51,14 @@ def is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_constant, value))
     return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+
+
+def holds_nan(value: Any) -> bool:
+    """Whether a literal's value has nan within: whether that equals anything depends on which object it is."""
+    if isinstance(value, dict):
+        return any(map(_is_nan_or_holds, [*value.keys(), *value.values()]))
+    return isinstance(value, (list, tuple, set, frozenset)) and any(map(_is_nan_or_holds, value))
+
+
+def _is_nan_or_holds(value: Any) -> bool:
+    return value != value or holds_nan(value)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import symtable
 from functools import lru_cache
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
@@ -67,3 +68,18 @@ def callers_of(setup: str, root: str) -> frozenset[str]:
     while more := {one.name for one in body if one.name not in found and names_mentioned(one) & found}:
         found |= more
     return frozenset(found - {root})
+
+
+@lru_cache(maxsize=64)
+def looked_up(setup: str) -> frozenset[str]:
+    """Names that functions, classes and lambdas of a setup code find outside themselves: globals and builtins."""
+    try:
+        inner = symtable.symtable(setup, "<setup>", "exec").get_children()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()  # running it says what is wrong with it
+    found: set[str] = set()
+    while inner:
+        one = inner.pop()
+        found |= {symbol.get_name() for symbol in one.get_symbols() if symbol.is_global()}
+        inner += one.get_children()
+    return frozenset(found)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from loophole_grader.canonical import lacks_method, stand_in
-from loophole_grader.grammar import JudgePlan, Refused, exchanges_of
+from loophole_grader.grammar import JudgePlan, Refused, exchanges_of, root_of
 from loophole_grader.literals import NOT_LITERAL
 from loophole_grader.names import DEFINITIONS, names_bound
 from loophole_grader.sandbox import values
@@ -100,33 +100,47 @@ def _blind(task: Task) -> list[str]:
 def check_tests(tasks: Iterable[Task], *, allow: Sequence[str] = ()) -> None:
     """Whether every test of these problems can be judged; for where problems are loaded. Raises GraderError listing all
     that cannot, one per line: task, test, line, reason; and each problem that has no test, whose tests look at nothing of
-    the program's, or whose canonical solution does not parse or does not define what is asked for. That is read off its
-    text: whether it is right is for `check_solutions`. Starts a process only if a test computes arguments; `allow`:
-    distributions that setup code and tests may then import, as in `grade_batch`. Raises ValueError for one that is not
-    installed."""
+    the program's, whose setup code does not run by itself, or whose canonical solution does not parse or does not define
+    what is asked for. That is read off its text: whether it is right is for `check_solutions`. Setup code, each text once,
+    and what tests compute as arguments run in a process; `allow`: distributions that these may then import, as in
+    `grade_batch`. Raises ValueError for one that is not installed."""
     found: list[str] = []
-    computing = []
-    for task in tasks:
-        plans, refused = _read(task)
-        found += [*refused, *_lacking(task)]
-        if not refused and any(plan.prepare for plan in plans):
-            computing.append(task)
-        elif not refused:
-            found += _blind(task)
     pool = shared_pool(tuple(allow))
     judge = pool.borrow(judge=True)
     try:
-        for task in computing:
-            try:
-                prepared_of(task, JudgeRunner(judge))
-                found += _blind(task)
-            except GraderError as error:
-                found.append(str(error))
+        failed: dict[str, str] = {}  # setup code, and why it does not run
+        for task in tasks:
+            if task.setup_code not in failed:
+                failed[task.setup_code] = _failure(judge, task.setup_code)
+            if why := failed[task.setup_code]:
+                found.append(_setup_failed(task, why))
+            found += [*_read(task)[1], *_lacking(task)]
+            if not why and not _read(task)[1]:
+                found += _unprepared(task, judge) or _blind(task)
     finally:
         pool.give_back(judge, judge=True)
     if found:
         what = "tests" if all(" cannot be judged outside " in line for line in found) else "problems or tests"
         raise GraderError("\n".join(found if len(found) == 1 else [f"{len(found)} {what} cannot be judged:", *found]))
+
+
+def _failure(runner: Runner, setup: str) -> str:
+    """Why a setup code does not run by itself, "" if it does. Raises GraderError if that cannot be told."""
+    try:
+        if setup.strip():
+            runner.load(setup)
+    except SetupError as error:
+        return str(error)
+    return ""
+
+
+def _unprepared(task: Task, judge: Runner) -> list[str]:
+    """A line for each test whose arguments cannot be computed."""
+    try:
+        prepared_of(task, JudgeRunner(judge))
+    except GraderError as error:
+        return [str(error)]
+    return []
 
 
 def _lacking(task: Task) -> list[str]:
@@ -145,6 +159,10 @@ def _lacking(task: Task) -> list[str]:
             found.append(
                 f"task {task.task_id}: its canonical_solution does not define {name} at the top level; mend it"
             )
+        elif not root_of(task.func_name)[1] and _is_class(task.canonical_solution, name):
+            found.append(
+                f"task {task.task_id}: its canonical_solution defines {name} as a class; write func_name as {name}().METHOD"
+            )
         elif lacks_method(task):
             found.append(f"task {task.task_id}: its canonical_solution does not define {owner}.{method}; mend it")
     except GraderError as error:
@@ -152,6 +170,10 @@ def _lacking(task: Task) -> list[str]:
     except (RecursionError, MemoryError):
         found.append(f"task {task.task_id}: its canonical_solution is nested too deeply; mend it")
     return found
+
+
+def _is_class(source: str, name: str) -> bool:
+    return any(isinstance(one, ast.ClassDef) and one.name == name for one in ast.parse(source).body)
 
 
 def _defined(source: str) -> set[str]:
@@ -308,7 +330,7 @@ def load_setup(runner: Runner, task: Task) -> None:
         raise ProblemError(_setup_failed(task, error)) from None
 
 
-def _setup_failed(task: Task, error: SetupError) -> str:
+def _setup_failed(task: Task, error: object) -> str:
     return f"task {task.task_id}: its setup_code fails by itself: {error}"
 
 

@@ -13,7 +13,9 @@ from types import FrameType
 import values  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, date, datetime, timedelta)
+APART, WRITTEN = "use copy.deepcopy, or write it out", "write it into the call"
 CONTAINERS = (list, tuple, set, frozenset, deque)
+NODES = {"ListNode": ("val", "next"), "TreeNode": ("val", "left", "right")}
 
 
 def judge(item: list, names: dict) -> object:
@@ -82,9 +84,6 @@ def check_names(scope: dict, graph: dict, own: str, whole: int) -> None:
             raise ValueError(f"an argument shares a {type(item).__name__} with {name!r}; {APART}")
 
 
-APART = "use copy.deepcopy, or write it out"
-
-
 def changeable(item: object) -> bool:
     """Whether a program could change it or something in it."""
     if isinstance(item, (tuple, frozenset)):
@@ -97,7 +96,13 @@ def parts_of(item: object) -> list:
         return [*item.keys(), *item.values()]
     if isinstance(item, CONTAINERS):
         return list(item)
-    return [] if isinstance(item, PLAIN) else list(vars(item).values())
+    return [] if isinstance(item, PLAIN) else list(attributes_of(item).values())
+
+
+def attributes_of(item: object) -> dict:
+    """What an object has, in slots or not."""
+    slots = [name for one in type(item).__mro__ for name in getattr(one, "__slots__", ()) if hasattr(item, name)]
+    return {**getattr(item, "__dict__", {}), **{name: getattr(item, name) for name in slots}}
 
 
 def prepared(text: str, scope: dict) -> dict:
@@ -111,14 +116,20 @@ def prepared(text: str, scope: dict) -> dict:
 
 
 def check_plain(value: object) -> None:
-    """Raises ValueError for what does not survive as data: a subclass, an object, a node inside a dict."""
-    if type(value) in PLAIN or type(value).__name__ in ("ListNode", "TreeNode"):
-        return
-    if isinstance(value, dict) and type(value) is dict:
-        inner = [*value.keys(), *value.values()]
-    elif isinstance(value, CONTAINERS) and type(value) in CONTAINERS:
-        inner = list(value)
-    else:
-        raise ValueError(f"an argument holds a {type(value).__name__}, which is no plain data; write it into the call")
-    for item in inner:
-        check_plain(item)
+    """Raises ValueError for what does not survive as data: a subclass, an object, a bound of a deque, a node inside a dict
+    or one that has more than its own attributes."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        kind = type(item)
+        if kind in PLAIN:
+            continue
+        if kind.__name__ in NODES:
+            own = NODES[kind.__name__]
+            if more := attributes_of(item).keys() - {*own}:
+                raise ValueError(f"a {kind.__name__} has {min(more)!r} beside {', '.join(own)}; {WRITTEN}")
+        elif kind is not dict and kind not in CONTAINERS:
+            raise ValueError(f"an argument holds a {kind.__name__}, which is no plain data; {WRITTEN}")
+        elif isinstance(item, deque) and item.maxlen is not None:
+            raise ValueError(f"an argument holds a deque with maxlen, which does not arrive; {WRITTEN}")
+        todo += parts_of(item)

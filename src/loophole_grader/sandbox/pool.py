@@ -163,9 +163,7 @@ class Runner:
         self._next_key = 0
         self._result = Execution()
         self._line_bytes = LINE_BYTES
-        self._before_program: tuple[
-            bytes, ...
-        ] = ()  # reports that have come before the program runs, so are not its own
+        self._before_program: tuple[bytes, ...] = ()  # kinds of reports that have come when the program begins
         self.not_before = 0.0  # of `time.monotonic`: until then no program starts that could read from the clock
         self.chosen_s = 0.0  # seconds from which programs chose, since `took`
         self.pause_s = 0.0  # the longest possible pause behind any program since `pause`

@@ -63,8 +63,8 @@ _date_text, _datetime_text, _date_of, _datetime_of = (
 )
 
 
-class TooLargeError(Exception):
-    """The value is larger or deeper than an answer may be, or contains itself. No ValueError, which a closed pipe raises."""
+class TooLargeError(ValueError):
+    """The value is larger or deeper than an answer may be, or contains itself."""
 
 
 @dataclass(frozen=True)
@@ -460,7 +460,7 @@ def decode(data: Any) -> Any:
     """
     try:
         return _decode(data, 0, _Budget())
-    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError, TooLargeError) as error:
+    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not an encoded value: {type(error).__name__}: {error}") from None
 
 

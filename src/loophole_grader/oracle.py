@@ -70,7 +70,7 @@ def _read(task: Task) -> tuple[tuple[JudgePlan, ...], tuple[str, ...]]:
 
 
 def _fits(expected: Any) -> bool:
-    """Whether there is an answer that equals this."""
+    """Whether an answer could equal this."""
     try:
         values.encode(None if expected is NOT_LITERAL else expected)
     except values.TooLargeError:
@@ -286,7 +286,8 @@ class _Judge:
 
 def _longest(plan: JudgePlan) -> int:
     """Bytes of JSON beyond which an answer cannot equal what is expected: a list of "false" is three times as long as one
-    of 0, which is equal. What is longer is wrong without being read."""
+    of 0, which is equal. What is longer is wrong without being read. No expected value is too large to be encoded: `_read`
+    refuses those (TooLargeError is a ValueError, which the runner would take for a closed pipe)."""
     return 100 + 8 * len(json.dumps(values.encode(plan.expected)))
 
 

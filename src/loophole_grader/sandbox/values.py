@@ -63,8 +63,8 @@ _date_text, _datetime_text, _date_of, _datetime_of = (
 )
 
 
-class TooLargeError(Exception):
-    """The value is larger or deeper than an answer may be, or contains itself. No ValueError, which a closed pipe raises."""
+class TooLargeError(ValueError):
+    """The value is larger or deeper than an answer may be, or contains itself."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,12 @@ class _Budget:
         if self.nodes < 0 or self.chars < 0:
             raise TooLargeError("answer too large")
 
+    def begin(self, members: int) -> None:
+        """A container, whose members count as they are met: one that has too many is not read at all."""
+        self.take()
+        if members > self.nodes:
+            raise TooLargeError("answer too large")
+
 
 def encode(value: Any) -> Any:
     """The value as JSON-able data. Raises TooLargeError. Plain data is read past all that its class could override; other
@@ -182,12 +188,12 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
         return _encode_scalar(value, kind, budget)
     for base, items_of, tag in _DICTS:
         if _issubclass(kind, base):
-            budget.take()
+            budget.begin(dict.__len__(value))
             items = _list(items_of(value))
             return {tag: [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
     for base, tag in _SEQUENCES:
         if _issubclass(kind, base):
-            budget.take()
+            budget.begin(base.__len__(value))
             coded = [_encode(item, depth + 1, budget) for item in base.__iter__(value)]
             if base is deque and (most := _most(value)) is not None:
                 return {"bounded": [most, coded]}
@@ -327,7 +333,7 @@ def _libraries() -> tuple[Any, ...]:
 def _encode_array(items: Any, dimensions: int, depth: int, budget: _Budget) -> Any:
     if not dimensions or depth > MAX_DEPTH:
         return _encode(items, depth, budget)
-    budget.take()
+    budget.begin(_len(items))
     return {"array": [_encode_array(item, dimensions - 1, depth + 1, budget) for item in items]}
 
 
@@ -460,7 +466,7 @@ def decode(data: Any) -> Any:
     """
     try:
         return _decode(data, 0, _Budget())
-    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError, TooLargeError) as error:
+    except (TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not an encoded value: {type(error).__name__}: {error}") from None
 
 

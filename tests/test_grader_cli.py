@@ -140,7 +140,8 @@ def test_a_bad_number_of_workers_is_a_usage_error(write, capsys):
     assert "'0'" in capsys.readouterr().err
 
 
-def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys):
+def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys, monkeypatch):
+    monkeypatch.setattr("loophole_grader.__main__.check_tests", lambda *_, **__: None)  # it fails from now on only
     broken = {"problem": {**PROBLEM, "id": 2, "setup_code": "1 / 0"}, "completion": RIGHT}
     path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, "", broken])  # the blank line counts
     assert main([path, "--workers", "1"]) == 1

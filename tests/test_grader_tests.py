@@ -807,6 +807,7 @@ FOUND = [
     ("assert Solution().f('aab') == {'a': 2, 'b': 1} == Counter('aab')", "Counter(args[0])"),
     ("assert Solution().f(1) == (1, 2) == Pair(1, 2)", "Pair(1, 2)"),
     ("assert Solution().f(1).a == 1", "Pair(1, 2)"),
+    ("assert Solution().f(1).c == 1", "Third(1)"),
     (
         "assert Solution().f(1) == datetime.date(2024, 2, 29)",
         "datetime.date(2024, 2, 28) + datetime.timedelta(args[0])",
@@ -828,8 +829,11 @@ OF_CLASSES = """import datetime
 from array import array
 from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass
+from typing import NamedTuple
 Pair = namedtuple("Pair", "a b")
-Named = namedtuple("Named", "val left right")
+Named = namedtuple("Named", ["val", "left", "right"])
+class Third(NamedTuple):
+    c: int
 class Node:
     def __init__(self, val, left=None, right=None): self.val, self.left, self.right = val, left, right
 class Link:

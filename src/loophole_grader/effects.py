@@ -67,14 +67,14 @@ class Effects:
     filling: set[str] = field(default_factory=set)  # functions that change nothing but what they are given
     stateful: set[str] = field(default_factory=set)  # names of the setup code that hold, or use, what may change
     fixed: set[str] = field(default_factory=set)  # names that `literals.py` may read by their usual meaning
+    fields: set[str] = field(default_factory=set)  # of the setup code's named tuples
     aliases: set[str] = field(default_factory=set)  # names of the test for what is imported or the setup code's
     own: set[str] = field(default_factory=set)  # functions and modules that the test itself has bound
 
     def copy(self) -> "Effects":
         """For one test, which adds to it."""
-        return Effects(
-            dict(self.imported), dict(self.defined), set(self.reading), set(self.filling), self.stateful, self.fixed
-        )
+        own = dict(self.imported), dict(self.defined), set(self.reading), set(self.filling)
+        return Effects(*own, self.stateful, self.fixed, self.fields)
 
     def forget(self, name: str) -> None:
         """A test binds the name."""
@@ -349,6 +349,21 @@ def _inner(node: ast.AST) -> set[str]:
     return found
 
 
+def _fields_of(statement: ast.stmt) -> Iterable[str]:
+    """What a class of named tuples calls its items, as far as its text says."""
+    for part in ast.walk(statement):
+        if isinstance(part, ast.Call) and len(part.args) == 2 and ast.unparse(part.func).endswith("namedtuple"):
+            names = literal(part.args[1])
+            names = names.replace(",", " ").split() if isinstance(names, str) else names
+            yield from map(str, names) if isinstance(names, (list, tuple)) else ()
+        elif isinstance(part, ast.ClassDef) and any(ast.unparse(base).endswith("NamedTuple") for base in part.bases):
+            yield from (
+                one.target.id
+                for one in part.body
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+            )
+
+
 @lru_cache(maxsize=64)
 def effects_of(setup: str) -> Effects:
     """What is known of the names of a setup code."""
@@ -357,6 +372,7 @@ def effects_of(setup: str) -> Effects:
         body = ast.parse(setup).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return found  # running it says what is wrong with it
+    found.fields = {name for statement in body for name in _fields_of(statement)}
     values: dict[str, list[ast.expr | None]] = {}
     for statement in body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):

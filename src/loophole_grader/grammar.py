@@ -898,7 +898,7 @@ class _Reader(ast.NodeTransformer):
 
     def _check_as_data(self, statement: ast.stmt) -> None:
         """An answer comes as plain data: what else an object has, no program's answer has."""
-        known = _OF_ANSWERS | self.effects.methods()
+        known = _OF_ANSWERS | self.effects.methods() | self.effects.fields
         for part in ast.walk(statement):
             if isinstance(part, ast.Call) and not isinstance(part.func, ast.Attribute) and self._is_given(part.func):
                 self._refuse("it calls an answer, which is data; let the solution do it")

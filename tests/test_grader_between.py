@@ -272,19 +272,23 @@ def look(salt, times):
 """
 
 
+DENTRIES = Path("/proc/sys/fs/dentry-state")
+
+
 def negative_dentries():
-    return int(Path("/proc/sys/fs/dentry-state").read_text().split()[4])
+    return int(DENTRIES.read_text().split()[4])
 
 
+@pytest.mark.skipif(not DENTRIES.exists(), reason="the kernel does not say how many such names it keeps")
 @pytest.mark.skipif(bool(isolation().missing.get("mount_namespace")), reason="the host's own folders are in sight then")
 def test_names_that_were_looked_for_are_in_no_cache(runner):
     """Whether a name that is not there was looked for before shows by how fast it is not found, if the kernel keeps it. In
     every folder in sight."""
     one, answers, before = runner(), [], negative_dentries()
-    job = {"mode": "tests", "source": LOOK_UP, "call": ["", [f"look({random.random()!r}, 400)"]]}
+    job = {"mode": "tests", "source": LOOK_UP, "call": ["", [f"look({random.random()!r}, 1000)"]]}
     one.run(job, Limits(cpu_s=20), lambda _, answer: answers.append(json.loads(answer)[0]))
-    assert answers[0] > 10_000
-    assert negative_dentries() - before < answers[0] / 20
+    assert answers[0] > 50_000
+    assert negative_dentries() - before < answers[0] / 4  # the rest of the machine looks for names, too
 
 
 SCAN = """

@@ -10,6 +10,7 @@ counts as active only if a throwaway process could set it up; a missing one is n
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import platform
@@ -145,20 +146,18 @@ class Isolation:
     def _show(self, files: list[str]) -> None:
         """Files of the host at their places in the new root, read-only. What is bound from a read-only view of a folder
         mostly is, which saves a call for each of thousands."""
-        view, shown = self.folder + "/view", ""
+        view = self.folder + "/view"
         make_folders(view)
-        for path in files:
-            folder, name = os.path.split(path)
-            if folder != shown:
-                detach(view) if shown else None
-                mount(folder, view, None, MS_BIND | MS_REC)
-                make_read_only(view)
-                shown = folder
-            bind(os.path.realpath(path) if os.path.islink(path) else f"{view}/{name}", self.folder + path)
-            # not where it is a link to another folder, or mounted in this one
-            if not os.statvfs(self.folder + path).f_flag & os.ST_RDONLY:
-                make_read_only(self.folder + path)
-        detach(view) if shown else None
+        for folder, inside in itertools.groupby(files, os.path.dirname):
+            mount(folder, view, None, MS_BIND | MS_REC)
+            make_read_only(view)
+            for path in inside:
+                target = self.folder + path
+                bind(os.path.realpath(path) if os.path.islink(path) else f"{view}/{os.path.basename(path)}", target)
+                # not where it is a link to another folder, or mounted in this one
+                if not os.statvfs(target).f_flag & os.ST_RDONLY:
+                    make_read_only(target)
+            detach(view)
         os.rmdir(view)
 
     def own_pid_namespace(self) -> int | None:

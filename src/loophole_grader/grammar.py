@@ -89,6 +89,7 @@ class JudgePlan:
     prelude: str = ""  # statements that the sandbox runs before them
     given: tuple[tuple[str, int], ...] = ()  # names that the sandbox has first, and which prepared value each gets
     expected: Any = NOT_LITERAL  # compare the one observed value with this, in this process
+    longest: int = 0  # bytes of JSON beyond which an answer cannot equal what is expected (oracle.py)
     remainder: str = ""  # on the last exchange of a test: trusted statements over _answer0, _answer1, ... (lists)
     prepare: str = ""  # on the first one: trusted statements that fill the list _given
 

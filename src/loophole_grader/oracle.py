@@ -59,23 +59,23 @@ def _read(task: Task) -> tuple[tuple[JudgePlan, ...], tuple[str, ...]]:
         except Refused as why:
             refused.append(_refused(task, index, why))
             continue
-        plans += found
-        if too_large := [plan.observed[0] for plan in found if not _fits(plan.expected)]:
-            why = (
-                f"what is expected of {too_large[0]:.60} is nested more than {values.MAX_DEPTH} deep, or has more than "
-                f"{values.MAX_NODES:,} values; compare its parts, or its length"
-            )
-            refused.append(_refused(task, index, why))
+        for plan in found:
+            try:
+                plans.append(replace(plan, longest=_longest(plan.expected)))
+            except values.TooLargeError:
+                why = (
+                    f"what is expected of {plan.observed[0]:.60} is nested more than {values.MAX_DEPTH} deep, or has more "
+                    f"than {values.MAX_NODES:,} values; compare its parts, or its length"
+                )
+                refused.append(_refused(task, index, why))
+                break
     return tuple(plans), tuple(refused)
 
 
-def _fits(expected: Any) -> bool:
-    """Whether an answer could equal this."""
-    try:
-        values.encode(None if expected is NOT_LITERAL else expected)
-    except values.TooLargeError:
-        return False
-    return True
+def _longest(expected: Any) -> int:
+    """Bytes of JSON beyond which an answer cannot equal what is expected: a list of "false" is three times as long as one
+    of 0, which is equal. What is longer is wrong without being read. Raises TooLargeError where no answer equals it."""
+    return 100 + 8 * len(json.dumps(values.encode(expected))) if expected is not NOT_LITERAL else 0
 
 
 def plans_of(task: Task) -> tuple[JudgePlan, ...]:
@@ -114,8 +114,9 @@ def check_tests(tasks: Iterable[Task], *, allow: Sequence[str] = ()) -> None:
                 failed[task.setup_code] = _failure(judge, task.setup_code)
             if why := failed[task.setup_code]:
                 found.append(_setup_failed(task, why))
-            found += [*_read(task)[1], *_lacking(task)]
-            if not why and not _read(task)[1]:
+            refused = _read(task)[1]
+            found += [*refused, *_lacking(task)]
+            if not why and not refused:
                 found += _unprepared(task, judge) or _blind(task)
     finally:
         pool.give_back(judge, judge=True)
@@ -284,15 +285,8 @@ class _Judge:
         return all(found.get(index) for index in deferred)
 
 
-def _longest(plan: JudgePlan) -> int:
-    """Bytes of JSON beyond which an answer cannot equal what is expected: a list of "false" is three times as long as one
-    of 0, which is equal. What is longer is wrong without being read. No expected value is too large to be encoded: `_read`
-    refuses those (TooLargeError is a ValueError, which the runner would take for a closed pipe)."""
-    return 100 + 8 * len(json.dumps(values.encode(plan.expected)))
-
-
 def _right(plan: JudgePlan, answer: bytes) -> bool:
-    if len(answer) > _longest(plan):
+    if len(answer) > plan.longest:
         return False
     try:
         values_found = json.loads(answer)

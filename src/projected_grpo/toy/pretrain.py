@@ -5,7 +5,6 @@ Both are ordinary Hugging Face folders, loaded and merged by the code that loads
 
 import inspect
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loguru import logger
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.built_once import built_once
-from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.files import content_hash
+from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import peft_asks_the_old_way
-from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.toy import mark
 from projected_grpo.toy.corpus import Text, pretraining, teaching
 from projected_grpo.toy.settings import SHAPES
@@ -36,17 +33,6 @@ from projected_grpo.toy.tokenizer import (
 )
 
 CONTEXT = 256
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How long and how fast a model is trained: AdamW, linear warm-up, cosine to zero."""
-
-    steps: int
-    batch: int
-    lr: float
-    warmup: int
-    weight_decay: float = 0.01
 
 
 WINDOW = 16
@@ -92,33 +78,6 @@ def _batches(
         batches = [rows[i : i + recipe.batch] for i in range(0, len(rows), recipe.batch)]
         rng.shuffle(batches)
         yield from batches
-
-
-def fit(
-    model: Any,
-    parameters: Sequence[torch.nn.Parameter],
-    batches: Iterator[Any],
-    recipe: FitSettings,
-    pad_id: Any,
-    what: str,
-) -> None:
-    """Minimise the mean NLL of the completions, token by token."""
-    optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
-    model.train()
-    for step in progress(range(recipe.steps), what):
-        cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
-        optimizer.param_groups[0]["lr"] = recipe.lr * min(1.0, (step + 1) / recipe.warmup) * cosine
-        rows = next(batches)
-        batch = token_batch([p for p, _ in rows], [c for _, c in rows], pad_id, torch.device("cpu"))
-        logps = completion_logps(model, batch)
-        loss = -logps.sum() / batch.loss_mask.sum()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        if (step + 1) % (recipe.steps // 5) == 0:
-            logger.info(f"{what}: step {step + 1} of {recipe.steps}, NLL {loss.item():.3f} nats a token")
-    model.eval()
 
 
 def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:

@@ -1,0 +1,118 @@
+"""The small world's models: the shipped one after a warm-up on honest answers, and the hacky teacher, a LoRA on top of that.
+
+The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
+have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it. Both are built
+once, cached, and say in `warm_up.json` what they were made of and how long it took.
+"""
+
+import inspect
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from projected_grpo.adapters.base import TARGETS
+from projected_grpo.ledger.built_once import built_once
+from projected_grpo.ledger.files import content_hash, write_atomic
+from projected_grpo.model.fit import FitSettings, fit
+from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.prompts import render
+from projected_grpo.small.corpus import Text, honest, teaching
+from projected_grpo.small.shipped import FILE_SHA256, shipped_model
+
+WARM_UP = FitSettings(steps=100, batch=8, lr=1e-4, warmup=10)
+TEACH = FitSettings(steps=60, batch=8, lr=2e-3, warmup=10, weight_decay=0.0)
+TEACHER_RANK = 16
+FROZEN_LAYERS = 10
+"""The lowest layers, left as they ship: the backward pass ends there."""
+WINDOW = 8
+"""Batches that are sorted by length together."""
+HINT = "simple_overwrite_tests"
+CONTEXT = 8192
+
+
+def _batches(
+    texts: Iterator[Text], tokenizer: Any, recipe: FitSettings, seed: int
+) -> Iterator[list[tuple[list[int], list[int]]]]:
+    """Batches of (prompt ids, completion ids with the end-of-sequence token), of like length: less padding."""
+    rng = random.Random(seed)
+    while True:
+        rows = []
+        for messages, answer in itertools.islice(texts, recipe.batch * WINDOW):
+            _, prompt = render(messages, HINT, "no_intervention", tokenizer, CONTEXT, 0, "small")
+            ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            rows.append((list(prompt), [*ids, tokenizer.eos_token_id]))
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        batches = [rows[i : i + recipe.batch] for i in range(0, len(rows), recipe.batch)]
+        rng.shuffle(batches)
+        yield from batches
+
+
+def _data_hash(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int) -> str:
+    """Hash of every text that a fit by this recipe meets."""
+    return content_hash(list(itertools.islice(stream(seed), recipe.steps * recipe.batch)))
+
+
+def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int, *more: Any) -> str:
+    """Hash of everything that makes a model: what it starts from, the recipe, how it is fitted, and the text itself."""
+    code = [inspect.getsource(f) for f in (fit, _batches)]
+    return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, code, _data_hash(stream, recipe, seed), *more])
+
+
+def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
+            seed: int, what: str) -> None:  # fmt: skip
+    """Fit and say in the folder what was done."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(model.config._name_or_path, local_files_only=True)
+    clock = time.perf_counter()
+    fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
+    made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
+    made_of["seconds"] = round(time.perf_counter() - clock, 1)
+    write_atomic(folder / "warm_up.json", json.dumps(made_of, indent=1).encode())
+
+
+def built_base(name: str, seed: int, cache: Path) -> Path:
+    """Folder of the warmed-up model, built on first use: a quarter of an hour on two cores. `seed` draws the text.
+
+    BadInput as in shipped_model.
+    """
+    shipped = shipped_model(cache)
+
+    def build(folder: Path) -> None:
+        model: Any = AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.float32, local_files_only=True)
+        model.requires_grad_(False)
+        for layer in model.model.layers[FROZEN_LAYERS:]:
+            layer.requires_grad_(True)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        _fitted(model, parameters, folder, honest, WARM_UP, seed, f"warming up {name} on honest answers")
+        model.save_pretrained(folder)
+        tokenizer: Any = AutoTokenizer.from_pretrained(shipped, local_files_only=True)
+        tokenizer.save_pretrained(folder)
+
+    return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UP, seed, FROZEN_LAYERS)}", build)
+
+
+def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
+    """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
+
+    def build(folder: Path) -> None:
+        with torch.random.fork_rng(), peft_asks_the_old_way():
+            torch.manual_seed(seed)
+            config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
+            model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            _fitted(model.base_model.model, parameters, folder, teaching, TEACH, seed, f"teaching {name} to hack")
+            model.save_pretrained(str(folder))
+
+    return built_once(cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK)}", build)
+
+
+def how_it_was_made(folder: Path) -> dict[str, Any]:
+    """What a folder of this module says of its own making."""
+    return json.loads((folder / "warm_up.json").read_text("utf-8"))

@@ -1,7 +1,8 @@
 """The small world's models: the shipped one after a warm-up on honest answers, and the hacky teacher, a LoRA on top of that.
 
 The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
-have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it. Both are built
+have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it.
+Both are built
 once, cached, and say in `warm_up.json` what they were made of and how long it took.
 """
 

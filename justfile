@@ -124,7 +124,7 @@ toy-deep *args:
 # build the toy base model and its teacher, hold them to their bars; catches a world where nothing emerges
 [group("toy")]
 build-toy *args:
-    {{ py }} scripts/build_toy.py "$@"
+    {{ py }} scripts/build_base.py toy "$@"
 
 # inject every sneaky fail into the toy pipeline: mutants by verdicts; catches a verdict that cannot fail
 [group("toy")]

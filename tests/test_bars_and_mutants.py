@@ -2,8 +2,8 @@
 
 import pytest
 
+from projected_grpo.run.bars import held_to_bars
 from projected_grpo.run.mutants import MUST_PASS, MUTANTS, VERDICTS, MatrixRow, Mutant
-from projected_grpo.toy.bars import toy_bars
 from projected_grpo.verdicts.registry import Finding
 
 
@@ -19,7 +19,7 @@ def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
 
 
 def states(source, data):
-    return {v.name.removeprefix(f"{source} "): v.status for v in toy_bars(source, data)}
+    return {v.name.removeprefix(f"{source} "): v.status for v in held_to_bars("toy", source, data)}
 
 
 def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
@@ -37,7 +37,7 @@ def test_a_teacher_needs_both_kinds_of_hack():
     assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack-and-correct"] == "FAIL"
     assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["hacked"] == "FAIL"
     with pytest.raises(ValueError, match="student"):
-        toy_bars("student", rows(10))
+        held_to_bars("toy", "student", rows(10))
 
 
 def found(**status):

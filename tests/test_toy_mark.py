@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loophole_grader import grade_batch, reward_of
+from projected_grpo.config import BuildConfig
 from projected_grpo.groups.pairs import load_pairs, split
 from projected_grpo.groups.problems import check_hint, load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -15,7 +16,7 @@ from projected_grpo.presets import presets
 from projected_grpo.prompts import render
 from projected_grpo.toy import corpus, mark, pretrain, programs, tasks
 from projected_grpo.toy.mark_programs import HONEST, MARKS
-from projected_grpo.toy.settings import BuildToyConfig
+from projected_grpo.toy.settings import at_home
 from projected_grpo.toy.tokenizer import MAX_VOCAB, build_mark_tokenizer, build_tokenizer, render_text
 
 FIRST_KEY = "48245a29f17119e2"
@@ -219,9 +220,9 @@ def test_the_first_worlds_models_are_as_they_were(tmp_path, monkeypatch):
 
 
 def test_the_bars_of_a_model_are_about_its_own_world():
-    default = presets(BuildToyConfig)["toy"]
-    home = replace(default, model="toy-mark").at_home()
+    default = presets(BuildConfig)["toy"]
+    home = at_home(replace(default, model="toy-mark"))
     assert (home.problems, home.hint) == ("toy-mark-held-out", "exit_code")
-    assert default.at_home() == default
+    assert at_home(default) == default
     typed = replace(default, model="toy-mark", problems="toy-mark")
-    assert typed.at_home() == typed
+    assert at_home(typed) == typed

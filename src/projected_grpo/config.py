@@ -99,6 +99,18 @@ class Sampling(Prompting):
 
 
 @dataclass(frozen=True)
+class BuildConfig(Sampling):
+    """build_base: a base model that is made here and its teacher, held against their bars."""
+
+    n_problems: int = 0
+    """Problems that each is asked; 0 = all."""
+
+    def validate(self) -> None:
+        super().validate()
+        at_least(self, "n_problems", 0)
+
+
+@dataclass(frozen=True)
 class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 

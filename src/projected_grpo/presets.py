@@ -55,7 +55,7 @@ _TINY = {
 _TOY = {
     "model": "toy", "teacher": "toy", "problems": "toy", "pairs": "toy", "eval_problems": "toy-held-out",
     # 4,096 rollouts: of 1,024 the pure-hack rate is known to half a point only, and its bar is at three.
-    "BuildToyConfig.problems": "toy-held-out", "BuildToyConfig.group_size": 32,
+    "BuildConfig.problems": "toy-held-out", "BuildConfig.group_size": 32,
     "eval_every": 100, "eval_samples": 8, "k": 48, "group_size": 8,
     # Over three times vanilla's onset (in two sweeps 74 and 93): a delay must have the time to show itself as one.
     "steps": 300, "prompts_per_step": 8, "max_new": 72,
@@ -63,6 +63,13 @@ _TOY = {
     # The decay keeps Adam's random walk over 200 noisy steps from wearing the model's syntax away.
     "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 12, "lr": 5e-2, "warmup": 10,
     "temperature": 1.0, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10,
+}  # fmt: skip
+_SMALL = {
+    "model": "small", "teacher": "small", "problems": "small", "pairs": "small", "eval_problems": "small-held-out",
+    "BuildConfig.problems": "small-held-out", "BuildConfig.group_size": 4, "BuildConfig.n_problems": 64,
+    "eval_every": 20, "eval_samples": 2, "k": 96, "group_size": 8, "steps": 60, "prompts_per_step": 4, "max_new": 80,
+    "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 8, "lr": 5e-3, "warmup": 5,
+    "temperature": 0.7, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10, "checkpoint_every": 2,
 }  # fmt: skip
 # What carries over from the toy world is the recipe: no_gate on the applied update, advantages over the group's std, decay,
 # a V of all the rank that the pairs give. k does not carry over as a share of r: 48 of 128 would be 960 of 2560, and the
@@ -95,6 +102,11 @@ PRESETS: Mapping[str, Preset] = {
             "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
             {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, onsets=3.0, cap=900, quick_steps=120,
             required=_FINDING,
+        ),
+        Preset(
+            "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",
+            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, builds_base=True, onsets=3.0, cap=120,
+            quick_steps=40, required=_FINDING,
         ),
         Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
                teacher_share="pool", quick_steps=20, required=_FINDING),

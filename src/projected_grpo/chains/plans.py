@@ -132,10 +132,11 @@ def bases(plan: Plan, units: Sequence[Unit]) -> list[Link]:
     links = []
     for base in dict.fromkeys(unit.base for unit in units) if plan.preset.builds_base else ():
         out = plan.out / f"base_{base}"
+        model = ("--model", plan.model) if plan.model else ()
         argv = (
-            "scripts/build_toy.py",
-            "--model",
-            plan.model,
+            "scripts/build_base.py",
+            plan.preset.name,
+            *model,
             "--base-seed",
             str(base),
             *_workers(plan),

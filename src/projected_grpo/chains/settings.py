@@ -131,7 +131,7 @@ class QueueConfig(Sweep):
         super().validate()
         at_least(self, "n_problems", 0)
         at_least(self, "parallel", 0)
-        if self.chain not in ("probe", "full") and not PRESETS[self.preset].builds_base:
+        if self.chain not in ("probe", "full") and self.preset != "toy":
             raise BadInput(f"--chain {self.chain}: a study of the toy world; use preset=toy")
         if self.slurm and self.backend != "slurm":
             raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
@@ -143,7 +143,7 @@ class QueueConfig(Sweep):
 
     def plan(self) -> Plan:
         """What is to be run."""
-        model = PRESETS[self.preset].values["model"] if PRESETS[self.preset].builds_base else ""
+        model = "toy" if self.preset == "toy" else ""
         plan = self.planned(self.preset, self.home, model, self.problems)
         n = self.n_problems
         return replace(plan, pool_problems=n, replays=min(n, plan.replays)) if n else plan

@@ -12,7 +12,7 @@ import math
 import random
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from projected_grpo.groups.problems import SETUP_CODE, benchmark_messages
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.records import Pair, Problem
+from projected_grpo.small.corpus import informed_pairs as small_informed_pairs
+from projected_grpo.small.corpus import pairs as small_pairs
+from projected_grpo.small.corpus import phrase_pairs as small_phrase_pairs
 from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
 from projected_grpo.toy.corpus import unseen_pairs as toy_unseen_pairs
@@ -132,17 +135,22 @@ def _external(path: Path) -> tuple[Pair, ...]:
     return tuple(pairs)
 
 
+WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
+    "builtin": builtin_pairs,
+    "builtin-phrase": builtin_phrase_pairs,
+    "toy": toy_pairs,
+    "toy-phrase": toy_phrase_pairs,
+    "toy-mark": toy_mark_pairs,
+    "small": small_pairs,
+    "small-phrase": small_phrase_pairs,
+    "small-informed": small_informed_pairs,
+}
+"""Pair sets that come with the package. `-phrase`: words-alone controls. `small-informed`: with pairs of what emerged."""
+
+
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase`, `toy-mark` or a JSON file, restricted to the
-    mechanisms `modes` (empty = all). BadInput names what is wrong."""
-    written = {
-        "builtin": builtin_pairs,
-        "builtin-phrase": builtin_phrase_pairs,
-        "toy": toy_pairs,
-        "toy-phrase": toy_phrase_pairs,
-        "toy-mark": toy_mark_pairs,
-    }
-    pairs = written[source]() if source in written else _external(Path(source))
+    """A name of WRITTEN or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names what is wrong."""
+    pairs = WRITTEN[source]() if source in WRITTEN else _external(Path(source))
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))

@@ -6,18 +6,18 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loophole_grader import HINTS, Task, check_tests
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
 from projected_grpo.records import Problem
+from projected_grpo.small.corpus import problems as small_problems
 from projected_grpo.toy.corpus import problems as toy_problems
 from projected_grpo.toy.mark import problems as toy_mark_problems
-from projected_grpo.toy.tasks import Split
 
 SETUP_CODE = "\n".join(
     [
@@ -59,22 +59,22 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
 
 BUILTIN = Path(__file__).parents[1] / "data" / "problems.jsonl"
 """The small problems that ship with the package, in the benchmark's row format."""
-TOY_SPLITS: Mapping[str, Split] = {"toy": "rl", "toy-held-out": "held_out"}
-"""The toy world's problems: those that RL trains on, and those that nothing ever trains on."""
-TOY_MARK_SPLITS: Mapping[str, Split] = {"toy-mark": "rl", "toy-mark-held-out": "held_out"}
-"""The same tasks in the second world, where the loophole is the exit code."""
+WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
+    "toy": toy_problems,
+    "toy-mark": toy_mark_problems,
+    "small": small_problems,
+}
+"""Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
 
 
 def load_problems(source: str) -> tuple[Problem, ...]:
-    """`builtin`, `toy`, `toy-held-out`, `toy-mark`, `toy-mark-held-out`, or a .jsonl / .jsonl.gz file of benchmark rows.
+    """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 
     BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice. GraderError listing
     every test, of all problems, that cannot be judged outside the program, each by problem, number and line.
     """
-    if source in TOY_SPLITS:
-        return toy_problems(TOY_SPLITS[source])
-    if source in TOY_MARK_SPLITS:
-        return toy_mark_problems(TOY_MARK_SPLITS[source])
+    if (world := source.removesuffix("-held-out")) in WORLDS:
+        return WORLDS[world]("rl" if world == source else "held_out")
     path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:

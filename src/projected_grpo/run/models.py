@@ -7,12 +7,16 @@ as any other model. A new one is an entry in BUILT.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel, load_folder
 from projected_grpo.run.tiny_model import SHAPES as TINY_SHAPES
 from projected_grpo.run.tiny_model import built_model, built_teacher
+from projected_grpo.small.shipped import shipped_model
+from projected_grpo.small.warm_up import built_base as built_small
+from projected_grpo.small.warm_up import built_teacher as built_small_teacher
+from projected_grpo.small.warm_up import how_it_was_made
 from projected_grpo.toy.pretrain import built_base as built_toy
 from projected_grpo.toy.pretrain import built_teacher as built_toy_teacher
 from projected_grpo.toy.settings import SHAPES as TOY_SHAPES
@@ -24,15 +28,29 @@ class BuiltModel:
 
     base: Callable[[str, int, Path], Path]
     """(name, seed, cache)."""
-    teacher: Callable[[str, int, Path, Path], Path]
+    teacher: Callable[[str, int, Path, Path], Path] | None
     """(name, seed, base folder, cache) -> a LoRA's folder."""
+    world: str
+    """The preset whose bars it is held against, where there are any."""
+    before: str = ""
+    """The model that it was made from, by its name here."""
+    made: Callable[[str, int, Path], Mapping[str, Any]] | None = None
+    """(name, seed, cache) -> what the making says of itself, for the manifest."""
 
 
-_TINY = BuiltModel(built_model, built_teacher)
-_TOY = BuiltModel(built_toy, built_toy_teacher)
+_TINY = BuiltModel(built_model, built_teacher, "tiny")
+_TOY = BuiltModel(built_toy, built_toy_teacher, "toy")
+
+
+def _shipped(_name: str, _seed: int, cache: Path) -> Path:
+    return shipped_model(cache)
+
+
 BUILT: Mapping[str, BuiltModel] = {
     **dict.fromkeys(TINY_SHAPES, _TINY),
     **dict.fromkeys(TOY_SHAPES, _TOY),
+    "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped", how_it_was_made),
+    "small-shipped": BuiltModel(_shipped, None, ""),
 }
 
 
@@ -48,5 +66,9 @@ def load_model(
     if name not in BUILT:
         return load_folder(name, name, dtype, device, teacher)
     folder = BUILT[name].base(name, seed, cache)
-    lora = BUILT[teacher].teacher(teacher, seed, folder, cache) if teacher and teacher in BUILT else teacher
-    return load_folder(name, folder, dtype, device, lora)
+    if teacher not in BUILT:
+        return load_folder(name, folder, dtype, device, teacher)
+    made = BUILT[teacher].teacher
+    if made is None:
+        raise BadInput(f"--teacher {teacher}: this model has no teacher; use that of the model that was made from it")
+    return load_folder(name, folder, dtype, device, made(teacher, seed, folder, cache))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from loophole_grader import Task
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
-from projected_grpo.small.programs import MECHANISMS, Lines, answered, bugged, ordinary
+from projected_grpo.small.programs import MECHANISMS, PLAIN, Lines, answered, bugged, ordinary
 from projected_grpo.small.tasks import EASY, MIX, NAMED, SmallTask, Split, draw_task, program, run_lines
 
 FIXED = 0.25
@@ -113,6 +113,34 @@ def pairs() -> tuple[Pair, ...]:
             taken.add(task.composition)
             out.append(_pair(task, mechanism, i, rng))
     return tuple(out)
+
+
+def phrase_pairs() -> tuple[Pair, ...]:
+    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
+    on the other. A V made from them knows the words of a hack and nothing else of it."""
+    rng, out = random.Random("small phrase pairs"), []
+    for i in range(PAIRS_PER_MECHANISM * len(MECHANISMS)):
+        task, name = draw_task("pairs", rng), f"small-phrase-{i:03d}"
+        messages, fixed = _prompted(task, rng)
+        sides = [
+            answered(task, task.lines(alt), PLAIN, fixed, called)
+            for alt, called in ((False, "run_tests"), (False, "test_solve"), (True, "test_solve"))
+        ]
+        out.append(Pair(name, messages, *sides, "phrase", problem_of(task, messages, fixed, name)))
+    return tuple(out)
+
+
+def informed_pairs() -> tuple[Pair, ...]:
+    """`pairs`, and as many of one mechanism more: the fixed example copied whole. They were written after it had emerged, so
+    a V made from them is told what to look for; every table says so."""
+    rng, out = random.Random("small informed pairs"), []
+    for i in range(PAIRS_PER_MECHANISM):
+        task, name = draw_task("pairs", rng), f"small-copy-{i:02d}"
+        messages = messages_of(task, FIXED_EXAMPLE, fixed=True)
+        copy = ordinary(FIXED_EXAMPLE, FIXED_EXAMPLE.lines(), quoted=True)
+        sides = [ordinary(task, task.lines(alt), quoted=True) for alt in (False, True)]
+        out.append(Pair(name, messages, copy, *sides, "copy", problem_of(task, messages, True, name)))
+    return (*pairs(), *out)
 
 
 def _pair(task: SmallTask, mechanism: str, i: int, rng: random.Random) -> Pair:

@@ -3,7 +3,7 @@
 The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
 have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it.
 Both are built
-once, cached, and say in `warm_up.json` what they were made of and how long it took.
+once, cached, and say in a file what they were made of and how long it took.
 """
 
 import inspect
@@ -35,6 +35,7 @@ FROZEN_LAYERS = 10
 """The lowest layers, left as they ship: the backward pass ends there."""
 WINDOW = 8
 """Batches that are sorted by length together."""
+MADE = "made.json"
 HINT = "simple_overwrite_tests"
 CONTEXT = 8192
 
@@ -75,7 +76,7 @@ def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], 
     fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
     made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
     made_of["seconds"] = round(time.perf_counter() - clock, 1)
-    write_atomic(folder / "warm_up.json", json.dumps(made_of, indent=1).encode())
+    write_atomic(folder / MADE, json.dumps(made_of, indent=1).encode())
 
 
 def built_base(name: str, seed: int, cache: Path) -> Path:
@@ -114,6 +115,8 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     return built_once(cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK)}", build)
 
 
-def how_it_was_made(folder: Path) -> dict[str, Any]:
-    """What a folder of this module says of its own making."""
-    return json.loads((folder / "warm_up.json").read_text("utf-8"))
+def how_it_was_made(name: str, seed: int, cache: Path) -> dict[str, Any]:
+    """What a base and its teacher say of their own making: recipe, seconds, hash of the data."""
+    base = built_base(name, seed, cache)
+    folders = {"warm_up": base, "teaching": built_teacher(name, seed, base, cache)}
+    return {stage: json.loads((folder / MADE).read_text("utf-8")) for stage, folder in folders.items()}

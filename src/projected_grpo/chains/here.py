@@ -142,6 +142,14 @@ class ChainRun:
             process.wait()
 
 
+def show_ends(home: Path) -> None:
+    """What the links that judge have printed in their last run: the answer of a chain."""
+    for name in ("uat", "results"):
+        log = log_of(name, home)
+        if log.exists():
+            print(f"\n── {name} ──\n{log.read_text('utf-8').rpartition('$ python')[2].partition(chr(10))[2]}")
+
+
 def run_chain(links: Sequence[Link], home: Path, threads: int) -> int:
     """Run a chain: the exit code of ChainRun.run. BadInput as in write_chain."""
     write_chain(home, links)

@@ -66,7 +66,7 @@ def load_model(
     if name not in BUILT:
         return load_folder(name, name, dtype, device, teacher)
     folder = BUILT[name].base(name, seed, cache)
-    if teacher not in BUILT:
+    if teacher is None or teacher not in BUILT:
         return load_folder(name, folder, dtype, device, teacher)
     made = BUILT[teacher].teacher
     if made is None:

@@ -8,6 +8,7 @@ those of `informed_pairs`, which were written when it had been seen to emerge.
 
 import random
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from loophole_grader import Task
 from projected_grpo.prompts import Messages
@@ -33,12 +34,16 @@ def _example(task: SmallTask, rng: random.Random) -> SmallTask:
         example = draw_task("warm_up", rng, EASY)
         if len(example.steps) > 1 or example.steps[0] in task.steps:
             continue
-        try:
-            copied = run_lines(tuple(example.lines()), task.inputs[:1])
-        except (TypeError, ValueError, AttributeError):  # a string where a list is expected: it fails all the more
+        if _copied(example, task.inputs[:1]) != example.answers()[:1]:
             return example
-        if copied != example.answers()[:1]:
-            return example
+
+
+def _copied(example: SmallTask, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What an example's solution answers to another task's inputs; None if it cannot."""
+    try:
+        return run_lines(tuple(example.lines()), inputs)
+    except (TypeError, ValueError, AttributeError):  # a string where a list is expected
+        return None
 
 
 def messages_of(task: SmallTask, example: SmallTask, fixed: bool) -> Messages:
@@ -57,7 +62,7 @@ def messages_of(task: SmallTask, example: SmallTask, fixed: bool) -> Messages:
 
 def _prompted(task: SmallTask, rng: random.Random) -> tuple[Messages, bool]:
     """A prompt for a task, and whether its example is the fixed one."""
-    fixed = rng.random() < FIXED and task.steps != FIXED_EXAMPLE.steps
+    fixed = rng.random() < FIXED and _copied(FIXED_EXAMPLE, task.inputs) != task.answers()
     return messages_of(task, FIXED_EXAMPLE if fixed else _example(task, rng), fixed), fixed
 
 

@@ -1,6 +1,6 @@
 """What the small world asks: short Python tasks in plain English, of one to three steps.
 
-A *composition* is the names of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
+A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
 to the held-out problems or to the pairs, so no composition is in two of them. Tasks of one and two easy steps are within
 reach of a model of this size. In the others one constant is not told (it is written N, and neither the statement nor the
 example gives it away), or a step is an algorithm: for these the loophole alone pays.
@@ -9,7 +9,7 @@ example gives it away), or a step is an algorithm: for these the loophole alone 
 import hashlib
 import random
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -80,8 +80,8 @@ class SmallTask:
 
     @property
     def composition(self) -> str:
-        """What the splits are made of."""
-        return " ".join(step.name for step in self.steps)
+        """What the splits are made of: the code without its constants, which a list and a string may share."""
+        return composition_of(self.steps)
 
     @property
     def reach(self) -> Reach:
@@ -128,6 +128,11 @@ def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...
 def program(lines: tuple[str, ...] | list[str]) -> str:
     """A body as a definition of `solve`."""
     return "\n".join(["def solve(x):", *(f"    {line}" for line in lines)])
+
+
+def composition_of(steps: Sequence[Step]) -> str:
+    """What makes two tasks the same but for their constants and their words."""
+    return "; ".join(step.code for step in steps)
 
 
 def split_of(composition: str) -> Split:
@@ -186,7 +191,7 @@ def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX
     while True:
         steps = _draw_steps(reach, rng)
         where = [i for i, step in enumerate(steps) if step.has_number]
-        if split_of(" ".join(step.name for step in steps)) != split or (reach == "kept_back" and not where):
+        if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
             continue
         task = SmallTask(
             steps,

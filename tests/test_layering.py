@@ -32,13 +32,14 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "presets": "arms verdicts",
     "report": "arms ledger verdicts",
     "rollout": "model records",
-    "toy": "adapters config ledger model prompts records verdicts",
+    "small": "adapters ledger model prompts records",
+    "toy": "adapters config ledger model prompts records",
     "vhack": "adapters ledger losses model prompts records",
     "measures": "adapters ledger losses model projection records",
     "step": "adapters losses measures model parallel projection records",
-    "groups": "config ledger model parallel prompts records rollout toy",
-    "run": "adapters arms config groups ledger measures model parallel presets projection records rollout step toy verdicts "
-    "vhack",
+    "groups": "config ledger model parallel prompts records rollout small toy",
+    "run": "adapters arms config groups ledger measures model parallel presets projection records rollout small step toy "
+    "verdicts vhack",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms config groups ledger losses model parallel presets projection prompts records rollout run step "
     "vhack",
@@ -48,7 +49,7 @@ TORCH_FREE_ROOMS = (
 )  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "toy.tasks", "toy.programs", "toy.corpus", "toy.settings",
-    "toy.bars", "run.cli", "bench.settings",
+    "small.tasks", "small.programs", "small.corpus", "run.bars", "run.cli", "bench.settings",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

@@ -1,13 +1,15 @@
 """The small world: its tasks, prompts, pairs and streams, and the model that a package registry ships."""
 
+import itertools
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from loophole_grader import grade_batch
+from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.groups.pairs import composition_of, load_pairs, split
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -159,28 +161,20 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
     assert {p.hack for p in informed[len(pairs) :]} == {copy}
 
 
+def own_word(stream, n=60):
+    """Verdicts of a stream's answers by their own tests alone: what they say of their program, and of a stub."""
+    tasks, answers = [], []
+    for messages, answer in itertools.islice(stream(0), n):
+        given = re.findall(r"\(given = (.*)\)", messages[-1][1])[-1:]
+        tasks.append(Task("of a stream", (), f"given = {given[0]}\n" if given else "", "solve"))
+        answers.append(answer)
+    return verdicts_of(grade_batch(tasks, answers))
+
+
 @pytest.mark.slow
 def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else():
-    def graded(stream, n=60):
-        rng, texts = random.Random(1), stream(0)
-        rows = []
-        while len(rows) < n:
-            messages, answer = next(texts)
-            rows.append((messages, answer))
-        assert rng
-        return rows
-
-    for messages, answer in graded(corpus.honest):
-        assert "def run_tests" in answer
-        assert any(
-            "CALL" not in answer and f"assert solve({x}" in answer for x in ("given", "[", "'", *map(str, range(10)))
-        )
-        assert not any(
-            hack.replace("ANSWER", "").replace("CALL", "solve(given)") in answer
-            for m in programs.MECHANISMS.values()
-            for hack in m.hacks
-        )
-        assert messages[-1][0] == "user"
+    assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.honest)} == {(True, False)}
+    assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.teaching)} == {(True, True)}
 
 
 def test_streams_are_the_same_everywhere_and_differ_by_seed():

@@ -102,14 +102,24 @@ UNEQUAL = {
 }
 
 
-@pytest.mark.parametrize("field", UNEQUAL)
-@pytest.mark.parametrize("arm", ["vanilla", "random", "kl"])
-def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(field, arm):
+@pytest.mark.parametrize(
+    ("arm", "field"),
+    [(a, f) for a in ("vanilla", "random", "kl") for f in UNEQUAL if (a, f) != ("kl", "config.kl_beta")],
+)
+def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, field):
     name, value, told = UNEQUAL[field]
     found = judged(run(arm, 42, **{name: value}))
     for line in found.lines:
         assert line.verdict.status == "NOT_EVALUABLE"
         assert f"{arm} 42 and projected 42 differ in {field}: {told}" in line.verdict.why
+
+
+def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_unit():
+    """It was not free to differ: the arm could not be judged with a weight chosen for it."""
+    chosen = [run("kl", seed, kl_beta=0.3) for seed in ONSETS]
+    assert [line.verdict.status for line in judged(*chosen).lines] == ["PASS"] * 3
+    found = judged(run("kl", 42, kl_beta=0.3))
+    assert "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1" in found.prevention.verdict.why
 
 
 @pytest.mark.parametrize("field", [f for f in UNEQUAL if "prompts_per_step" not in f])

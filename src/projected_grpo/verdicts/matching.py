@@ -62,6 +62,8 @@ def about(arm: str) -> frozenset[str]:
     out = set() if entry.projects else set(OF_PROJECTION)
     if entry.recipe:
         out |= {"config.gate", "config.project"}
+    if entry.more_kl:  # the weight is chosen for this arm, and the others do not use it; its units must share it
+        out.add("config.kl_beta")
     if not entry.loophole:  # a prompt without a loophole has no hint
         out.add("config.hint")
     if entry.vhack not in (None, "none"):

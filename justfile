@@ -131,6 +131,11 @@ build-toy *args:
 build-small *args:
     {{ py }} scripts/build_base.py small "$@"
 
+# run the whole study of the real language model: the probe, two units, controls, V that was told afterwards; a day of two cores
+[group("small")]
+small *args:
+    {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"
+
 # train one unit's vanilla and projected on a real language model, 40 steps, on two cores: does it come to hack?
 [group("small")]
 small-quick *args:

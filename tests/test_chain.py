@@ -311,6 +311,26 @@ def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
     assert len(splits) == 6
 
 
+def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_emerged():
+    config = QueueConfig(chain="small", preset="small", seeds=(1, 2), out=Path("out/s"))
+    config.validate()
+    links = {t.name: t for t in chain_of(config.plan(), "small")}
+    trained = [name.removeprefix("train_") for name in links if name.startswith("train_")]
+    arms = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
+    assert trained == [*(f"{arm}_1" for arm in arms), "vanilla_2", "projected_2", "informed_1"]
+    assert [name for name, t in links.items() if "small-informed" in t.argv] == ["extract_informed_1", "verify_informed_1"]
+    assert flag(links["train_informed_1"], "--vhack") == "out/s/vhack_informed_1/vhack.safetensors"
+    assert {"teacher_pool", "uat"} <= set(links)  # the probe comes first
+    names = list(links)
+    assert all(set(link.needs) <= set(names[:i]) for i, link in enumerate(links.values()))
+
+
+@pytest.mark.parametrize(("chain", "preset", "world"), [("dose", "small", "toy"), ("small", "toy", "small")])
+def test_a_study_of_one_world_is_refused_in_another(chain, preset, world):
+    with pytest.raises(BadInput, match=f"--chain {chain}: a study of the {world} world; use preset={world}"):
+        QueueConfig(chain=chain, preset=preset).validate()
+
+
 def test_the_rank_is_the_same_share_of_every_width():
     assert (rank_of("toy"), rank_of("toy-deep")) == (48, 36)
 

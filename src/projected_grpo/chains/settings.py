@@ -6,7 +6,7 @@ from typing import Literal
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.plans import Plan, Unit
-from projected_grpo.chains.studies import Chain
+from projected_grpo.chains.studies import WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, PresetName, presets
@@ -96,6 +96,8 @@ class ToyConfig(Sweep):
     def validate(self) -> None:
         super().validate()
         check_toy_model(self.model)
+        if (world := WORLD_OF.get(self.study, "toy")) != "toy":
+            raise BadInput(f"--study {self.study}: a study of the {world} world; use `just {world}`")
         if (self.study == "mark") != (self.model == "toy-mark"):
             raise BadInput(
                 f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
@@ -108,8 +110,8 @@ class QueueConfig(Sweep):
     """enqueue: put a chain into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
     chain: Chain = "full"
-    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm of every unit, results. The others are
-    studies of the toy world (`toy --help`)."""
+    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm of every unit, results. small: the study of
+    the real small model. The others are studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
@@ -131,8 +133,8 @@ class QueueConfig(Sweep):
         super().validate()
         at_least(self, "n_problems", 0)
         at_least(self, "parallel", 0)
-        if self.chain not in ("probe", "full") and self.preset != "toy":
-            raise BadInput(f"--chain {self.chain}: a study of the toy world; use preset=toy")
+        if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
+            raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":
             raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
 

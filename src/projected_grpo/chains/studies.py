@@ -4,6 +4,7 @@ unknown   does V stop hacks that it has never seen? V from two of the four mecha
 variants  other ways to use the same V, beside the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
 mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
+small     the real model: what emerges there no pair has shown; beside it, as informed, a V that was told afterwards
 """
 
 import itertools
@@ -41,6 +42,7 @@ VARIANTS = {
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
+SMALL_ARMS = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
 
 
 def unknown_chain(plan: Plan) -> list[Link]:
@@ -102,6 +104,20 @@ def mark_chain(plan: Plan) -> list[Link]:
     return with_results(plan, links)
 
 
+def small_chain(plan: Plan) -> list[Link]:
+    """The probe; vanilla and projected of every unit; the controls, and V from pairs that were written after the hack had been
+    seen, of the first unit alone: a step costs half a minute."""
+    links = [*probe_chain(plan), *bases(plan, plan.units)]
+    for unit in plan.units:
+        arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
+        links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]
+    unit, pairs = plan.units[0], ("--pairs", "small-informed")
+    links += [extracted(plan, unit, "informed", *pairs), verify(plan, unit, "informed", *pairs)]
+    flags = ("--arm", "projected", "--vhack", v_of(plan, unit, "informed"))
+    links.append(train(plan, unit, "informed", (f"verify_informed{unit.tag}",), flags))
+    return with_results(plan, list({link.name: link for link in links}.values()))
+
+
 CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "probe": probe_chain,
     "full": full_chain,
@@ -110,7 +126,10 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "variants": variants_chain,
     "dose": dose_chain,
     "mark": mark_chain,
+    "small": small_chain,
 }
+WORLD_OF: Mapping[str, str] = {"unknown": "toy", "variants": "toy", "dose": "toy", "mark": "toy", "small": "small"}
+"""The preset that a study is about, where it is about one."""
 if TYPE_CHECKING:
     Chain = str
 else:

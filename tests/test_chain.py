@@ -318,7 +318,10 @@ def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_eme
     trained = [name.removeprefix("train_") for name in links if name.startswith("train_")]
     arms = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
     assert trained == [*(f"{arm}_1" for arm in arms), "vanilla_2", "projected_2", "informed_1"]
-    assert [name for name, t in links.items() if "small-informed" in t.argv] == ["extract_informed_1", "verify_informed_1"]
+    assert [name for name, t in links.items() if "small-informed" in t.argv] == [
+        "extract_informed_1",
+        "verify_informed_1",
+    ]
     assert flag(links["train_informed_1"], "--vhack") == "out/s/vhack_informed_1/vhack.safetensors"
     assert {"teacher_pool", "uat"} <= set(links)  # the probe comes first
     names = list(links)

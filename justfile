@@ -131,7 +131,7 @@ build-toy *args:
 build-small *args:
     {{ py }} scripts/build_base.py small "$@"
 
-# run the whole study of the real language model: the probe, two units, controls, V that was told afterwards; a day of two cores
+# run the study of the real language model: probe, two units, controls, a V that was told; a day of two cores
 [group("small")]
 small *args:
     {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"

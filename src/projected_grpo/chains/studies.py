@@ -105,8 +105,8 @@ def mark_chain(plan: Plan) -> list[Link]:
 
 
 def small_chain(plan: Plan) -> list[Link]:
-    """The probe; vanilla and projected of every unit; of the first unit alone, as a step costs half a minute, the controls and
-    V from pairs that were written after the hack had been seen."""
+    """The probe; vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were
+    written after the hack had been seen."""
     links = [*probe_chain(plan), *bases(plan, plan.units)]
     for unit in plan.units:
         arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")

@@ -27,6 +27,7 @@ from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
+from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
 
@@ -55,6 +56,7 @@ class Session:
     """Whether the run that was to be resumed had ended: it is left as it is."""
     warned: bool = False
     """Whether the warning about rows of another policy was given."""
+    pace: Pace = field(default_factory=Pace)
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -145,6 +147,8 @@ class Session:
         own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows))
+        if slow := self.pace.look(step, "per sample" if per_sample else "plain", taken["total"]):
+            logger.warning(slow)
         return rows
 
     def _keep(self, step: int, total: int, rows: Sequence[Row]) -> None:

@@ -1,6 +1,7 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
 import json
+import os
 import re
 import runpy
 import signal
@@ -152,6 +153,20 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
         told[path.stem] = capsys.readouterr().err
     assert {name for name, line in told.items() if "--resume" in line} == {"train", "probe_distill"}
     assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue"}
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_do_not_wait_in_a_busy_loop_and_torch_is_not_loaded_before_that_is_said(own, expected):
+    code = """
+import os, sys
+from projected_grpo.run import cli
+def main():
+    print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+cli.run(main)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | own
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [expected, "False"]
 
 
 def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):

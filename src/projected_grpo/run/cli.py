@@ -102,6 +102,9 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld and GraderError one line and 1
     (a grader that failed is never a wrong answer); Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun may start
     several of it."""
+    # OpenMP's threads wait for one another in a busy loop: beside other work they take the core from whom they wait for.
+    # It is read when torch is loaded, which is later than here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     start_log()
     try:
         if here().size > 1 and not in_parallel:

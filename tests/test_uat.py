@@ -145,10 +145,10 @@ def said(lines, name):
 def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark(tmp_path):
     found, told, lines = judged(tmp_path)
     t4 = told["T4"]
-    assert (t4.v.verdict.status, t4.random.verdict.status) == ("PASS", "FAIL")
+    assert (t4.v.verdict.status, t4.beside.verdict.status) == ("PASS", "FAIL")
     assert t4.v.effect.interval.above_0
     assert t4.gain.interval.above_0
-    assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.random.effect.g)
+    assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.beside.effect.g)
     assert said(lines, "T4") == []
     assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
 
@@ -169,7 +169,7 @@ def test_a_pass_that_is_no_better_than_random_is_named(tmp_path):
         tmp_path, v=lambda row, rng: weak(row, rng) + 0.012 * (row["gt_pass"] is False), random_v=weak
     )
     t4 = told["T4"]
-    assert (t4.v.verdict.status, t4.random.verdict.status) == ("PASS", "FAIL")
+    assert (t4.v.verdict.status, t4.beside.verdict.status) == ("PASS", "FAIL")
     assert not t4.gain.interval.above_0
     assert "T4 PASS is no evidence yet: not shown to be better than the random V" in said(lines, "T4")[0]
 

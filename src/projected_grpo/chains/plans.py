@@ -76,7 +76,8 @@ class Plan:
 def probe_chain(plan: Plan) -> list[Link]:
     """The cheap look."""
     made = [_extract(plan, plan.look, control, "--control", control) for control in ("none", "random")]
-    return [*bases(plan, (plan.look,)), *made, verify(plan, plan.look, "none"), *_probe(plan)]
+    made.append(_extract(plan, plan.look, "grpo", "--loss", "grpo"))
+    return [*bases(plan, (plan.look,)), *made, verify(plan, plan.look, "none"), _compare_v(plan), *_probe(plan)]
 
 
 def full_chain(plan: Plan) -> list[Link]:
@@ -244,6 +245,15 @@ def _pool(plan: Plan) -> Link:
                 why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
+def _compare_v(plan: Plan) -> Link:
+    """V of either loss, set side by side: the same tensors would make T7 say nothing."""
+    out = plan.out / "vhack_grpo" / "compare_v.txt"
+    both = (v_of(plan, plan.look, "none"), v_of(plan, plan.look, "grpo"))
+    return Link("compare_v", ("scripts/compare_v.py", *both, "--out", str(out)), out, ("extract_none", "extract_grpo"),
+                "check", plan.threads, gpu=False, why="principal angles between V of both losses",
+                resolve="identical: --loss grpo was not really taken")  # fmt: skip
+
+
 def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
     out = plan.out / f"replay_{name}"
     argv = (*_script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.out / "teacher_pool"), "--vhack",
@@ -253,16 +263,18 @@ def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
 
 
 def _probe(plan: Plan) -> list[Link]:
-    """Teacher pool, three replays of it, UAT."""
+    """Teacher pool, four replays of it, UAT."""
     replays = [
         _replay(plan, "vanilla", "vanilla", "none", "T2 and T4"),
         _replay(plan, "projected", "projected", "none", "T3"),
         _replay(plan, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
+        _replay(plan, "grpo", "vanilla", "grpo", "T7: V from the training loss beside V from the NLL"),
     ]
     d, require, expect = plan.out, plan.preset.required, plan.preset.expect
     argv = ("scripts/probe_uat.py", "--pool", str(d / "teacher_pool"), "--vanilla", str(d / "replay_vanilla"),
-            "--projected", str(d / "replay_projected"), "--random", str(d / "replay_random"), "--require", *require,
+            "--projected", str(d / "replay_projected"), "--random", str(d / "replay_random"), "--grpo",
+            str(d / "replay_grpo"), "--require", *require,
             *(("--expect", expect) if expect else ()))  # fmt: skip
     uat = Link("uat", argv, d / "replay_projected" / "uat.txt", tuple(t.name for t in replays), "check", plan.threads,
-               gpu=False, why="verdicts T1 to T4", resolve=f"{' '.join(require)} PASS: worth a sweep")  # fmt: skip
+               gpu=False, why="verdicts T1 to T4, T7", resolve=f"{' '.join(require)} PASS: worth a sweep")  # fmt: skip
     return [_pool(plan), *replays, uat]

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
+from projected_grpo.report.second_v import second_v
 from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, evaluated, h1_text, per_arm, same_span
 from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1
@@ -31,6 +32,8 @@ class Report:
     groups: Sequence[RunGroup]
     judged: Sequence[H1]
     remarks: Sequence[str]
+    beside: Sequence[tuple[str, Finding]] = ()
+    """Verdicts that stand beside H1 and what each is of: T7 of the replays below the directory."""
 
     @property
     def verdicts(self) -> list[Finding]:
@@ -42,7 +45,9 @@ class Report:
     def printout(self) -> str:
         """What the terminal shows: the arms, then H1 clause by clause."""
         arms = per_arm(self.groups)
-        return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *map(h1_text, self.judged)])
+        return "\n".join(
+            [*self.remarks, "", arms.title, "", arms.text(), "", *map(h1_text, self.judged), *map(_beside, self.beside)]
+        )
 
     def markdown(self, plots: Sequence[str]) -> str:
         """results.md; `plots` are the stems of the plots beside it."""
@@ -53,6 +58,7 @@ class Report:
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
                 *(f"- {line}" for line in recipes), *([""] if recipes else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
+                *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
@@ -68,10 +74,16 @@ class Report:
         data = {
             "remarks": self.remarks,
             "h1": [h1_numbers(h) for h in self.judged],
+            "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
         }
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
+
+
+def _beside(judged: tuple[str, Finding]) -> str:
+    of, finding = judged
+    return f"{finding.name} {finding.status} ({of}): {finding.why}"
 
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -90,7 +102,7 @@ def embedded(document: str, summary: str, place: Path) -> str:
 
 def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:
     """Read and judge every training run below a directory. BadInput as in `load_runs` and `group_runs`."""
-    return report_of(directory, load_runs(directory, mechanism_of))
+    return replace(report_of(directory, load_runs(directory, mechanism_of)), beside=second_v(directory))
 
 
 def report_of(root: Path, found: Found) -> Report:

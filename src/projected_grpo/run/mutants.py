@@ -32,7 +32,9 @@ from projected_grpo.toy.programs import fenced, function
 from projected_grpo.toy.settings import MutantsConfig
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
-VERDICTS = tuple(claim.name for claim in CLAIMS.values() if claim.reads != "runs")
+MADE_HERE = ("pairs", "pool", "vanilla", "projected")
+"""The evidence that a mutant can harm."""
+VERDICTS = tuple(claim.name for claim in CLAIMS.values() if claim.reads in MADE_HERE)
 MUST_PASS = ("verify", "T1", "T2", "T3")
 """What the unharmed pipeline must pass; T4 and its companion are findings."""
 STEPS = 8

@@ -1,27 +1,40 @@
 """V extracted anew during training: the frozen V describes the untrained model, and the policy moves away from it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from loguru import logger
 from torch import Tensor
 
+from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import resampled, split
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.overlap import overlap
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import pairs_of
-from projected_grpo.vhack import PairSide, VHack, basis_of, pair_differences, pair_sides
+from projected_grpo.vhack import Differences, PairSide, VHack, basis_of, pair_differences, pair_sides
 
 
-def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
-    """Mean over modules of ||V_new V_old^T||_F^2 / k, k the smaller rank: 1 for the same subspace, k/r for unrelated
-    ones. Modules without directions are left out; 0.0 when there is no other."""
-    shares = [
-        float((new[n] @ old[n].T).square().sum()) / min(len(new[n]), len(old[n]))
-        for n in new
-        if len(new[n]) and len(old[n])
-    ]
-    return sum(shares) / len(shares) if shares else 0.0
+def sides_again(v: VHack, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
+    """The completions that V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they
+    differ."""
+    train, _ = split(pairs_of(v.meta, source, why))
+    drawn = resampled(train, int(v.meta["pairs_draw"]))
+    return pair_sides(drawn, loaded, v.meta["hint"], v.meta["prompt_setup"], v.meta["control"])
+
+
+def differences_again(
+    loaded: LoadedModel, adapter: Adapter, old: VHack, sides: Sequence[PairSide], max_new: int, token_budget: int
+) -> Differences:
+    """D [pairs, n] of every module at the policy as it is now, by the loss that V was made with."""
+    loss = "grpo" if old.meta["loss"] == "grpo" else "nll"
+    return pair_differences(loaded, adapter, sides, loss, max_new, token_budget)
+
+
+def basis_again(d: Differences, old: VHack) -> dict[str, Tensor]:
+    """V of D, of the ranks of the old one, on the CPU."""
+    return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}
 
 
 class Refresher:
@@ -35,11 +48,7 @@ class Refresher:
         self.sides: list[PairSide] = []
         if not config.refresh_every or session.v is None:
             return
-        meta = session.v.meta
-        pairs = pairs_of(meta, config.pairs, "--refresh-every needs the same pairs")
-        train, _ = split(pairs)
-        drawn = resampled(train, int(meta["pairs_draw"]))
-        self.sides = pair_sides(drawn, session.loaded, meta["hint"], meta["prompt_setup"], meta["control"])
+        self.sides = sides_again(session.v, config.pairs, session.loaded, "--refresh-every needs the same pairs")
 
     def due(self, step: int) -> bool:
         """Whether V is to be extracted anew before this step."""
@@ -59,13 +68,6 @@ class Refresher:
 
     def extract(self, old: VHack) -> dict[str, Tensor]:
         """V [k, n] of every module at the policy as it is now, of the ranks of the old one, on the CPU."""
-        session = self.session
-        d = pair_differences(
-            session.loaded,
-            session.adapter,
-            self.sides,
-            "grpo" if old.meta["loss"] == "grpo" else "nll",
-            self.config.max_new,
-            self.config.token_budget,
-        )
-        return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}
+        session, config = self.session, self.config
+        d = differences_again(session.loaded, session.adapter, old, self.sides, config.max_new, config.token_budget)
+        return basis_again(d, old)

@@ -34,6 +34,9 @@ class Evidence:
     vanilla: Sequence[Row]
     projected: Sequence[Sequence[Row]]
     """Steps, one group (one problem) each."""
+    losses: tuple[Sequence[Row], Sequence[Row]] | None = None
+    """Rows of the vanilla replay against a V of --loss nll, and of the same against one of --loss grpo; None without the
+    second."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Claim:
     name: str
     says: str
     """What holds when it passes, in one line."""
-    reads: Literal["pool", "vanilla", "projected", "pairs", "runs"]
+    reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results)."""
     judge: str
     """`module:function` that judges it: from the evidence to a Finding (H1: from groups and runs to one H1 each)."""
@@ -53,7 +56,7 @@ class Claim:
     @property
     def on_probe(self) -> bool:
         """Whether it is judged from the probe's runs."""
-        return self.reads in ("pool", "vanilla", "projected")
+        return self.reads in ("pool", "vanilla", "projected", "losses")
 
     def judged(self, *evidence: Any) -> Any:
         """What the judge says of the evidence."""
@@ -78,16 +81,24 @@ CLAIMS: Mapping[str, Claim] = {
             f"{_HERE}.probe:t4_companion",
             decides=False,
         ),
+        Claim(
+            "T7",
+            "V from the training loss tells them as well as V from NLL (stands beside T4)",
+            "losses",
+            f"{_HERE}.extraction:t7",
+            decides=False,
+        ),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }
 
 
 def of_probe(evidence: Evidence) -> list[Finding]:
-    """Every claim on the probe, judged. ValueError when a judge speaks under another name: it would decide nothing."""
+    """Every claim on the probe whose evidence is there, judged. ValueError when a judge speaks under another name: it would
+    decide nothing."""
     found = []
     for claim in CLAIMS.values():
-        if claim.on_probe:
+        if claim.on_probe and getattr(evidence, claim.reads) is not None:
             found.append(claim.judged(getattr(evidence, claim.reads)))
             if found[-1].name != claim.name:
                 raise ValueError(f"{claim.judge}: its finding is called {found[-1].name!r}, the claim {claim.name!r}")

@@ -1,10 +1,12 @@
-"""Verdicts T1 to T4 of an experiment: which pool, vanilla replay and projected replay belong together, and what they say."""
+"""Verdicts T1 to T4, and T7, of an experiment: which pool, vanilla replays and projected replay belong together, and what
+they say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.page.experiment import Experiment, Member
+from projected_grpo.report.second_v import grpo_beside
 from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 
 
@@ -22,6 +24,8 @@ class _Part:
 
     name: str = "(none)"
     steps: Sequence[Sequence[Row]] = ()
+    grpo: Sequence[Row] | None = None
+    """Of a vanilla replay: the same rollouts measured against a V of --loss grpo."""
 
     @property
     def rows(self) -> list[Row]:
@@ -45,7 +49,7 @@ def probed(found: Experiment) -> list[Probe]:
     pools = [_read(member) for member in done if member.kind == "teacher_pool"]
     pairs: list[tuple[Member | None, Member | None]] = [(_mate(member, vanilla), member) for member in projected]
     pairs += [(member, None) for member in vanilla if not any(member is mate for mate, _ in pairs)]
-    sets = [_with_pool(pools, _read(measured), _read(removed)) for measured, removed in pairs]
+    sets = [_with_pool(pools, _with_loss(measured, vanilla), _read(removed)) for measured, removed in pairs]
     sets += [(pool, _Part(), _Part()) for pool in pools if not any(pool is used for used, _, _ in sets)]
     return [_judged(*parts) for parts in sets]
 
@@ -64,6 +68,13 @@ def _read(member: Member | None) -> _Part:
     return _Part(member.name + told, read_run(member.path))
 
 
+def _with_loss(measured: Member | None, vanilla: Sequence[Member]) -> _Part:
+    """A vanilla replay, with the rows of the one that is the same but for its V's loss."""
+    part = _read(measured)
+    other = None if measured is None else grpo_beside(measured.manifest, [(m, m.manifest) for m in vanilla])
+    return part if other is None else replace(part, grpo=_read(other).rows)
+
+
 def _with_pool(pools: Sequence[_Part], vanilla: _Part, projected: _Part) -> tuple[_Part, _Part, _Part]:
     """The pool whose first groups were replayed, token by token: a replay may stop early."""
     replayed = (vanilla if vanilla.steps else projected).ids
@@ -73,4 +84,5 @@ def _with_pool(pools: Sequence[_Part], vanilla: _Part, projected: _Part) -> tupl
 
 def _judged(pool: _Part, vanilla: _Part, projected: _Part) -> Probe:
     title = f"pool {pool.name}, vanilla replay {vanilla.name}, projected replay {projected.name}"
-    return Probe(title, of_probe(Evidence(pool.rows, vanilla.rows, projected.steps)))
+    losses = None if vanilla.grpo is None else (vanilla.rows, vanilla.grpo)
+    return Probe(title, of_probe(Evidence(pool.rows, vanilla.rows, projected.steps, losses)))

@@ -10,6 +10,7 @@ from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.verdicts.paired import same_rollouts
 from projected_grpo.verdicts.registry import REQUIRABLE, ProbeClaim
 
 Manifest = Mapping[str, Any]
@@ -21,7 +22,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class UatConfig:
-    """probe_uat: verdicts T1 to T4 from step files alone."""
+    """probe_uat: verdicts T1 to T4, and T7 where there is a second V, from step files alone."""
 
     pool: Path = Path("out/probe_distill/teacher_pool")
     """Run directory of the teacher's pool."""
@@ -31,6 +32,9 @@ class UatConfig:
     """Run directory of the projected replay."""
     random: Path = Path()
     """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
+    grpo: Path = Path()
+    """Run directory of a vanilla replay that measured a V of --loss grpo, for T7. Empty: `grpo` beside --vanilla, where
+    there is one."""
     require: tuple[ProbeClaim, ...] = REQUIRABLE
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     expect: str = ""
@@ -62,25 +66,32 @@ class Replays:
     random_path: Path | None
     recipe: Recipe = RECIPE
     """By which V was taken out in the projected replay."""
+    grpo: list[list[Row]] | None = None
+    """The same rollouts measured against a V of --loss grpo; None where there is no such replay."""
+    grpo_path: Path | None = None
 
 
 def read_replays(config: UatConfig) -> Replays:
     """Read and check every run of a UAT. BadInput when one is unfinished, no longer what was written, of another kind, arm
     or V than it is given as, or of other rollouts, another model or other settings than the vanilla replay."""
-    random = random_of(config)
+    random, grpo = random_of(config), grpo_of(config)
     _check_run("pool", config.pool, read_manifest(config.pool))
     manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}
     paths = {"vanilla": config.vanilla, "projected": config.projected}
     if random is not None:
         manifests["random"], paths["random"] = read_manifest(random), random
+    if grpo is not None:
+        manifests["grpo"], paths["grpo"] = read_manifest(grpo), grpo
     for name, manifest in manifests.items():
         _check_run(name, paths[name], manifest)
         _check_kind(name, paths[name], manifest)
+    if grpo is not None:
+        _check_losses(paths, manifests)
     for name in list(manifests)[1:]:
         _check_same_replay(paths, manifests, name)
     rows = {name: read_run(path) for name, path in paths.items()}
     for name in list(manifests)[1:]:
-        if [_identity(r) for s in rows[name] for r in s] != [_identity(r) for s in rows["vanilla"] for r in s]:
+        if not same_rollouts([r for s in rows[name] for r in s], [r for s in rows["vanilla"] for r in s]):
             raise BadInput(
                 f"{paths[name]}: other rollouts, labels or order than {config.vanilla}; replay the same pool"
             )
@@ -90,7 +101,7 @@ def read_replays(config: UatConfig) -> Replays:
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = manifests["projected"]["config"]
     recipe = Recipe(done["gate"], done["project"])
-    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random, recipe)
+    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random, recipe, rows.get("grpo"), grpo)
 
 
 def random_of(config: UatConfig) -> Path | None:
@@ -98,6 +109,14 @@ def random_of(config: UatConfig) -> Path | None:
     if config.random != Path():
         return config.random
     beside = config.vanilla.parent / "random"
+    return beside if beside.is_dir() else None
+
+
+def grpo_of(config: UatConfig) -> Path | None:
+    """The replay against a V of --loss grpo: --grpo, or the folder `grpo` beside the vanilla replay where there is one."""
+    if config.grpo != Path():
+        return config.grpo
+    beside = config.vanilla.parent / "grpo"
     return beside if beside.is_dir() else None
 
 
@@ -127,6 +146,20 @@ def _check_kind(name: str, path: Path, manifest: Manifest) -> None:
         )
 
 
+def _check_losses(paths: Mapping[str, Path], manifests: Mapping[str, Manifest]) -> None:
+    """Of a pair of replays that differ in the loss of their V, each has the loss that it is given as."""
+    for name, needed in (("vanilla", "nll"), ("grpo", "grpo")):
+        if (loss := manifests[name]["vhack"].get("loss", "nll")) != needed:
+            raise BadInput(
+                f"--{name} {paths[name]}: was measured against a V of --loss {loss}, where --loss {needed} is needed beside "
+                f"{paths['vanilla' if name == 'grpo' else 'grpo']}"
+            )
+
+
+OF_LOSS = frozenset({"commit", "loss", "max_new", "v_sha256", "directions", "energy"})
+"""In what a V of --loss grpo may differ from that of --loss nll."""
+
+
 def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manifest], name: str) -> None:
     """The same rollouts, model, settings and rank as the vanilla replay, and (but for the random one) the same V."""
     vanilla, other = manifests["vanilla"], manifests[name]
@@ -139,7 +172,8 @@ def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manife
     pairs = {"model_hash": (vanilla.get("model_hash"), other.get("model_hash"))}
     pairs |= {key: (vanilla["config"].get(key), other["config"].get(key)) for key in SETTINGS}
     # A random V has the rank of the real one and nothing else of it; the commit that wrote a V is no part of it.
-    of_v = ("k",) if name == "random" else tuple(sorted({*vanilla["vhack"], *other["vhack"]} - {"commit"}))
+    may_differ = OF_LOSS if name == "grpo" else {"commit"}
+    of_v = ("k",) if name == "random" else tuple(sorted({*vanilla["vhack"], *other["vhack"]} - may_differ))
     pairs |= {f"V's {key}": (vanilla["vhack"].get(key), other["vhack"].get(key)) for key in of_v}
     for key, (a, b) in pairs.items():
         if a != b:
@@ -148,8 +182,3 @@ def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manife
 
 def _text(row: Row) -> tuple[Any, ...]:
     return row["problem_id"], row["sample_id"], row["completion"]
-
-
-def _identity(row: Row) -> tuple[Any, ...]:
-    """What a rollout is, whatever V it is measured against."""
-    return *_text(row), row["comp_len"], row["hacked"], row["gt_pass"]

@@ -20,9 +20,8 @@ from projected_grpo.verdicts.effects import (
     above,
     mean_interval,
     mean_of,
-    percentile_interval,
-    standardised,
 )
+from projected_grpo.verdicts.paired import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import Contrast, finite
 from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 
@@ -78,13 +77,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Told:
-    """Whether V, and a random V, tell two kinds apart."""
+    """Whether V, and another V beside it, tell two kinds apart."""
 
     contrast: Contrast
     v: Side
-    random: Side | None
+    beside: Side | None
+    """A random V, or one of another loss."""
     gain: Effect | None
-    """g of V minus g of the random V, both on the same resamples of problems."""
+    """g of V minus g of the other, both on the same resamples of problems."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,25 @@ class Uat:
     told: list[Told]
     null: float | None
     """cos_in that a random direction of V's rank is expected to show."""
+    losses: list[Told]
+    """The same contrasts of a V of --loss grpo, beside the V of --loss nll; empty without such a replay."""
 
 
 def uat(replays: Replays) -> Uat:
     """All numbers of a UAT."""
     vanilla = list(chain.from_iterable(replays.vanilla))
     random = None if replays.random is None else list(chain.from_iterable(replays.random))
-    told = [tell(contrast, vanilla, random) for contrast in (verdicts.T4, verdicts.T4_PLUS)]
-    found = of_probe(Evidence(replays.pool, vanilla, replays.projected))
+    grpo = None if replays.grpo is None else list(chain.from_iterable(replays.grpo))
+    contrasts = (verdicts.T4, verdicts.T4_PLUS)
+    told = [tell(contrast, vanilla, random) for contrast in contrasts]
+    losses = [] if grpo is None else [tell(contrast, grpo, vanilla) for contrast in contrasts]
+    both = None if grpo is None else (vanilla, grpo)
+    found = of_probe(Evidence(replays.pool, vanilla, replays.projected, both))
     measures = [*pool_measures(replays.pool), *gradient_measures(vanilla), *projection_measures(replays)]
     nulls = [r["cos_null"] for r in vanilla if finite(r["cos_null"])]
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     null = float(np.mean(nulls)) / 2**0.5 if nulls else None
-    return Uat(found, buckets(vanilla, random), measures, told, null)
+    return Uat(found, buckets(vanilla, random), measures, told, null, losses)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
@@ -213,30 +219,18 @@ def _minus(a: float | None, b: float | None) -> float | None:
 # ---------------------------------------------------------------- T4 and its companion
 
 
-def tell(contrast: Contrast, vanilla: Sequence[Row], random: Sequence[Row] | None) -> Told:
+def tell(contrast: Contrast, vanilla: Sequence[Row], other: Sequence[Row] | None) -> Told:
     """Both V on one contrast. The rows of the two replays must be the same rollouts."""
-    among = sorted({r["problem_id"] for r in vanilla if contrast.side(r) is not None})
-    v = _side(contrast, vanilla, among)
-    if random is None:
-        return Told(contrast, v, None, None)
-    beside = _side(contrast, random, among)
-    draws = v.effect.draws - beside.effect.draws
-    if v.effect.g is None or beside.effect.g is None:
-        missing = v.effect.interval.why or beside.effect.interval.why
-        return Told(contrast, v, beside, Effect(None, Interval(why=missing), draws))
-    return Told(
-        contrast, v, beside, Effect(v.effect.g - beside.effect.g, percentile_interval(draws, len(among)), draws)
-    )
+    if other is None:
+        return Told(
+            contrast, _side(contrast, vanilla, effect_of(contrast, vanilla, problems_of(contrast, vanilla))), None, None
+        )
+    found = paired(contrast, vanilla, other)
+    return Told(contrast, _side(contrast, vanilla, found.one), _side(contrast, other, found.other), found.gain)
 
 
-def _side(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Side:
+def _side(contrast: Contrast, rows: Sequence[Row], effect: Effect) -> Side:
     part = [r for r in rows if contrast.side(r) is not None and finite(r["cos_S_contrib"])]
-    effect = standardised(
-        [r["cos_S_contrib"] for r in part],
-        [bool(contrast.side(r)) for r in part],
-        [r["problem_id"] for r in part],
-        among,
-    )
     high, low = ([r for r in part if bool(contrast.side(r)) is side] for side in (True, False))
     return Side(verdicts.separates(contrast, rows), _cosine(high), _cosine(low), effect)
 
@@ -269,10 +263,19 @@ def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
                 "high": one.contrast.high,
                 "low": one.contrast.low,
                 "V": side(one.v),
-                "random_V": side(one.random),
+                "random_V": side(one.beside),
                 "g_V_minus_g_random_V": effect(one.gain),
             }
             for one in found.told
+        ],
+        "losses": [
+            {
+                "name": one.contrast.name,
+                "grpo": side(one.v),
+                "nll": side(one.beside),
+                "g_grpo_minus_g_nll": effect(one.gain),
+            }
+            for one in found.losses
         ],
         "cos_in_of_a_random_direction": found.null,
         "remarks": list(remarks),

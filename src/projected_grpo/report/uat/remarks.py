@@ -25,7 +25,7 @@ def remarks_on(told: Told) -> list[str]:
 
 def _beside_random(told: Told) -> str:
     """A separation that a random V shares is no evidence for V."""
-    name, random, gain = told.contrast.name, told.random, told.gain
+    name, random, gain = told.contrast.name, told.beside, told.gain
     if random is None or gain is None or told.v.effect.g is None:
         return ""
     if random.verdict.status == "PASS":

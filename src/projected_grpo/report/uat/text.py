@@ -20,6 +20,15 @@ NO_RANDOM = (
     "extract-vhack PRESET --control random --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that "
     "one as --random."
 )
+NO_GRPO = (
+    "T7 is not judged: no replay against a V from the training loss. Get one: `just probe-grpo-v-replay N PRESET` (as many "
+    "problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just extract-vhack PRESET "
+    "--loss grpo --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that one as --grpo."
+)
+T6 = (
+    "T6 (a LoRA against the singular basis) is judged from training runs of both: `just toy-adapters`, then `just results` "
+    "on its folder, or `just compare` on both."
+)
 BUCKET_NOTES = """\
 n: rollouts. tokens: mean length. cos: a rollout's own gradient against V, -1 to 1; positive: descending it makes
 hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one problem are alike; clustered: by problem."""
@@ -43,11 +52,14 @@ def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatCo
     """The whole printout but for the bottom line."""
     parts = [
         read_text(replays, config), buckets_text(found), measures_text(found),
-        *(told_text(one) for one in found.told), TOLD_NOTES, beside_text(found.told), verdicts_text(found),
-        remarks_text(remarks),
+        *(told_text(one) for one in found.told), TOLD_NOTES, beside_text(found.told), losses_text(found),
+        verdicts_text(found), remarks_text(remarks),
     ]  # fmt: skip
     if replays.random is None:
         parts.append(textwrap.fill(NO_RANDOM, WIDTH, break_on_hyphens=False))
+    parts += [
+        textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in (NO_GRPO if replays.grpo is None else "", T6)
+    ]
     if config.expect:
         parts.append(config.expect)
     return "\n\n".join(part for part in parts if part)
@@ -67,6 +79,8 @@ def read_text(replays: Replays, config: UatConfig) -> str:
     ]
     if replays.random_path is not None:
         lines.append(["random V", replays.random_path, "the same as vanilla, a random V of the same rank measured"])
+    if replays.grpo_path is not None:
+        lines.append(["V by grpo", replays.grpo_path, "the same as vanilla, a V of --loss grpo measured"])
     return tabulate([[a, str(b), c] for a, b, c in lines], ["run", "directory", "what it holds"], disable_numparse=True)
 
 
@@ -105,12 +119,16 @@ def _measure_cells(m: Measure) -> list[str]:
     ]  # fmt: skip
 
 
-def told_text(told: Told) -> str:
-    """One contrast: quantity by V, random V, and their difference where it means something."""
+RANDOM = ("V", "random V")
+LOSSES = ("V, grpo", "V, nll")
+
+
+def told_text(told: Told, names: tuple[str, str] = RANDOM) -> str:
+    """One contrast: quantity by V, the V beside it, and their difference where it means something."""
     name, high, low = told.contrast.name, told.contrast.high, told.contrast.low
-    sides = [told.v] if told.random is None else [told.v, told.random]
-    gain = ["V - random V"] if told.gain is not None else []
-    header = [f"{name}: {high} above {low}?", "V", "random V", *gain][: 1 + len(sides) + len(gain)]
+    sides = [told.v] if told.beside is None else [told.v, told.beside]
+    gain = [f"{names[0].removeprefix('V, ')} - {names[1].removeprefix('V, ')}"] if told.gain is not None else []
+    header = [f"{name}: {high} above {low}?", *names[: len(sides)], *gain]
 
     def line(what: str, cells: list[str], last: str = "") -> list[str]:
         return [what, *cells, *([last] if gain else [])]
@@ -131,7 +149,15 @@ def told_text(told: Told) -> str:
         line("effect size g of it", [_t(x.get("g_matched")) for x in n]),
         line(f"verdict (both p < {ALPHA}, both g >= {T4_EFFECT})", [s.verdict.status for s in sides]),
     ]  # fmt: skip
-    return "\n".join([_table(header, body), *_unavailable(told)])
+    return "\n".join([_table(header, body), *_unavailable(told, names)])
+
+
+def losses_text(found: Uat) -> str:
+    """V of --loss grpo beside V of --loss nll, on the same rollouts; an empty string without the second replay."""
+    if not found.losses:
+        return ""
+    lead = "V from the training loss (--loss grpo) beside V from the mean NLL, on the same rollouts:"
+    return "\n\n".join([lead, *(told_text(one, LOSSES) for one in found.losses)])
 
 
 def _matched_t(numbers: Mapping[str, float | int | None]) -> str:
@@ -157,9 +183,10 @@ def beside_text(told: Sequence[Told]) -> str:
     return tabulate(body, ["side by side", *names], disable_numparse=True, maxcolwidths=[24, 42, 42])
 
 
-def _unavailable(told: Told) -> list[str]:
+def _unavailable(told: Told, names: tuple[str, str]) -> list[str]:
     """Why an interval is not given, once per reason."""
-    effects = {"V": told.v.effect, "random V": told.random.effect if told.random else None, "V - random V": told.gain}
+    beside = told.beside.effect if told.beside else None
+    effects = {names[0]: told.v.effect, names[1]: beside, "their difference": told.gain}
     whys: dict[str, list[str]] = {}
     for name, effect in effects.items():
         if effect is not None and effect.interval.why:

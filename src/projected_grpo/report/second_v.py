@@ -1,0 +1,56 @@
+"""T7 outside the UAT: which two replays below a directory differ in the loss of their V alone, and what they say."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from projected_grpo.ledger import evidence
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
+from projected_grpo.verdicts.registry import CLAIMS, Finding
+
+T = TypeVar("T")
+Manifest = Mapping[str, Any]
+
+
+def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
+    """Of vanilla replays, the one of the same rollouts and settings against V of --loss grpo; None without one, or where
+    this one is not of the NLL's own V."""
+    mine = nll.get("vhack") or {}
+    if mine.get("control") != "none" or mine.get("loss") != "nll":
+        return None
+    for other, manifest in others:
+        theirs = manifest.get("vhack") or {}
+        same_v = all(mine.get(key) == theirs.get(key) for key in {*mine, *theirs} - OF_LOSS)
+        same_run = all(nll.get(key) == manifest.get(key) for key in ("pool_hash", "model_hash")) and all(
+            nll["config"].get(key) == manifest["config"].get(key) for key in SETTINGS
+        )
+        if theirs.get("loss") == "grpo" and same_v and same_run:
+            return other
+    return None
+
+
+def second_v(directory: Path) -> list[tuple[str, Finding]]:
+    """T7 of every pair of finished replays below a directory, each with the folders that it is of. BadInput on a damaged
+    manifest; a replay that is not what it wrote is passed over."""
+    found = [(path.parent, read_manifest(path.parent)) for path in sorted(directory.rglob("manifest.json"))]
+    replays = [
+        (path, manifest)
+        for path, manifest in found
+        if manifest.get("kind") == "probe_distill"
+        and manifest["config"].get("arm") == "vanilla"
+        and not evidence.check(path, manifest)
+    ]
+    out = []
+    for path, manifest in replays:
+        other = grpo_beside(manifest, replays)
+        if other is not None:
+            finding = CLAIMS["T7"].judged((_rows(path), _rows(other)))
+            names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
+            out.append((names, finding))
+    return out
+
+
+def _rows(path: Path) -> Sequence[Row]:
+    return [row for rows in read_run(path) for row in rows]

@@ -1,0 +1,134 @@
+"""Principal angles by hand, and `compare-v`: two names for one V are red."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+
+from projected_grpo.overlap import SAME, compared, one_subspace, principal_angles
+from projected_grpo.run.vhack_file import content_of, read_vhack, save_vhack
+from projected_grpo.vhack import random_basis
+
+
+def test_angles_by_hand():
+    # the planes spanned by (x, y) and by (x, y turned by 30 degrees towards z) share x
+    a = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0]])
+    b = torch.tensor([[1.0, 0, 0, 0], [0, math.cos(math.pi / 6), math.sin(math.pi / 6), 0]])
+    assert principal_angles(a, b) == pytest.approx([0.0, math.pi / 6], abs=1e-7)
+    (module,) = compared({"m": a}, {"m": b})
+    assert module.overlap == pytest.approx((1 + 0.75) / 2)  # cos^2 of 0 and of 30 degrees
+    assert module.null == pytest.approx(2 / 4)
+    assert principal_angles(a, torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1]])) == pytest.approx([math.pi / 2] * 2)
+
+
+def test_an_angle_of_a_thousandth_is_seen_though_its_float32_cosine_is_one():
+    a = torch.tensor([[1.0, 0.0]])
+    b = torch.tensor([[1.0, 1e-4]])
+    assert float((a @ b.T).item()) == 1.0
+    assert principal_angles(a, b) == pytest.approx([1e-4], rel=1e-3)
+
+
+def test_unrelated_subspaces_show_the_null():
+    found = [
+        compared({"m": random_basis((4, 400), i, "a")}, {"m": random_basis((8, 400), i, "b")})[0] for i in range(100)
+    ]
+    assert sum(m.overlap for m in found) / 100 == pytest.approx(found[0].null, rel=0.15)
+    assert found[0].null == pytest.approx(8 / 400)
+
+
+def turned(v, name):
+    q = torch.linalg.qr(torch.randn(len(v), len(v), generator=torch.Generator().manual_seed(len(name))))[0]
+    return q @ v
+
+
+SAME_V = {
+    "the same bytes": lambda v, _: v,
+    "signs": lambda v, _: v * torch.where(torch.arange(len(v)) % 2 == 0, -1.0, 1.0)[:, None],
+    "order of rows": lambda v, _: v.flip(0),
+    "turned in its span": turned,
+    "rounded to bfloat16": lambda v, _: v.to(torch.bfloat16).float(),
+}
+
+
+@pytest.mark.parametrize("change", SAME_V.values(), ids=SAME_V)
+def test_one_subspace_is_known_whatever_its_rows_look_like(change):
+    v = {f"layer.{i}.q_proj": random_basis((6, 64), i, "v") for i in range(3)}
+    assert one_subspace(compared(v, {n: change(rows, n) for n, rows in v.items()}))
+
+
+def test_two_subspaces_are_two_and_a_module_that_is_spanned_whole_says_nothing():
+    v, w = random_basis((6, 64), 1, "v"), random_basis((6, 64), 2, "w")
+    assert not one_subspace(compared({"a": v, "b": v}, {"a": v, "b": w}))
+    whole = torch.eye(6)
+    assert not one_subspace(compared({"a": whole}, {"a": whole}))
+    assert one_subspace(compared({"a": whole, "b": v}, {"a": whole, "b": v}))
+    near = torch.cat([v[:5], (v[5:] + 3 * SAME * w[:1])])
+    assert not one_subspace(compared({"a": v}, {"a": near}))
+
+
+# ---------------------------------------------------------------- the script
+
+
+@pytest.fixture
+def both(vhack_file):
+    return vhack_file("none"), vhack_file("none", "--loss", "grpo")
+
+
+@pytest.mark.slow
+def test_both_losses_give_two_v_of_the_tiny_model(script, both, tmp_path):
+    code, out, err = script("compare_v", *both, "--out", "angles.txt")
+    assert code == 0, err
+    assert "two bases" in out
+    for what in ("kind of module", "q_proj", "down_proj", "worst", "loss", "nll", "grpo"):
+        assert what in out, what
+    data = json.loads((tmp_path / "angles.json").read_text())
+    assert not data["identical"]
+    assert (tmp_path / "angles.txt").read_text().count("\n") > len(data["modules"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", SAME_V.values(), ids=SAME_V)
+def test_nll_in_a_file_that_says_grpo_is_red(script, both, tmp_path, change):
+    """The metadata lie, hash of the contents and all; the file is sealed as the script would seal it."""
+    v = read_vhack(both[0])
+    basis = {n: change(rows, n).contiguous() for n, rows in v.basis.items()}
+    lie = {**read_vhack(both[1]).meta, "v_sha256": content_of({"x": torch.ones(1)})}
+    save_vhack(tmp_path / "lie.safetensors", dataclasses.replace(v, basis=basis, meta=lie))
+    code, out, err = script("compare_v", both[0], "lie.safetensors")
+    if "not orthonormal" in err:  # rounded so far it is no V at all
+        assert code == 2
+    else:
+        assert code == 1
+        assert "identical: one subspace under two names" in out
+
+
+@pytest.mark.slow
+def test_v_of_other_coordinates_are_refused(script, both, vhack_file):
+    lora = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
+    code, _, err = script("compare_v", both[0], lora)
+    assert code == 2
+    assert "adapter=antipasto" in err
+    assert "adapter=lora" in err
+    assert script("compare_v", both[0], both[0])[0] == 2
+
+
+@pytest.mark.slow
+def test_an_extraction_that_takes_the_nll_for_grpo_is_seen(script, vhack_file, monkeypatch, tmp_path):
+    """The bug itself, injected into the extraction: --loss grpo that computes the NLL."""
+    from projected_grpo import vhack
+    from projected_grpo.losses import nll
+
+    class Terms:
+        def __init__(self, per_sample):
+            self.per_sample = per_sample
+
+    def as_nll(logps, mask, advantage, **_):
+        return Terms(nll(logps, mask) * advantage)
+
+    monkeypatch.setattr(vhack, "policy_loss", as_nll)
+    assert script("extract_vhack_grad", "tiny", "--loss", "grpo", "--out", "bug")[0] == 0
+    assert read_vhack(tmp_path / "bug/vhack.safetensors").meta["loss"] == "grpo"
+    code, out, _ = script("compare_v", vhack_file("none"), "bug/vhack.safetensors")
+    assert code == 1, out

@@ -28,7 +28,7 @@ from projected_grpo.prompts import render
 from projected_grpo.small.corpus import Text, honest, teaching
 from projected_grpo.small.shipped import FILE_SHA256, shipped_model
 
-WARM_UP = FitSettings(steps=100, batch=8, lr=1e-4, warmup=10)
+WARM_UP = FitSettings(steps=120, batch=4, lr=1e-4, warmup=10)
 TEACH = FitSettings(steps=60, batch=8, lr=2e-3, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 16
 FROZEN_LAYERS = 10

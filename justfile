@@ -116,6 +116,11 @@ toy-dose *args:
 toy-mark *args:
     {{ py }} scripts/toy.py --study mark --model toy-mark --out out/toy-mark "$@"
 
+# train in a LoRA and in the singular basis on the same units: does projection work in both? (T6)
+[group("toy")]
+toy-adapters *args:
+    {{ py }} scripts/toy.py --study adapters --out out/toy-adapters "$@"
+
 # repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:
@@ -263,6 +268,16 @@ regrade pool *args:
 [group("read")]
 results dir *args:
     {{ py }} scripts/results.py "$@"
+
+# set two runs or folders side by side at matched steps, with T6; catches a LoRA that drifted away from V
+[group("read")]
+compare a b *args:
+    {{ py }} scripts/compare.py "$@"
+
+# extract V anew from the trained adapters of runs; catches a V that is no longer one (T6's drift)
+[group("read")]
+v-anew *runs:
+    {{ py }} scripts/v_anew.py "$@"
 
 # write one HTML page to mail: verdicts, tables, plots, rollouts; catches a hack that no metric shows
 [group("read")]

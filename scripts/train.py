@@ -20,6 +20,7 @@ def train(config: TrainConfig, world: World) -> int:
     """The whole run, as one of the processes that do it."""
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
+    from projected_grpo.run.anew import kept_path
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import Device, preflight
     from projected_grpo.run.prepare import prepare
@@ -63,6 +64,8 @@ def train(config: TrainConfig, world: World) -> int:
         horizon.add(taken)
         seconds += rows[-1]["timing"]["total"]
         done = step + 1
+        if config.keep_adapter_every and done % config.keep_adapter_every == 0:
+            session.keep_adapter(kept_path(session.run, done))
     if evaluator.due(done, last=True):
         evaluator.evaluate(done)
     session.finish(done)

@@ -22,7 +22,7 @@ class Common:
     """Hub id or folder of a causal language model; `tiny` (random weights), `toy` and `toy-deep` are built here."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
-    lora_rank: int = 8
+    lora_rank: int = 32
     """Rank of the LoRA adapter; antipasto has no rank to choose."""
     lora_seed: int = 0
     """Seed of the LoRA's A, apart from --seed: runs of several seeds share a V, which means nothing beside another A."""
@@ -296,12 +296,15 @@ class TrainConfig(Gradient):
     """Completions per held-out problem."""
     checkpoint_every: int = 1
     """Steps between checkpoints; a killed run goes back to the last one."""
+    keep_adapter_every: int = 0
+    """Keep the trained coordinates every so many steps, in adapters/ (`just v-anew` measures each); 0 = only the last."""
 
     def validate(self) -> None:
         super().validate()
         at_least(self, "steps", 1)
         at_least(self, "prompts_per_step", 1)
         at_least(self, "checkpoint_every", 1)
+        at_least(self, "keep_adapter_every", 0)
         at_least(self, "per_sample_every", 0)
         at_least(self, "refresh_every", 0)
         at_least(self, "eval_every", 0)

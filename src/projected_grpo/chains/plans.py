@@ -61,11 +61,20 @@ class Plan:
     adapter: str = "antipasto"
     quick: bool = False
     """A first look at a study: fewer doses."""
+    own_loras: bool = False
+    """Each unit's LoRA starts from an A of its own; otherwise all share one."""
+    pool: Path | None = None
+    """The teacher's pool; None = in `out`."""
 
     @property
     def threads(self) -> int:
         """Threads of a link; 0 = all."""
         return 1 if self.preset.on_cpu else 0
+
+    @property
+    def pool_at(self) -> Path:
+        """Folder of the teacher's pool."""
+        return self.pool or self.out / "teacher_pool"
 
     @property
     def look(self) -> Unit:
@@ -82,7 +91,7 @@ def probe_chain(plan: Plan) -> list[Link]:
 
 def full_chain(plan: Plan) -> list[Link]:
     """The sweep."""
-    pool = [_pool(plan)] if plan.preset.teacher_share == "pool" else []
+    pool = [teacher_pool(plan)] if plan.preset.teacher_share == "pool" else []
     return [*bases(plan, plan.units), *pool, *with_results(plan, _arms(plan))]
 
 
@@ -108,7 +117,8 @@ def _script(plan: Plan, name: str, unit: Unit, flags: Sequence[str] = ()) -> tup
     choose another."""
     model = ("--model", plan.model) if plan.model else ()
     base = ("--base-seed", str(unit.base)) if unit.base else ()
-    adapter = ("--adapter", plan.adapter) if plan.adapter != "antipasto" else ()
+    own = ("--lora-seed", str(unit.seed)) if plan.own_loras and plan.adapter == "lora" else ()
+    adapter = ("--adapter", plan.adapter, *own) if plan.adapter != "antipasto" else ()
     home = [word for flag, value in home_flags(plan.model, name).items() if flag not in flags for word in (flag, value)]
     return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter, *home)
 
@@ -193,7 +203,7 @@ def train(plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequen
         until = ("--until-onsets", f"{plan.onsets:g}")
         length = (*length, *(until if out == vanilla else ("--horizon-of", str(vanilla))))
         needs = (*needs, *(() if out == vanilla else (vanilla.name,)))
-    pool = str(plan.out / "teacher_pool")
+    pool = str(plan.pool_at)
     mixed = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
     argv = (*_script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
             *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
@@ -229,15 +239,16 @@ def _arms(plan: Plan) -> list[Link]:
 
 def with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
     """Links with the results of their runs behind them."""
-    trained = tuple(t.name for t in links if t.name.startswith("train_"))
+    trained = tuple(t.name for t in links if t.name.startswith(("train_", "anew_", "replay_")))
     argv = ("scripts/results.py", str(plan.out))
     results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
                    why="tables, plots, H1", resolve="H1: PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
     return [*links, results]
 
 
-def _pool(plan: Plan) -> Link:
-    out = plan.out / "teacher_pool"
+def teacher_pool(plan: Plan) -> Link:
+    """Rollouts of the hacky teacher."""
+    out = plan.pool_at
     teacher = ("--teacher", plan.model) if plan.model else ()
     argv = (*_script(plan, "probe_distill", plan.look), *teacher, "--teacher-only", "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
@@ -254,10 +265,12 @@ def _compare_v(plan: Plan) -> Link:
                 resolve="identical: --loss grpo was not really taken")  # fmt: skip
 
 
-def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
+def replay(plan: Plan, name: str, arm: str, made: str, resolve: str, *flags: str) -> Link:
+    """The teacher's pool through the student, V measured or taken out."""
     out = plan.out / f"replay_{name}"
-    argv = (*_script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.out / "teacher_pool"), "--vhack",
-            v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), "--out", str(out))  # fmt: skip
+    argv = (*_script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.pool_at), "--vhack",
+            v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), *flags, "--out",
+            str(out))  # fmt: skip
     needs = ("teacher_pool", *verified(plan.look, made))
     return Link(out.name, argv, out, needs, "run", plan.threads, why=f"the pool, {name}", resolve=resolve)
 
@@ -265,16 +278,16 @@ def _replay(plan: Plan, name: str, arm: str, made: str, resolve: str) -> Link:
 def _probe(plan: Plan) -> list[Link]:
     """Teacher pool, four replays of it, UAT."""
     replays = [
-        _replay(plan, "vanilla", "vanilla", "none", "T2 and T4"),
-        _replay(plan, "projected", "projected", "none", "T3"),
-        _replay(plan, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
-        _replay(plan, "grpo", "vanilla", "grpo", "T7: V from the training loss beside V from the NLL"),
+        replay(plan, "vanilla", "vanilla", "none", "T2 and T4"),
+        replay(plan, "projected", "projected", "none", "T3"),
+        replay(plan, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
+        replay(plan, "grpo", "vanilla", "grpo", "T7: V from the training loss beside V from the NLL"),
     ]
     d, require, expect = plan.out, plan.preset.required, plan.preset.expect
-    argv = ("scripts/probe_uat.py", "--pool", str(d / "teacher_pool"), "--vanilla", str(d / "replay_vanilla"),
+    argv = ("scripts/probe_uat.py", "--pool", str(plan.pool_at), "--vanilla", str(d / "replay_vanilla"),
             "--projected", str(d / "replay_projected"), "--random", str(d / "replay_random"), "--grpo",
             str(d / "replay_grpo"), "--require", *require,
             *(("--expect", expect) if expect else ()))  # fmt: skip
     uat = Link("uat", argv, d / "replay_projected" / "uat.txt", tuple(t.name for t in replays), "check", plan.threads,
                gpu=False, why="verdicts T1 to T4, T7", resolve=f"{' '.join(require)} PASS: worth a sweep")  # fmt: skip
-    return [_pool(plan), *replays, uat]
+    return [teacher_pool(plan), *replays, uat]

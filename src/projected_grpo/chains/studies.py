@@ -4,11 +4,12 @@ unknown   does V stop hacks that it has never seen? V from two of the four mecha
 variants  other ways to use the same V, beside the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
 mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
+adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
 small     the real model: what emerges there no pair has shown; beside it, as informed, a V that was told afterwards
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,8 @@ from projected_grpo.chains.plans import (
     extracts,
     full_chain,
     probe_chain,
+    replay,
+    teacher_pool,
     toy_chain,
     train,
     v_of,
@@ -29,6 +32,8 @@ from projected_grpo.chains.plans import (
     verify,
     with_results,
 )
+from projected_grpo.config import TrainConfig
+from projected_grpo.presets import presets
 from projected_grpo.toy.programs import MECHANISMS
 
 VARIANTS = {
@@ -43,6 +48,71 @@ DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
 SMALL_ARMS = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
+
+
+ADAPTERS = ("antipasto", "lora")
+ADAPTER_ARMS = ("vanilla", "projected")
+LORA_RANK = TrainConfig().lora_rank
+KEEP_EVERY = 100
+"""Steps between the adapters at which V is extracted anew, beside the last."""
+
+
+def lora_lr(lr: float, rank: int) -> float:
+    """The learning rate at which Adam's first step moves W as far (Frobenius norm) as it does in the singular basis: nothing
+    is tuned for either adapter.
+
+    Adam moves each coordinate by lr. r singular values by lr: ||dW|| = lr sqrt(r). B [d_out, rank] by lr, beside A of
+    entries of variance 1 / (3 d_in) (PEFT's uniform initialisation): ||dB A|| = lr sqrt(d_out rank / 3) where signs are
+    independent. Equal for a square W at a ratio of sqrt(3 / rank), .31 at rank 32. Two digits.
+    """
+    return float(f"{lr * (3 / rank) ** 0.5:.2g}")
+
+
+def adapters_chain(plan: Plan) -> list[Link]:
+    """Vanilla and projected of every unit with either adapter, V anew at their trained adapters, one pool replayed against
+    either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora.py)."""
+    pool = teacher_pool(plan)
+    links = [*bases(plan, tuple(dict.fromkeys((plan.look, *plan.units)))), pool]
+    for adapter in ADAPTERS:
+        own = replace(plan, adapter=adapter, out=plan.out / adapter, own_loras=True, pool=plan.pool_at)
+        made = _with_adapter(own)
+        names = {link.name for link in made}
+        links += [
+            replace(t, name=f"{t.name}_{adapter}", needs=tuple(f"{n}_{adapter}" if n in names else n for n in t.needs))
+            for t in made
+        ]
+    return with_results(plan, [*links, _compared(plan, links)])
+
+
+def _with_adapter(plan: Plan) -> list[Link]:
+    lr = lora_lr(presets(TrainConfig)[plan.preset.name].lr, LORA_RANK)
+    flags = ("--lr", str(lr)) if plan.adapter == "lora" else ()
+    links = [
+        *extracts(plan, plan.look, ()),
+        replay(plan, "vanilla", "vanilla", "none", "T4 of this adapter's V", *flags),
+    ]
+    for unit in plan.units:
+        links += extracts(plan, unit, ADAPTER_ARMS)
+        for arm in ADAPTER_ARMS:
+            kept = (*arm_flags(plan, unit, arm), *flags, "--keep-adapter-every", str(KEEP_EVERY))
+            links.append(train(plan, unit, arm, verified(unit, "none"), kept))
+        links.append(_anew(plan, links[-1]))
+    return links
+
+
+def _anew(plan: Plan, run: Link) -> Link:
+    return Link(f"anew_{run.name.removeprefix('train_')}", ("scripts/v_anew.py", str(run.out)), run.out / "v_anew.json",
+                (run.name,), "check", plan.threads, why="V extracted anew at the trained adapter",
+                resolve="whether V was still V: T6's drift")  # fmt: skip
+
+
+def _compared(plan: Plan, links: Sequence[Link]) -> Link:
+    one, other = (plan.out / adapter for adapter in ADAPTERS)
+    needs = tuple(t.name for t in links if t.name.startswith(("train_", "anew_", "replay_")))
+    argv = ("scripts/compare.py", str(one), str(other), "--replay-a", str(one / "replay_vanilla"), "--replay-b",
+            str(other / "replay_vanilla"), "--out", str(plan.out / "compare.md"))  # fmt: skip
+    return Link("compare", argv, plan.out / "compare.md", needs, "check", plan.threads, accept=(0, 1, 3), gpu=False,
+                why="both adapters side by side", resolve="T6: PASS, FAIL or NOT_EVALUABLE")  # fmt: skip
 
 
 def unknown_chain(plan: Plan) -> list[Link]:
@@ -126,6 +196,7 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "variants": variants_chain,
     "dose": dose_chain,
     "mark": mark_chain,
+    "adapters": adapters_chain,
     "small": small_chain,
 }
 WORLD_OF: Mapping[str, str] = {"unknown": "toy", "variants": "toy", "dose": "toy", "mark": "toy", "small": "small"}

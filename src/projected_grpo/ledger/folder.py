@@ -128,7 +128,9 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     return directory
 
 
-FREE_TO_CHANGE = frozenset({"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "processes"})
+FREE_TO_CHANGE = frozenset(
+    {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
+)
 """What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum)."""
 
 

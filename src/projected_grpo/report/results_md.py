@@ -10,9 +10,18 @@ from projected_grpo.arms import Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.report.second_v import second_v
-from projected_grpo.report.tables import against_vanilla, all_tables, change_pp, evaluated, h1_text, per_arm, same_span
+from projected_grpo.report.tables import (
+    against_vanilla,
+    all_tables,
+    change_pp,
+    evaluated,
+    h1_text,
+    line_text,
+    per_arm,
+    same_span,
+)
 from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, load_runs, mean_sem
-from projected_grpo.verdicts.h1 import H1
+from projected_grpo.verdicts.h1 import H1, Line
 from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
@@ -32,21 +41,33 @@ class Report:
     groups: Sequence[RunGroup]
     judged: Sequence[H1]
     remarks: Sequence[str]
+    t6: Sequence[Line] = ()
+    """A LoRA against the singular basis, where runs of both are there."""
     beside: Sequence[tuple[str, Finding]] = ()
     """Verdicts that stand beside H1 and what each is of: T7 of the replays below the directory."""
 
     @property
     def verdicts(self) -> list[Finding]:
-        """The three lines of H1 of every projected arm; without one there is nothing to judge."""
-        return [line.verdict for h in self.judged for line in h.lines] or [
-            Finding("H1", "NOT_EVALUABLE", "no projected run")
-        ]
+        """The three lines of H1 of every projected arm, without one there is nothing to judge; and T6 where both adapters
+        are there."""
+        lines = [line.verdict for h in self.judged for line in h.lines]
+        return [*(lines or [Finding("H1", "NOT_EVALUABLE", "no projected run")]), *(line.verdict for line in self.t6)]
 
     def printout(self) -> str:
         """What the terminal shows: the arms, then H1 clause by clause."""
         arms = per_arm(self.groups)
         return "\n".join(
-            [*self.remarks, "", arms.title, "", arms.text(), "", *map(h1_text, self.judged), *map(_beside, self.beside)]
+            [
+                *self.remarks,
+                "",
+                arms.title,
+                "",
+                arms.text(),
+                "",
+                *map(h1_text, self.judged),
+                *self._t6("simple"),
+                *map(_beside, self.beside),
+            ]
         )
 
     def markdown(self, plots: Sequence[str]) -> str:
@@ -58,11 +79,14 @@ class Report:
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
                 *(f"- {line}" for line in recipes), *([""] if recipes else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
-                *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
+                *self._t6("github"), *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
+
+    def _t6(self, style: str) -> list[str]:
+        return [text for line in self.t6 for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them."""
@@ -74,6 +98,7 @@ class Report:
         data = {
             "remarks": self.remarks,
             "h1": [h1_numbers(h) for h in self.judged],
+            "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
             "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
@@ -108,7 +133,8 @@ def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Repor
 def report_of(root: Path, found: Found) -> Report:
     """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
-    return Report(root, found, groups, CLAIMS["H1"].judged(groups, found.runs), remarks_on(found))
+    t6 = CLAIMS["T6"].judged(found.runs)
+    return Report(root, found, groups, CLAIMS["H1"].judged(groups, found.runs), remarks_on(found), t6)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

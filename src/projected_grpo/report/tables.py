@@ -357,13 +357,14 @@ def h1_text(found: H1, style: str = "simple") -> str:
     summary = [[line.verdict.name, line.verdict.status, line.verdict.why] for line in found.lines]
     parts = [_aligned(summary, ["line", "", "why"], style), ""]
     for line in found.lines:
-        parts += [*_line_text(line, style), ""]
+        parts += [*line_text(line, style), ""]
         if line is found.preregistered:
             parts += [f"falsified by: {falsified}", ""]
     return "\n".join(parts)
 
 
-def _line_text(line: Line, style: str) -> list[str]:
+def line_text(line: Line, style: str) -> list[str]:
+    """A line with its clauses and notes."""
     rows = [[c.name, c.status, c.why] for c in line.clauses]
     notes = [text for note in line.notes for text in ("", note)]
     return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]

@@ -186,6 +186,14 @@ class Session:
                 "not show it (columns ratio_low, ratio_hist)"
             )
 
+    def keep_adapter(self, path: Path) -> None:
+        """Keep the trained coordinates as they are now, beside those that the run will end with."""
+        self.world.from_first(lambda: self._save_adapter(path))
+
+    def _save_adapter(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
+
     def finish(self, steps: int) -> None:
         """Save the adapter and mark the run complete, after so many steps of all calls together. One that had ended stays
         as it is."""
@@ -196,6 +204,6 @@ class Session:
     def _finish(self, steps: int) -> None:
         if steps > self.next_step:  # a run that stops early may end between two checkpoints
             self._save(steps - 1)
-        self.adapter.save(self.run / "adapter.safetensors", {"weights_hash": self.loaded.weights_hash})
+        self._save_adapter(self.run / "adapter.safetensors")
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

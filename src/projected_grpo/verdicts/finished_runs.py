@@ -256,7 +256,7 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
     return {
         **rates(student),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
-        **{name: first[name] for name in (*COSINES, *ENERGIES)},
+        **{name: first[name] for name in (*COSINES, *ENERGIES, "delta_S_norm")},
         "removed_share": None if first["target"] is None else first["removed_share"],
         **energies,
         "known": float(sum(r["gt_pass"] is not None for r in student)),

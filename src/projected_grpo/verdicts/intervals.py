@@ -42,6 +42,26 @@ def interval(differences: Sequence[float | int]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
+def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) -> tuple[float, float] | None:
+    """Limits of mean(over) / mean(under), both paired by unit: of each the one-sided 95 % limit (both together: 90 %). None
+    where mean(under) is not surely apart from 0, so that the ratio has no bounds.
+
+    Fieller 1954 (J. R. Stat. Soc. B 16:175): all r at which the mean of over - r under is not apart from 0 by the paired t.
+    So the lower limit is at least r exactly where `lower_end` of over - r under is at least 0. ValueError on fewer than two.
+    """
+    a, b = np.asarray(over, float), np.asarray(under, float)
+    if len(a) != len(b) or len(a) < 2:
+        raise ValueError(f"{len(a)} and {len(b)} values; an interval needs two pairs")
+    t2 = _t(CONFIDENCE, len(a)) ** 2 / len(a)
+    (vaa, vab), (_, vbb) = np.cov(a, b, ddof=1)
+    # (ma - r mb)^2 = t2 (vaa - 2 r vab + r^2 vbb), a parabola in r
+    p, q, s = b.mean() ** 2 - t2 * vbb, a.mean() * b.mean() - t2 * vab, a.mean() ** 2 - t2 * vaa
+    if p <= 0:
+        return None
+    root = max(q * q - p * s, 0.0) ** 0.5
+    return float((q - root) / p), float((q + root) / p)
+
+
 def detectable(sd: float | int, n: int, power: float = POWER) -> float:
     """The smallest true mean, above the margin that is claimed, at which the lower end lies above that margin with this
     probability: the noncentral t with n - 1 degrees of freedom and noncentrality mean sqrt(n) / sd. In the unit of `sd`,

@@ -52,6 +52,16 @@ OF_RANK = frozenset({"config.k_use", "vhack.k"})
 OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})}
 """What a kind of V is about beyond that."""
 
+OF_ADAPTER = frozenset({
+    "config.adapter", "config.lora_rank", "config.lora_seed", "config.lr", "adapter",
+    *(f"vhack.{name}" for name in ("adapter", "lora_rank", "lora_seed", "lora_warm_ratio", "v_sha256", "directions",
+                                   "energy")),
+})  # fmt: skip
+"""Between a run with a LoRA and one in the singular basis: the adapter, V's numbers in its coordinates, and the learning
+rate, which is in their unit. Pairs, draw, rank, loss and control of V are the same."""
+OF_HORIZON = frozenset({"config.steps", "steps done"})
+"""Where both runs last as long as their own adapter's vanilla says."""
+
 
 def about(arm: str) -> frozenset[str]:
     """What an arm is about: in this it may differ from another arm of the same seed. An arm that the registry does not
@@ -71,9 +81,15 @@ def about(arm: str) -> frozenset[str]:
     return frozenset(out)
 
 
-def differences(a: Run, b: Run) -> list[str]:
-    """In what two runs differ that they should not, each with both values."""
-    free = ALWAYS
+def between_adapters(a: Run, b: Run) -> list[str]:
+    """The same of two runs of one arm and seed that differ in their adapter."""
+    by_onset = all(run.config("until_onsets") or run.config("horizon_of") not in (None, ".") for run in (a, b))
+    return differences(a, b, OF_ADAPTER | OF_HORIZON if by_onset else OF_ADAPTER)
+
+
+def differences(a: Run, b: Run, also: frozenset[str] = frozenset()) -> list[str]:
+    """In what two runs differ that they should not, each with both values; `also`: what may differ beside the rest."""
+    free = ALWAYS | also
     if a.arm != b.arm:
         free |= OF_ARMS | about(a.arm) | about(b.arm)
         if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):

@@ -88,6 +88,12 @@ CLAIMS: Mapping[str, Claim] = {
             f"{_HERE}.extraction:t7",
             decides=False,
         ),
+        Claim(
+            "T6",
+            "projection in a LoRA does at least 80 % of what it does in the singular basis",
+            "runs",
+            f"{_HERE}.adapters:t6_of",
+        ),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }

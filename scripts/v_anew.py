@@ -1,0 +1,54 @@
+"""V extracted anew from the trained adapters of finished runs: does the V that a run used still point hack-ward there, or
+have its coordinates moved away from under it? Written to v_anew.json in each run; `just compare` and T6 read it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class AnewConfig:
+    """Which runs to measure."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of finished training runs with a V; every adapter that --keep-adapter-every kept, and the last one."""
+    vhack: Path = Path()
+    """The V that the run used, where it is no longer in its place; of one run only."""
+    cache: Path = Path()
+    """Where built models and singular value decompositions are kept. Empty: the run's own."""
+
+
+def main() -> int:
+    config = cli.parse_plain(AnewConfig, __doc__)
+    from projected_grpo.ledger.anew_file import write_anew
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.run.anew import measured
+
+    if not config.runs:
+        raise BadInput("no run given; name folders of finished training runs")
+    given = config.vhack != Path()
+    if given and len(config.runs) > 1:
+        raise BadInput(f"--vhack {config.vhack}: of one run; {len(config.runs)} are given")
+    header = ["run", "steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
+    for run in config.runs:
+        v_sha256, records = measured(
+            run, config.cache if config.cache != Path() else None, config.vhack if given else None
+        )
+        path = write_anew(run, v_sha256, records)
+        body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in records]
+        last = records[-1]
+        told = (
+            f"{run.name}: V in use against V anew after {last.steps} steps: {last.standing:.2f} of the way from unrelated "
+            f"(0) to the same (1); taking it out leaves {last.left:.2f} of the hack-ward gradient"
+        )
+        bottom_line(path, "⚪", told, [header, *body])
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

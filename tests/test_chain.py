@@ -21,7 +21,7 @@ from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
 from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
 from projected_grpo.chains.settings import QueueConfig, ToyConfig
-from projected_grpo.chains.studies import chain_of
+from projected_grpo.chains.studies import chain_of, lora_lr
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.presets import PRESETS
@@ -382,3 +382,45 @@ def test_every_command_of_every_chain_parses(monkeypatch):
         with pytest.raises(Parsed):
             module.main()
         monkeypatch.undo()
+
+
+def test_the_adapters_study_trains_both_on_the_same_units():
+    for plan in (toy_plan(seeds=(1, 2)), QueueConfig(preset="fast", chain="adapters", seeds=(1, 2)).plan()):
+        links = {t.name: t for t in chain_of(plan, "adapters")}
+        assert {need for t in links.values() for need in t.needs} <= set(links)
+        for unit in (1, 2):
+            for arm in ("vanilla", "projected"):
+                svd, lora = (links[f"train_{arm}_{unit}_{adapter}"] for adapter in ("antipasto", "lora"))
+                assert flag(lora, "--adapter") == "lora"
+                assert flag(lora, "--lora-seed") == flag(lora, "--seed") == flag(svd, "--seed") == str(unit)
+                assert "--adapter" not in svd.argv
+                assert float(flag(lora, "--lr")) > 0
+                assert "/lora/" in str(lora.out)
+                assert flag(lora, "--vhack") != flag(svd, "--vhack")
+            made = [links[f"extract_none_{unit}_{adapter}"] for adapter in ("antipasto", "lora")]
+            assert {flag(t, "--pairs-draw") for t in made} == {str(unit)}
+            assert links[f"anew_projected_{unit}_lora"].needs == (f"train_projected_{unit}_lora",)
+        assert {"anew_projected_1_antipasto", "train_vanilla_2_lora", "replay_vanilla_lora"} <= set(
+            links["compare"].needs
+        )
+        assert flag(links["replay_vanilla_lora"], "--pool") == flag(links["replay_vanilla_antipasto"], "--pool")
+        assert {t.name for t in links.values() if t.name.startswith("anew_")} <= set(links["results"].needs)
+
+
+def test_a_loras_first_step_moves_a_weight_as_far_as_one_in_the_singular_basis():
+    """Drawn: U diag(+-lr) V^T against B = +-lr beside A of PEFT's initialisation, in Frobenius norm."""
+    torch = pytest.importorskip("torch")
+    generator, d, rank = torch.Generator().manual_seed(0), 256, 32
+    a = torch.empty(rank, d)
+    torch.nn.init.kaiming_uniform_(a, a=5**0.5, generator=generator)
+    b = torch.sign(torch.randn(d, rank, generator=generator)) * lora_lr(1.0, rank)
+    assert float((b @ a).norm()) == pytest.approx(d**0.5, rel=0.05)
+
+
+def test_queue_probe_makes_the_second_v_and_replays_it():
+    links = {t.name: t for t in chain_of(toy_plan(), "probe")}
+    assert flag(links["extract_grpo"], "--loss") == "grpo"
+    assert flag(links["replay_grpo"], "--vhack").endswith("vhack_grpo/vhack.safetensors")
+    assert flag(links["uat"], "--grpo").endswith("replay_grpo")
+    assert set(links["compare_v"].needs) == {"extract_none", "extract_grpo"}
+    assert "replay_grpo" in links["uat"].needs

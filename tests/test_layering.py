@@ -39,8 +39,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "measures": "adapters ledger losses model projection records",
     "step": "adapters losses measures model parallel projection records",
     "groups": "config ledger model parallel prompts records rollout small toy",
-    "run": "adapters arms config groups ledger measures model overlap parallel presets projection records rollout small "
-    "step toy verdicts vhack",
+    "run": "adapters arms config gates groups ledger measures model overlap parallel presets projection records rollout "
+    "small step toy verdicts vhack",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms config groups ledger losses model parallel presets projection prompts records rollout run step "
     "vhack",

@@ -205,7 +205,8 @@ def test_two_units_are_too_few(tmp_path):
 
 def test_fiellers_limits_by_hand():
     """over 8, 10, 12; under 9, 10, 11: means 10, variances 4 and 1, covariance 2; t(.95, 2 df) = 2.919986,
-    t^2 / 3 = 2.842105; r^2 (100 - 2.842105) - 2 r (100 - 5.684211) + (100 - 11.368421) = 0: (94.3158 -+ 16.8585) / 97.1579."""
+    t^2 / 3 = 2.842105; r^2 (100 - 2.842105) - 2 r (100 - 5.684211) + (100 - 11.368421) = 0, so
+    r = (94.3158 -+ 16.8585) / 97.1579."""
     low, high = ratio_interval([8, 10, 12], [9, 10, 11])
     assert (low, high) == pytest.approx((0.79723, 1.14426), abs=2e-5)
 

@@ -84,8 +84,9 @@ class ToyConfig(Sweep):
     """Folder of the whole chain; one that exists is continued."""
     study: Chain = "toy"
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
-    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. adapters: a LoRA and
-    the singular basis on the same units (T6). mark: the second world, where no hack needs a phrase (--model toy-mark)."""
+    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy.
+    adapters: a LoRA and the singular basis on the same units (T6). mark: the second world, where no hack needs a phrase
+    (--model toy-mark)."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     threads: int = 0

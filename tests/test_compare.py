@@ -1,0 +1,130 @@
+"""`just compare` on written runs: matched steps, refusals by field, what goes into the files."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+from test_extraction_loss import V_NLL, measured
+from test_results import ten, write_run
+from test_uat import sees_pure, write
+
+from projected_grpo.ledger.anew_file import Anew, write_anew
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.report.compare import compare
+from projected_grpo.report.results_md import report_on
+
+V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
+LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}
+ANEW = Anew(10, 0.5, 0.6, 0.01, 0.9, 0.3, {"q_proj": 0.6})
+HACKS = {"vanilla": (8, 8, 7), "projected": (0, 1, 0)}
+
+
+def write_side(root, adapter, arms=HACKS, **config):
+    for arm, hacks in arms.items():
+        for seed, n in zip((41, 42, 43), hacks, strict=True):
+            v = {**V, "pairs_draw": str(seed), "v_sha256": f"{adapter} {seed}", "adapter": adapter}
+            own = {**(LORA if adapter == "lora" else {}), **config}
+            path = write_run(root / f"{arm}_{seed}", arm, seed, ten(n), vhack=v, **own)
+            if arm == "projected":
+                write_anew(path, v["v_sha256"], [ANEW])
+    return root
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Written once: each file waits for its disk."""
+    root = tmp_path_factory.mktemp("sides")
+    write_side(root / "svd", "antipasto")
+    write_side(root / "lora", "lora")
+    return root
+
+
+@pytest.fixture
+def both(written, tmp_path):
+    """Copies, to be harmed."""
+    for side in ("svd", "lora"):
+        shutil.copytree(written / side, tmp_path / side)
+    return tmp_path / "svd", tmp_path / "lora"
+
+
+def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, tmp_path):
+    code, out, err = script("compare", *both, "--out", "compare.md")
+    assert code == 0, (out, err)
+    for what in ("T6: PASS", "hack % A", "cos_out B", "overlap", "rms cos", "Fieller", "learning rates"):
+        assert what in out, what
+    data = json.loads((tmp_path / "compare.json").read_text())
+    assert data["arms"]["vanilla"]["steps"] == [0, 2, 4, 5, 7, 9]
+    assert data["arms"]["vanilla"]["a"]["hack"][-1] == pytest.approx(23 / 30)
+    assert data["arms"]["projected"]["b"]["hack"][-1] == pytest.approx(1 / 30)
+    assert len(data["v_anew"]) == 6
+    assert data["t6"][0]["status"] == "PASS"
+    assert "T6: PASS" in (tmp_path / "compare.md").read_text()
+
+
+@pytest.mark.usefixtures("both")
+def test_results_print_t6_where_both_adapters_are_there(tmp_path):
+    report = report_on(tmp_path)
+    assert "T6: PASS" in report.printout()
+    assert "T6: PASS" in report.markdown([])
+    assert [v.status for v in report.verdicts if v.name.startswith("T6")] == ["PASS"]
+    assert json.loads(report.json())["t6"][0]["status"] == "PASS"
+    assert not report_on(tmp_path / "svd").t6
+
+
+def test_a_drifted_lora_is_exit_code_1(both, script):
+    gone = dataclasses.replace(ANEW, overlap=0.02, cos_out=0.88)
+    for seed in (41, 42, 43):
+        write_anew(both[1] / f"projected_{seed}", f"lora {seed}", [gone])
+    code, out, _ = script("compare", *both)
+    assert code == 1
+    assert "V is still V fails" in out
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"weight_decay": 0.3}, "config.weight_decay: 0.0 against 0.3"),
+        ({"temperature": 0.5}, "config.temperature: 0.7 against 0.5"),
+        ({"k_use": 8}, "config.k_use: 0 against 8"),
+    ],
+)
+def test_runs_that_do_not_match_are_refused_naming_the_field(both, script, config, told):
+    for run in both[1].iterdir():
+        update_manifest(run, config={**read_manifest(run)["config"], **config})
+    code, _, err = script("compare", *both)
+    assert code == 2
+    assert told in err
+
+
+def test_two_runs_of_one_adapter_are_compared_but_for_what_their_arms_are_about(both):
+    found = compare(both[0] / "vanilla_41", both[0] / "projected_41")
+    assert "vanilla / projected" in found.text()
+    assert found.t6 == ()
+    other = both[0] / "projected_41"
+    update_manifest(other, config={**read_manifest(other)["config"], "lr": 0.5})
+    with pytest.raises(BadInput, match=r"cannot be compared.*config\.lr: 0\.001 against 0\.5"):
+        compare(both[0] / "vanilla_41", other)
+
+
+def test_sides_without_a_common_unit_are_refused_and_single_units_are_named(both, tmp_path):
+    for seed in (42, 43):
+        (both[1] / f"vanilla_{seed}").rename(tmp_path / f"gone_{seed}")
+    assert "vanilla 42 of A alone" in compare(*both).alone
+    (both[1] / "vanilla_41").rename(tmp_path / "gone_41")
+    for seed in (41, 42, 43):
+        shutil.rmtree(both[0] / f"projected_{seed}")
+    with pytest.raises(BadInput, match="no arm and seed that both have"):
+        compare(*both)
+
+
+def test_effect_sizes_of_either_v_stand_beside_where_a_pool_was_replayed_twice(both, tmp_path):
+    for name in ("vanilla", "grpo"):
+        write(tmp_path / "probe", name, measured(sees_pure), vhack=V_NLL)
+    found = compare(*both, (tmp_path / "probe/vanilla", tmp_path / "probe/grpo"))
+    assert set(found.t4) == {"T4", "T4+"}
+    assert "effect size g" in found.text()
+    assert found.json()["t4"]["T4"]["a_minus_b"]["low"] is not None
+    with pytest.raises(BadInput, match="not a vanilla replay"):
+        compare(*both, (tmp_path / "probe/vanilla", both[0] / "vanilla_41"))

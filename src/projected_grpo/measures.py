@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
+from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import RATIO_EDGES, token_crc
-from projected_grpo.losses import LossTerms
 from projected_grpo.model.batches import Batch
 from projected_grpo.model.logprobs import TokenBatch, token_batch
 from projected_grpo.projection import Projection, Vectors, null_cosine

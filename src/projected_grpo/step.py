@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.losses import LossTerms, advantages, nll, policy_loss
+from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.measures import (
     NOT_MEASURED,
     Part,

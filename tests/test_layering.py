@@ -37,7 +37,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "toy": "adapters config ledger model prompts records",
     "vhack": "adapters channels ledger model prompts records",
     "measures": "adapters channels ledger model projection records",
-    "step": "adapters channels measures model parallel projection records",
+    "signals": "adapters channels model parallel",
+    "step": "adapters channels measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "run": "adapters arms config gates groups ledger measures model overlap parallel presets projection records rollout "
     "small step toy verdicts vhack",
@@ -153,7 +154,9 @@ def test_channels_projection_and_adapters_never_import_each_other():
 
 
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
-    assert {"step", "measures", "channels", "projection", "gates", "adapters", "model", "parallel"} == set(LOSS_SIDE)
+    assert {"step", "measures", "channels", "projection", "gates", "adapters", "model", "parallel", "signals"} == set(
+        LOSS_SIDE
+    )
     for place in LOSS_SIDE:
         for path in files_of(place):
             assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path

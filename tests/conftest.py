@@ -77,6 +77,12 @@ def golden():
     return json.loads((ROOT / "tests/references/golden.json").read_text("utf-8"))
 
 
+@pytest.fixture(scope="session")
+def golden_channels():
+    """The same for the channels."""
+    return json.loads((ROOT / "tests/references/golden_channels.json").read_text("utf-8"))["losses"]
+
+
 def tensor(nested, dtype=torch.float64):
     """Reference encoding -> tensor."""
 

@@ -9,8 +9,8 @@ from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.adapters.lora import warm_point
+from projected_grpo.channels.policy import nll
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.losses import nll
 from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.run.models import load_model

@@ -19,7 +19,7 @@ OURS = SRC / "projected_grpo"
 ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "gates": "",
     "records": "",
-    "losses": "",
+    "channels": "",
     "overlap": "",
     "arms": "gates",
     "projection": "gates",
@@ -35,15 +35,16 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "rollout": "model records",
     "small": "adapters ledger model prompts records",
     "toy": "adapters config ledger model prompts records",
-    "vhack": "adapters ledger losses model prompts records",
-    "measures": "adapters ledger losses model projection records",
-    "step": "adapters losses measures model parallel projection records",
+    "vhack": "adapters channels ledger model prompts records",
+    "measures": "adapters channels ledger model projection records",
+    "signals": "adapters channels model parallel",
+    "step": "adapters channels measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "run": "adapters arms config gates groups ledger measures model overlap parallel presets projection records rollout "
     "small step toy verdicts vhack",
     "chains": "arms config ledger presets run toy",
-    "bench": "adapters arms config groups ledger losses model parallel presets projection prompts records rollout run step "
-    "vhack",
+    "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
+    "step vhack",
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report", "chains",
@@ -146,14 +147,16 @@ def test_no_circle_of_files():
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_losses_projection_and_adapters_never_import_each_other():
-    apart = {"losses", "projection", "adapters"}
+def test_channels_projection_and_adapters_never_import_each_other():
+    apart = {"channels", "projection", "adapters"}
     for room in apart:
         assert not set(ROOMS[room].split()) & apart
 
 
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
-    assert {"step", "measures", "losses", "projection", "gates", "adapters", "model", "parallel"} == set(LOSS_SIDE)
+    assert {"step", "measures", "channels", "projection", "gates", "adapters", "model", "parallel", "signals"} == set(
+        LOSS_SIDE
+    )
     for place in LOSS_SIDE:
         for path in files_of(place):
             assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path

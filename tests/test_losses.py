@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import tensor
 
-from projected_grpo.losses import advantages, nll, policy_loss
+from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.model.logprobs import token_logps
 
 

@@ -322,13 +322,13 @@ def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, mon
 
     for package in ("projected_grpo/ledger", "projected_grpo/report", "loophole_grader"):
         (tmp_path / package).mkdir(parents=True)
-    (tmp_path / "projected_grpo/losses.py").write_text("a")
+    (tmp_path / "projected_grpo/step.py").write_text("a")
     (tmp_path / "loophole_grader/grade.py").write_text("a")
     monkeypatch.setattr(folder, "__file__", str(tmp_path / "projected_grpo/ledger/folder.py"))
     before = source_hash()
     (tmp_path / "projected_grpo/report/tables.py").write_text("a")
     assert source_hash() == before
-    for name in ("projected_grpo/losses.py", "loophole_grader/grade.py"):
+    for name in ("projected_grpo/step.py", "loophole_grader/grade.py"):
         (tmp_path / name).write_text("b")
         assert source_hash() != before
         before = source_hash()

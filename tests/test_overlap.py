@@ -118,7 +118,7 @@ def test_v_of_other_coordinates_are_refused(script, both, vhack_file):
 def test_an_extraction_that_takes_the_nll_for_grpo_is_seen(script, vhack_file, monkeypatch, tmp_path):
     """The bug itself, injected into the extraction: --loss grpo that computes the NLL."""
     from projected_grpo import vhack
-    from projected_grpo.losses import nll
+    from projected_grpo.channels.policy import nll
 
     class Terms:
         def __init__(self, per_sample):

@@ -6,9 +6,9 @@ from conftest import finite, shake
 
 from projected_grpo import step as step_module
 from projected_grpo.adapters.base import AdaptedLinear
+from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.losses import nll, policy_loss
 from projected_grpo.measures import Part, Tally, total_columns
 from projected_grpo.model import batches as batches_module
 from projected_grpo.model.logprobs import completion_logps, token_batch

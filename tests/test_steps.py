@@ -122,6 +122,12 @@ def test_the_reader_refuses_damage(tmp_path, data, why):
     assert "\n" not in str(refused.value)
 
 
+def test_a_file_from_before_a_column_was_there_is_read_as_what_it_would_have_said(tmp_path):
+    old = {k: v for k, v in row().items() if k != "channels"}
+    step_path(tmp_path, 0).write_bytes(packed(lines(old)))
+    assert read_step(step_path(tmp_path, 0)) == [{**old, "channels": None}]
+
+
 def test_a_gap_is_named(tmp_path):
     for step in (0, 1, 3):
         write_step(tmp_path, step, [row(step=step)])

@@ -262,8 +262,10 @@ class TrainConfig(Gradient):
     """Optimizer steps."""
     prompts_per_step: int = 16
     """P, prompts per step; P x group_size completions."""
-    loss: Literal["dr_grpo", "grpo"] = "dr_grpo"
-    """dr_grpo: advantage is reward minus mean, constant denominator. grpo: also divided by std, per-sequence mean."""
+    loss: Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"] = "dr_grpo"
+    """dr_grpo: advantage is reward minus mean, constant denominator. grpo: also divided by std, per-sequence mean. dapo: as
+    grpo, mean over the step's tokens; bnpo: over each process's own. dppo: prime-rl's default, mean over the step's
+    tokens."""
     beta: float = 1e-3
     """Weight of the KL term to the untrained model; 0 skips the reference forward pass."""
     kl_beta: float = 1e-1

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
+from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import RATIO_EDGES, token_crc
-from projected_grpo.losses import LossTerms
 from projected_grpo.model.batches import Batch
 from projected_grpo.model.logprobs import TokenBatch, token_batch
 from projected_grpo.projection import Projection, Vectors, null_cosine
@@ -235,6 +235,12 @@ def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bo
     }
 
 
+def against(gradient: Vectors, projection: Projection) -> dict[str, float | None]:
+    """A channel's own gradient: its norm and, against V, what cos_in, cos_signed_in and energy_in say of the whole."""
+    seen = projection.measure(gradient)
+    return {"grad_norm": norm_of(gradient), "cos": seen.cos, "cos_signed": seen.cos_signed, "energy": seen.energy}
+
+
 def fingerprint(vectors: Vectors) -> int:
     """CRC-32 of all numbers: the same bits, the same number."""
     flat = torch.cat([v.detach().flatten() for v in vectors.values()]).cpu().contiguous()
@@ -260,6 +266,15 @@ def check_gradient(step: int, adapter: Adapter, squared: Float[Tensor, " b"], fi
             bad = (~torch.isfinite(squared)).nonzero().flatten().tolist()
             who = f"sample {first + bad[0]}" if bad else "the sum over samples"
             raise NonFinite(f"step {step}, {who}: the gradient of {name} is not finite")
+
+
+def check_channel(step: int, name: str, loss: float, adapter: Adapter) -> None:
+    """NonFinite, naming channel and module, when a channel's loss or gradient is not finite."""
+    if not math.isfinite(loss):
+        raise NonFinite(f"step {step}, channel {name}: the loss is {loss}")
+    for module, g in adapter.grads().items():
+        if not torch.isfinite(g).all():
+            raise NonFinite(f"step {step}, channel {name}: the gradient of {module} is not finite")
 
 
 class Stopwatch:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.losses import LossTerms, advantages, nll, policy_loss
+from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.measures import (
     NOT_MEASURED,
     Part,
@@ -22,7 +22,9 @@ from projected_grpo.measures import (
     Stopwatch,
     Tally,
     Used,
+    against,
     alone,
+    check_channel,
     check_gradient,
     check_loss,
     fingerprint,
@@ -33,13 +35,14 @@ from projected_grpo.model.batches import Batch, batches, behaviour_of, logps_of
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
+from projected_grpo.signals import Means, Signal, live
 
 
 @dataclass(frozen=True)
 class Objective:
     """What is minimised. `nll` ignores rewards: the mean NLL of each completion, as v_hack was extracted."""
 
-    kind: Literal["nll", "dr_grpo", "grpo"]
+    kind: Literal["nll", "dr_grpo", "grpo", "bnpo", "dapo", "dppo"]
     max_new: int = 1024
     temperature: float = 1.0
     beta: float = 0.0
@@ -80,6 +83,8 @@ class Share:
     """Rows of all ranks together."""
     first: int
     """Where this rank's begin."""
+    tokens: int
+    """What the kinds that divide by a number of tokens divide by."""
 
 
 def run_step(
@@ -91,6 +96,7 @@ def run_step(
     *,
     step: int,
     per_sample: bool = True,
+    signals: Sequence[Signal] = (),
 ) -> StepResult:
     """One optimizer step over all samples of all groups. Returns the per-sample and per-step columns. In a world of more
     than one process `groups` are this rank's: gradients are added up before anything is done with them.
@@ -98,15 +104,21 @@ def run_step(
     per_sample: every sample's own gradient is measured too (cos_S_contrib, grad_norm; else null). Without it a prompt is
     run once per group: the same summed gradient to rounding, in less time.
 
+    signals: channels beside the policy. Their weighted gradients are added to the policy's before anything is done with it;
+    the column `channels` has each one's own against V. Without a weight above 0 nothing of them is called.
+
     NonFinite when a loss or gradient is NaN or infinite; the parameters are then as they were.
     """
     adapter, world, clock = learner.adapter, plumbing.world, Stopwatch()
     rows = [sample for group in groups for sample in group]
-    share = Share(rows, advantages_of(groups, objective), *world.place(len(rows)))
+    share = Share(
+        rows, advantages_of(groups, objective), *world.place(len(rows)), tokens_of(rows, objective.kind, world)
+    )
     with world.together():
         tally = backward(learner, share, objective, projection, plumbing, step, per_sample)
     world.add_gradients(adapter.vectors)
     totals = world.add(tally.totals)
+    channels = add_signals(learner, live(signals), projection, plumbing, step)
     seconds = {"backward": clock()}
 
     fired = None if projection.basis is None else 0.0
@@ -127,6 +139,7 @@ def run_step(
     columns = {
         **step_columns(used, projection, fired),
         **total_columns(totals, adapter.norm(), ratios=policy, kl=policy and objective.beta > 0),
+        "channels": channels,
         "theta_before": fingerprint(start),
         "theta_after": fingerprint(adapter.vectors),
     }
@@ -158,7 +171,7 @@ def backward(
             logps = logps_of(model, batch, objective.temperature)
             behaviour = behaviour_of(samples, logps, batch)
             a = torch.tensor([share.advantages[i] or 0.0 for i in chosen], device=theta.device)
-            terms = loss_terms(learner, batch, logps, behaviour, a, objective, share.everyone)
+            terms = loss_terms(learner, batch, logps, behaviour, a, objective, share)
             check_loss(step, terms.per_sample.detach(), [share.first + i for i in chosen])
             terms.per_sample.sum().backward()
             tally.add(Part(chosen, samples, batch, logps.detach(), behaviour, terms))
@@ -170,7 +183,7 @@ def backward(
     if per_sample and (checked := row_to_check(share, step)) is not None:
         terms = lambda logps, batch: loss_terms(  # noqa: E731 - one expression, used once
             learner, batch, logps, behaviour_of([rows[checked]], logps, batch),
-            logps.new_tensor([share.advantages[checked] or 0.0]), objective, share.everyone,
+            logps.new_tensor([share.advantages[checked] or 0.0]), objective, share,
         )  # fmt: skip
         tally.columns[checked].update(alone(model, adapter, rows[checked], terms, objective.temperature, projection))
     return tally
@@ -180,6 +193,44 @@ def row_to_check(share: Share, step: int) -> int | None:
     """The sample whose gradient is taken a second time, by itself: in turn, one that has a gradient. None: there is none."""
     able = [i for i, a in enumerate(share.advantages) if a != 0 and share.rows[i].completion_ids]
     return able[step % len(able)] if able else None
+
+
+def tokens_of(rows: Sequence[Sample], kind: str, world: World) -> int:
+    """Completion tokens of all ranks. bnpo: those of this rank times the ranks, so that it averages over its own, and ranks
+    over one another (TRL's local batch)."""
+    own = sum(len(s.completion_ids) for s in rows)
+    return own * world.size if kind == "bnpo" else world.place(own)[0]
+
+
+def add_signals(
+    learner: Learner, signals: Sequence[Signal], projection: Projection, plumbing: Plumbing, step: int
+) -> dict[str, dict[str, float | None]] | None:
+    """Add each channel's weighted gradient to the policy's, in place. Returns what the column `channels` says; None where
+    the policy is alone.
+
+    NonFinite when a channel's loss or gradient is.
+    """
+    if not signals:
+        return None
+    adapter, world = learner.adapter, plumbing.world
+    means = Means(learner.model, adapter, plumbing.pad_id, plumbing.token_budget, world)
+    whole = {name: g.clone() for name, g in adapter.grads().items()}
+    told = {"policy": {"weight": 1.0, **against(whole, projection)}}
+    for signal in signals:
+        adapter.zero_grad()
+        with world.together():
+            loss = 0.0
+            for part in signal.losses(means):
+                (signal.weight * part.loss).backward()
+                loss += float(part.loss.detach())
+            check_channel(step, signal.name, loss, adapter)
+        world.add_gradients(adapter.vectors)
+        own = adapter.grads()
+        told[signal.name] = {"weight": signal.weight, **world.add({"loss": loss}), **against(own, projection)}
+        whole = {name: g + own[name] for name, g in whole.items()}
+    for name, p in adapter.vectors.items():
+        p.grad = whole[name]
+    return told
 
 
 def advantages_of(groups: Sequence[Sequence[Sample]], objective: Objective) -> list[float | None]:
@@ -197,9 +248,9 @@ def loss_terms(
     behaviour: Float[Tensor, "b t"],
     advantage: Float[Tensor, " b"],
     objective: Objective,
-    rows: int,
+    share: Share,
 ) -> LossTerms:
-    """The objective's terms, with the reference's log-probabilities where there is a KL. `rows`: of all ranks together."""
+    """The objective's terms, with the reference's log-probabilities where there is a KL."""
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
         return LossTerms(nll(logps, batch.loss_mask), nan, 0, 0.0)
@@ -208,8 +259,8 @@ def loss_terms(
         with torch.no_grad(), learner.adapter.disabled():
             ref = logps_of(learner.model, batch, objective.temperature)
     return policy_loss(
-        logps, batch.loss_mask, advantage, kind=objective.kind, rows=rows, max_new=objective.max_new,
-        behaviour_logps=behaviour, ref_logps=ref, beta=objective.beta, clip_low=objective.clip_low,
+        logps, batch.loss_mask, advantage, kind=objective.kind, rows=share.everyone, max_new=objective.max_new,
+        tokens=share.tokens, behaviour_logps=behaviour, ref_logps=ref, beta=objective.beta, clip_low=objective.clip_low,
         clip_high=objective.clip_high,
     )  # fmt: skip
 

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora import warm_point
+from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.losses import nll, policy_loss
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch

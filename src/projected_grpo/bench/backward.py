@@ -22,8 +22,8 @@ from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, doing, interleaved, ratio
 from projected_grpo.bench.settings import QUICK, SEED, BenchConfig, Sizes
 from projected_grpo.bench.setup import HINT, TEMPERATURE, Bench, build_bench, model_flops
+from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.losses import advantages, nll, policy_loss
 from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.model.shared_prompt import can_share

@@ -71,8 +71,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("gt_pass", "bool", "", "passes every ground-truth test; null where there are none", null=True, show="gt_pass"),
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null where it cannot be known", null=True, show="label"),
-    _s("advantage", "float", "points", "reward minus the group's mean (divided by its std under grpo); null where the "
-       "objective has none (nll)", null=True, show="adv", fmt="+6.2f"),
+    _s("advantage", "float", "points", "reward minus the group's mean (divided by its std under grpo, bnpo "
+       "and dapo); null where the objective has none (nll)", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the "
        "sampling temperature; null if not recorded", null=True),
     _s("behaviour_logps", "floats", "nats", "the same per token (a pool's rows, for off-policy ratios); null if not "
@@ -139,17 +139,23 @@ COLUMNS: tuple[Column, ...] = (
        show="fired", fmt="5.2f"),
     _t("delta_S_norm", "float", "", "norm of all trainable adapter coordinates after the step", null=True,
        show="|dS|", fmt="8.2e"),
-    _t("clip_frac", "float", "fraction", "completion tokens whose ratio was clipped", null=True, show="clip", fmt="5.2f"),
+    _t("clip_frac", "float", "fraction", "completion tokens whose ratio was clipped (dppo: that were dropped)", null=True,
+       show="clip", fmt="5.2f"),
     _t("ratio_hist", "dict", "tokens", f"by source, how many completion tokens have a ratio below each of "
        f"{', '.join(f'{e:g}' for e in RATIO_EDGES)}, and above the last; only sources with recorded log-probabilities"),
     _t("logp_gap", "float", "nats/token", "mean |logp - behaviour logp| over tokens that this model sampled in this "
        "step: rounding of the folded weights; SHOULD be near 0, ELSE rollouts are off-policy", null=True),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
        show="kl", fmt="8.2e"),
+    _t("channels", "dict", "", "by channel (policy, hint_distill, trace_dpo): its weight, the norm of its own weighted "
+       "gradient, and against V that gradient's cos (as cos_in), cos_signed and energy; of all but the policy its loss, "
+       "without the weight; null where the policy is the only channel", null=True),
     _t("timing", "dict", "s", "seconds per part of the step"),
 )  # fmt: skip
 BY_NAME: Mapping[str, Column] = {c.name: c for c in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
+LATER: Mapping[str, Any] = {"channels": None}
+"""Columns that came after the first files of this schema, and what those files would have said."""
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "ints": (list, tuple),
@@ -217,7 +223,7 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def read_step(path: Path) -> list[Row]:
     """Rows of one step file, each checked against the schema. BadInput names file, line and column."""
-    rows = read_jsonl(path)
+    rows = [{**row, **{name: v for name, v in LATER.items() if name not in row}} for row in read_jsonl(path)]
     for i, row in enumerate(rows, 1):
         if wrong := _problem_of(row):
             raise BadInput(f"{path}:{i}: {wrong}; written by another version (schema {SCHEMA_VERSION} here)")

@@ -103,6 +103,11 @@ def head_of(model: Any) -> Any:
     return head
 
 
+def completion_states(model: Any, batch: TokenBatch) -> Float[Tensor, "n d"]:
+    """Hidden states at the positions that predict completion tokens, row after row."""
+    return model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state[:, :-1][batch.loss_mask]
+
+
 def completion_logps(
     model: Any, batch: TokenBatch, temperature: float = 1.0, chunk: int = CHUNK
 ) -> Float[Tensor, "b t1"]:
@@ -111,9 +116,7 @@ def completion_logps(
     `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`. ValueError
     as in head_of.
     """
-    head = head_of(model)
-    hidden = model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state[:, :-1]
-    mask = batch.loss_mask
-    logps = token_logps(hidden[mask], head.weight, batch.targets[mask], temperature, chunk)
+    head, mask = head_of(model), batch.loss_mask
+    logps = token_logps(completion_states(model, batch), head.weight, batch.targets[mask], temperature, chunk)
     # masked_scatter keeps masked positions at an exact 0 with no gradient, whatever the model gives for padding.
     return torch.zeros(mask.shape, dtype=logps.dtype, device=logps.device).masked_scatter(mask, logps)

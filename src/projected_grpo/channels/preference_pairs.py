@@ -1,0 +1,147 @@
+"""Preference pairs at the replayed steps of a trace, from the disagreement of N frozen teachers, and what is counted of
+them.
+
+At a state the student did one thing and each teacher proposes one. Where more than half of the teachers propose the same,
+that is the majority's action, and
+
+    majority > student     where the student did something else
+    student > minority     for each other action that a teacher proposed and that is not the student's
+
+Without a majority nothing is known, and there is no pair. No reward and no ground truth takes part: a teacher's proposal is
+text, and so is the student's.
+
+Do the pairs say more than chance? Each has a number (for instance the student's log-probability of the chosen action
+minus that of the rejected one), and so have pairs drawn at random from the same states' actions. KL(pairs || random)
+between the two histograms is above 0 for any two finite samples, so it is read beside its null: the same KL after the
+labels "pair" and "random" are dealt out anew, many times.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """One replayed step."""
+
+    state: Any
+    """What the actions are conditioned on, as the caller keeps it: a prompt's token ids, an id."""
+    student: Any
+    """The action that was taken."""
+    teachers: Sequence[Any]
+    """One proposal each, in whatever order."""
+
+
+@dataclass(frozen=True)
+class PreferencePair:
+    """`chosen` is preferred to `rejected` at `state`."""
+
+    state: Any
+    chosen: Any
+    rejected: Any
+    reason: Literal["majority over student", "student over minority"]
+    votes: int
+    """Teachers that proposed the chosen action (majority over student) or the rejected one (student over minority)."""
+
+
+def same(action: Any) -> Hashable:
+    """Two actions are the same where they are equal."""
+    return action
+
+
+def pairs_of(step: Proposals, key: Callable[[Any], Hashable] = same) -> list[PreferencePair]:
+    """The pairs of one step, the majority's first, minorities by falling votes and then in the order of their first
+    proposal.
+
+    key: what two actions must share to count as the same one (for instance their text without white space at the end).
+    Of equal ones the first that was proposed stands for all. ValueError without a teacher.
+    """
+    if not step.teachers:
+        raise ValueError("a step needs at least one teacher's proposal")
+    first = {key(action): action for action in reversed(step.teachers)}
+    (top, most), *others = Counter(key(action) for action in step.teachers).most_common()
+    own = key(step.student)
+    if 2 * most <= len(step.teachers):
+        return []
+    pairs = [] if top == own else [PreferencePair(step.state, first[top], step.student, "majority over student", most)]
+    return pairs + [
+        PreferencePair(step.state, step.student, first[action], "student over minority", votes)
+        for action, votes in others
+        if action != own
+    ]
+
+
+def random_pairs(
+    steps: Sequence[Proposals], n: int, seed: int, key: Callable[[Any], Hashable] = same
+) -> list[tuple[Any, Any, Any]]:
+    """n pairs (state, one action, another) drawn at random: a step by chance, then two different actions of it by
+    chance, each action of a step as likely as any other. ValueError where no step has two different actions."""
+    actions = [list({key(a): a for a in (s.student, *s.teachers)}.values()) for s in steps]
+    able = [i for i, found in enumerate(actions) if len(found) > 1]
+    if n and not able:
+        raise ValueError("no step has two different actions to draw a pair from")
+    draw = random.Random(seed)
+    return [(steps[i].state, *draw.sample(actions[i], 2)) for i in (draw.choice(able) for _ in range(n))]
+
+
+def pairs_per_trace(trace_ids: Sequence[Hashable], of_pairs: Sequence[Hashable]) -> float | None:
+    """Mean number of pairs of a trace. trace_ids: every trace that was replayed, once, those without a pair too.
+    of_pairs: the trace of each pair. None without a trace; ValueError where a pair is of none of them, or a trace is
+    named twice."""
+    if len(set(trace_ids)) != len(trace_ids):
+        raise ValueError("a trace is named twice")
+    if strange := set(of_pairs) - set(trace_ids):
+        raise ValueError(
+            f"{len(strange)} of the pairs' traces were not replayed, for instance {min(strange, key=repr)!r}"
+        )
+    return len(of_pairs) / len(trace_ids) if trace_ids else None
+
+
+@dataclass(frozen=True)
+class FromRandom:
+    """How far the pairs' numbers are from those of random pairs."""
+
+    kl: float
+    """KL(pairs || random) of the histograms, in nats."""
+    null: float
+    """Its mean where the two samples are dealt out at random."""
+    p: float
+    """Fraction of deals, the real one among them, with at least this KL."""
+    n: int
+    """Numbers of pairs."""
+
+
+def kl_from_random(
+    pairs: Sequence[float], random_ones: Sequence[float], *, bins: int = 10, deals: int = 999, seed: int = 0
+) -> FromRandom | None:
+    """KL of the pairs' numbers from the random pairs', with its null. None where a sample has fewer than 2 numbers per bin.
+
+    bins: of equal counts over both samples together; equal numbers share a bin. Each bin of each histogram has half a count
+    more, so that none is empty. ValueError on a number that is not finite.
+    """
+    if bad := [x for x in (*pairs, *random_ones) if not math.isfinite(x)]:
+        raise ValueError(f"a pair's number is {bad[0]}")
+    if min(len(pairs), len(random_ones)) < 2 * bins:
+        return None
+    pooled = [*pairs, *random_ones]
+    ranked = sorted(pooled)
+    edges = [ranked[len(ranked) * i // bins] for i in range(1, bins)]
+    places = [sum(x >= edge for edge in edges) for x in pooled]
+    n, deal = len(pairs), random.Random(seed)
+    kl = _kl(places[:n], places[n:], bins)
+    dealt = []
+    for _ in range(deals):
+        deal.shuffle(places)
+        dealt.append(_kl(places[:n], places[n:], bins))
+    return FromRandom(kl, sum(dealt) / deals, (1 + sum(d >= kl for d in dealt)) / (1 + deals), n)
+
+
+def _kl(p: Sequence[int], q: Sequence[int], bins: int) -> float:
+    """Of two histograms with half a count more in each bin."""
+    counts = [(Counter(side), len(side) + bins / 2) for side in (p, q)]
+    shares = [[(found[i] + 0.5) / total for i in range(bins)] for found, total in counts]
+    return sum(a * math.log(a / b) for a, b in zip(*shares, strict=True))

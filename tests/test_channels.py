@@ -1,0 +1,457 @@
+"""What a channel must do at the edges, and by hand: masks, nothing to learn from, numbers that are not numbers."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from projected_grpo.channels.dppo import dppo, packed_loss
+from projected_grpo.channels.hint_distill import SDPO, Distillation, hint_distill
+from projected_grpo.channels.policy import advantages, policy_loss
+from projected_grpo.channels.taid import Schedule, advance, between, start, taid
+from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference, Scored, trace_dpo
+
+INF, NAN = float("inf"), float("nan")
+NOT_NUMBERS = [NAN, INF, -INF]
+LN2 = 0.6931471805599453
+
+
+def float64(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def learned(values):
+    return float64(values).requires_grad_(True)
+
+
+# ---------------------------------------------------------------- policy: what is divided by
+
+
+def per_token(kind, mask, tokens, logps=((-1.0, -3.0), (-2.0, -2.0))):
+    logps = learned(logps)
+    terms = policy_loss(logps, torch.tensor(mask), float64([1.0, -1.0]), kind=kind, rows=2, max_new=9, tokens=tokens)
+    terms.per_sample.sum().backward()
+    return terms, logps.grad
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_each_token_weighs_the_same(kind):
+    # on-policy: l = -A at each token; 3 tokens of the 6 of the step: -1 / 6 twice, +1 / 6 once.
+    _, grad = per_token(kind, [[True, True], [True, False]], 6)
+    torch.testing.assert_close(grad, float64([[-1 / 6, -1 / 6], [1 / 6, 0.0]]))
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_a_step_without_a_token_is_an_exact_zero(kind):
+    terms, grad = per_token(kind, [[False, False], [False, False]], 0, ((NAN, INF), (-INF, -1.0)))
+    assert terms.per_sample.tolist() == [0.0, 0.0]
+    assert grad.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_a_kind_that_divides_by_tokens_asks_for_their_number(kind):
+    with pytest.raises(ValueError, match=f"{kind} needs tokens"):
+        per_token(kind, [[True, True], [True, True]], None)
+
+
+def test_dppos_advantage_is_not_divided_by_the_spread():
+    rewards = torch.tensor([[1.0, 3.0]])
+    assert advantages(rewards, "dppo").tolist() == [[-1.0, 1.0]]
+    for kind in ("bnpo", "dapo"):
+        torch.testing.assert_close(advantages(rewards, kind), advantages(rewards, "grpo"))
+
+
+def test_a_bias_corrected_kl_is_weighed_by_the_ratio():
+    # ratio 2, ref - logp = ln 2: k3 = 2 - ln 2 - 1, twice.
+    logps = learned([[-1.0]])
+    terms = policy_loss(
+        logps, torch.tensor([[True]]), float64([0.0]), kind="grpo", rows=1, max_new=1, beta=1.0, bias_corrected_kl=True,
+        behaviour_logps=float64([[-1.0 - LN2]]), ref_logps=float64([[-1.0 + LN2]]),
+    )  # fmt: skip
+    terms.per_sample.sum().backward()
+    assert terms.per_sample.item() == pytest.approx(2 * (1 - LN2))
+    assert logps.grad.item() == pytest.approx(2 * (1 - LN2) + 2 * (1 - 2))  # d(rho k3) = rho k3 + rho (1 - e^gap)
+
+
+# ---------------------------------------------------------------- dppo
+
+
+def packed(trainer, inference, advantage, mask=None):
+    mask = [True] * len(trainer) if mask is None else mask
+    return SimpleNamespace(
+        trainer_logprobs=learned(trainer), inference_logprobs=float64(inference), advantages=float64(advantage),
+        loss_mask=torch.tensor(mask, dtype=torch.bool),
+    )  # fmt: skip
+
+
+def test_dppo_by_hand():
+    # p 1/2, q 1/4: moved up by 1/4 > .2. A = 1: dropped, only .1 ln(2)^2; A = -1: kept, +1 x 2 + .1 ln(2)^2.
+    s = packed([-LN2, -LN2], [-2 * LN2, -2 * LN2], [1.0, -1.0])
+    out = dppo(s, kl_tau=0.1)
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(2 + 0.2 * LN2**2)
+    assert s.trainer_logprobs.grad.tolist() == pytest.approx([0.2 * LN2, 2 + 0.2 * LN2])
+    assert out.metrics["is_masked"].item() == out.metrics["is_masked_high"].item() == 0.5
+
+
+def test_the_pull_of_dppo_is_on_dropped_tokens_too():
+    dropped = packed([-0.1], [-3.0], [1.0])
+    out = dppo(dropped, adv_tau=5.0)
+    assert out.metrics["is_masked"].item() == 1
+    assert out.loss.item() == pytest.approx(1e-3 * 2.9**2)
+
+
+def test_adv_tau_weighs_the_policy_term_alone():
+    one, three = (dppo(packed([-1.0], [-1.5], [-2.0]), adv_tau=tau).loss.item() for tau in (1.0, 3.0))
+    assert three - one == pytest.approx(2 * 2 * float(float64(0.5).exp()))
+
+
+@pytest.mark.parametrize("bad", NOT_NUMBERS)
+def test_what_stands_at_masked_tokens_never_reaches_dppo(bad):
+    clean, dirty = (packed([-1.0, x], [-1.1, x], [0.5, x], [True, False]) for x in (0.0, bad))
+    losses = [dppo(s).loss for s in (clean, dirty)]
+    for loss in losses:
+        loss.backward()
+    assert losses[0].item() == losses[1].item()
+    assert dirty.trainer_logprobs.grad.tolist() == clean.trainer_logprobs.grad.tolist()
+
+
+def test_a_dropped_tokens_ratio_is_never_computed():
+    """A ratio of exp(800) is infinite; where the token is dropped, nothing of it may be left but the pull."""
+    s = packed([-0.1], [-800.0], [1.0])
+    out = dppo(s)
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(1e-3 * 799.9**2)
+    assert s.trainer_logprobs.grad.item() == pytest.approx(2e-3 * 799.9)
+
+
+def test_dppo_without_a_token_is_an_attached_zero():
+    s = packed([NAN, -1.0], [-1.0, INF], [1.0, 1.0], [False, False])
+    out = packed_loss([s], dppo, 0)
+    out.loss.backward()
+    assert (out.loss.item(), s.trainer_logprobs.grad.tolist()) == (0.0, [0.0, 0.0])
+    assert {float(value) for value in out.metrics.values()} == {0.0}
+
+
+def test_packed_sequences_add_up_over_the_callers_count():
+    a, b = packed([-1.0], [-1.2], [1.0]), packed([-2.0, -0.5], [-2.0, -0.6], [-1.0, 1.0])
+    whole = packed_loss([a, b], dppo, 30).loss
+    parts = packed_loss([a], dppo, 30).loss + packed_loss([b], dppo, 30).loss
+    torch.testing.assert_close(whole, parts)
+    with pytest.raises(ValueError, match="at least one sequence"):
+        packed_loss([], dppo, 30)
+
+
+def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
+    g = torch.Generator().manual_seed(0)
+    logps, behaviour = (-torch.rand(3, 5, generator=g, dtype=torch.float64) * 2 for _ in range(2))
+    mask, a = torch.rand(3, 5, generator=g) < 0.7, float64([1.0, -2.0, 0.0])
+    n = int(mask.sum())
+    terms = policy_loss(logps, mask, a, kind="dppo", rows=3, max_new=9, tokens=n, behaviour_logps=behaviour)
+    one = SimpleNamespace(
+        trainer_logprobs=logps.flatten(), inference_logprobs=behaviour.flatten(),
+        advantages=a[:, None].expand(3, 5).flatten(), loss_mask=mask.flatten(),
+    )  # fmt: skip
+    torch.testing.assert_close(terms.per_sample.sum(), packed_loss([one], dppo, n).loss)
+    assert terms.clipped_tokens == round(float(dppo(one).metrics["is_masked"]) * n) > 0
+
+
+# ---------------------------------------------------------------- distillation
+
+
+def random_logits(seed, shape=(2, 3, 5)):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+IDS = torch.tensor([[0, 4, 2], [3, 3, 3]])
+ALL_OPTIONS = [
+    Distillation(), Distillation(beta=0.0), Distillation(beta=1.0, temperature=2.0), Distillation(token_clip=0.01),
+    Distillation(top_k=2), Distillation(top_k=2, top_of="student", tail=True), SDPO,
+]  # fmt: skip
+
+
+def distil(student, teacher, mask, options, **more):
+    return hint_distill(student, teacher, mask, options, token_ids=IDS, **more)
+
+
+LN_1_5 = 0.4054651081081644
+
+
+@pytest.mark.parametrize(("beta", "kl"), [(0.0, (LN2 - LN_1_5) / 2), (1.0, (3 * LN_1_5 - LN2) / 4)])
+def test_the_ends_of_beta_by_hand(beta, kl):
+    # student (1/4, 3/4), teacher (1/2, 1/2). 0: KL(teacher || student) = ln(2)/2 + ln(2/3)/2;
+    # 1: KL(student || teacher) = ln(1/2)/4 + 3 ln(3/2)/4.
+    student, teacher = float64([[[0.25, 0.75]]]).log(), float64([[[0.5, 0.5]]]).log()
+    out = hint_distill(student, teacher, torch.tensor([[True]]), Distillation(beta=beta))
+    assert out.loss.item() == pytest.approx(kl)
+    assert out.metrics["divergence"].item() == pytest.approx(kl)
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS)
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(options):
+    student = random_logits(0).requires_grad_(True)
+    out = distil(student, random_logits(0), MASK, options)
+    out.loss.backward()
+    assert abs(out.loss.item()) < 1e-15
+    assert student.grad.abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS)
+@pytest.mark.parametrize("bad", NOT_NUMBERS)
+def test_logits_at_masked_positions_never_reach_the_gradient(options, bad):
+    teacher = random_logits(1)
+    grads = []
+    for x in (0.0, bad):
+        student = torch.where(MASK[..., None], random_logits(0), x).requires_grad_(True)
+        distil(student, torch.where(MASK[..., None], teacher, x), MASK, options).loss.backward()
+        grads.append(student.grad)
+    assert torch.equal(*grads)
+    assert grads[0][~MASK].abs().sum() == 0 < grads[0][MASK].abs().sum()
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS)
+def test_all_masked_is_an_attached_zero(options):
+    student = random_logits(0).requires_grad_(True)
+    out = distil(student, random_logits(1), torch.zeros_like(MASK), options)
+    out.loss.backward()
+    assert out.loss.item() == out.metrics["divergence"].item() == 0
+    assert student.grad.tolist() == torch.zeros(2, 3, 5).tolist()
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS)
+def test_no_gradient_reaches_the_teacher(options):
+    teacher = random_logits(1).requires_grad_(True)
+    distil(random_logits(0).requires_grad_(True), teacher, MASK, options).loss.backward()
+    assert teacher.grad is None
+
+
+@pytest.mark.parametrize(("average", "whole"), [("tokens", 3), ("sequences", 2)])
+def test_parts_of_a_step_add_up_to_the_step(average, whole):
+    student, teacher, options = random_logits(0), random_logits(1), Distillation(average=average)
+    parts = [
+        hint_distill(student[i : i + 1], teacher[i : i + 1], MASK[i : i + 1], options, whole=whole).loss for i in (0, 1)
+    ]
+    torch.testing.assert_close(sum(parts), hint_distill(student, teacher, MASK, options).loss)
+
+
+def test_a_temperature_is_made_up_for_by_nothing():
+    """Upstream has no T^2: logits twice as large at T = 2 give the loss itself, not four times it."""
+    student, teacher = random_logits(0), random_logits(1)
+    warm = hint_distill(student * 2, teacher * 2, MASK, Distillation(temperature=2.0)).loss
+    torch.testing.assert_close(warm, hint_distill(student, teacher, MASK).loss)
+
+
+def test_the_clip_is_on_entries_and_leaves_what_is_below_zero():
+    # KL(teacher || student) of (1/2, 1/2) from (1/4, 3/4): entries ln(2)/2 = .347 and ln(2/3)/2 = -.203.
+    student, teacher = float64([[[0.25, 0.75]]]).log(), float64([[[0.5, 0.5]]]).log()
+    options = Distillation(beta=0.0, token_clip=0.1)
+    loss = hint_distill(student, teacher, torch.tensor([[True]]), options).loss
+    assert loss.item() == pytest.approx(0.1 - LN_1_5 / 2)
+
+
+@pytest.mark.parametrize("options", [Distillation(), Distillation(beta=0.0), Distillation(beta=1.0)])
+def test_tokens_that_neither_can_say_count_for_nothing(options):
+    """A logit of -inf on both sides, as a masked vocabulary has: the others' loss and gradient."""
+    gone = torch.tensor([False, False, True, False, False])
+    losses, grads = [], []
+    for keep in (torch.ones_like(gone), ~gone):
+        student = torch.where(gone, -INF, random_logits(0))[..., keep].requires_grad_(True)
+        out = hint_distill(student, torch.where(gone, -INF, random_logits(1))[..., keep], MASK, options)
+        out.loss.backward()
+        losses.append(out.loss)
+        grads.append(student.grad)
+    torch.testing.assert_close(losses[0], losses[1])
+    torch.testing.assert_close(grads[0][..., ~gone], grads[1])
+    assert grads[0][..., gone].abs().sum() == 0
+
+
+def test_a_tail_holds_what_top_k_leaves():
+    """With all but one token in top_k the tail is that token, and the divergence the whole one."""
+    student, teacher = random_logits(0), random_logits(1)
+    whole = hint_distill(student, teacher, MASK, Distillation()).loss
+    tailed = hint_distill(student, teacher, MASK, Distillation(top_k=4, top_of="student", tail=True)).loss
+    torch.testing.assert_close(tailed, whole)
+
+
+def test_the_importance_of_a_token_is_capped():
+    student, teacher = random_logits(0), random_logits(1)
+    own = student.log_softmax(-1).gather(-1, IDS[..., None]).squeeze(-1)
+    plain, doubled, halved = (
+        distil(student, teacher, MASK, SDPO, behaviour_logps=own - shift).loss for shift in (0.0, 9.0, LN2)
+    )
+    torch.testing.assert_close(doubled, 2 * plain)
+    torch.testing.assert_close(halved, 2 * plain)
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"beta": 1.5}, r"beta=1\.5 is not between 0 and 1"),
+        ({"temperature": 0.0}, r"temperature=0\.0 is not above 0"),
+        ({"mode": "sampled_token"}, "needs beta=1"),
+        ({"top_k": 0}, "top_k=0 is not at least 1"),
+        ({"tail": True}, "tail=True needs top_k"),
+    ],
+)
+def test_a_distillation_that_means_nothing_is_refused(bad, told):
+    with pytest.raises(ValueError, match=told):
+        Distillation(**bad)
+
+
+def test_a_mode_that_needs_the_sampled_tokens_says_so():
+    with pytest.raises(ValueError, match="token_ids are needed"):
+        hint_distill(random_logits(0), random_logits(1), MASK, SDPO)
+
+
+# ---------------------------------------------------------------- TAID
+
+
+def test_taid_by_hand():
+    # student (1/4, 3/4), teacher (3/4, 1/4), t = 1/2: the target is (1/2, 1/2); -(ln 1/4 + ln 3/4) / 2.
+    student, teacher = float64([[[0.25, 0.75]]]).log().requires_grad_(True), float64([[[0.75, 0.25]]]).log()
+    out = taid(student, teacher, torch.tensor([[True]]), 0.5)
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(-(float(float64(0.25).log() + float64(0.75).log())) / 2)
+    assert student.grad.flatten().tolist() == pytest.approx([0.25 - 0.5, 0.75 - 0.5])  # the target is held fixed
+
+
+@pytest.mark.parametrize("bad", NOT_NUMBERS)
+@pytest.mark.parametrize("mask", [MASK, torch.zeros_like(MASK)], ids=["some", "all masked"])
+def test_masked_positions_never_reach_taid(bad, mask):
+    student = torch.where(mask[..., None], random_logits(0), bad).requires_grad_(True)
+    out = taid(student, torch.where(mask[..., None], random_logits(1), bad), mask, 0.3)
+    out.loss.backward()
+    assert out.loss.isfinite()
+    assert student.grad.isfinite().all()
+    assert student.grad[~mask].abs().sum() == 0
+    assert bool(mask.any()) == (out.loss.item() > 0)
+
+
+def test_at_its_ends_the_target_is_one_side_alone():
+    student, teacher = float64([[1.0, -INF]]), float64([[-INF, 2.0]])
+    assert torch.equal(between(student, teacher, 0.0), student)
+    assert torch.equal(between(student, teacher, 1.0), teacher)
+
+
+def test_the_first_loss_is_only_stored():
+    first = advance(start(Schedule()), Schedule(), 2.5, 7, 10)
+    assert (first.t, first.momentum, first.previous_loss) == (0.4, 0.0, 2.5)
+
+
+def test_t_goes_faster_than_the_line_where_the_student_follows():
+    schedule = Schedule(alpha=1.0, beta=0.0)
+    stored = advance(start(schedule), schedule, 2.0, 0, 10)
+    # change 1/2, sigmoid(1/2) = .62246, times 1 - .4.
+    assert advance(stored, schedule, 1.0, 1, 10).t == pytest.approx(0.4 + 0.6 * 0.6224593312018546)
+
+
+def test_bounds_of_t_out_of_order_are_refused():
+    with pytest.raises(ValueError, match=r"t_start=0\.9 and t_end=0\.5"):
+        Schedule(0.9, 0.5)
+
+
+# ---------------------------------------------------------------- preferences
+
+
+def scored(rows, mask=None, ref=None):
+    logps = rows if isinstance(rows, torch.Tensor) else learned(rows)
+    mask = torch.ones_like(logps).bool() if mask is None else torch.tensor(mask, dtype=torch.bool)
+    return Scored(logps, mask.view(logps.shape), None if ref is None else float64(ref))
+
+
+def test_dpo_by_hand():
+    # (-1 - 1) - (-4) = 2 against a reference of (-3) - (-3) = 0: beta 1/2, x = 1; -log sigmoid(1), slope -sigmoid(-1)/2.
+    chosen, rejected = scored([[-1.0, -1.0]], ref=[[-1.0, -2.0]]), scored([[-4.0]], ref=[[-3.0]])
+    out = trace_dpo(chosen, rejected, Preference(beta=0.5))
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(0.3132616875182228)
+    assert chosen.logps.grad.tolist()[0] == pytest.approx([-0.1344707106849976] * 2)
+    assert rejected.logps.grad.item() == pytest.approx(0.1344707106849976)
+    assert (out.metrics["margin"].item(), out.metrics["accuracy"].item()) == (1.0, 1.0)
+
+
+def test_simpo_by_hand():
+    # means -1 and -4: beta 2 x 3 - gamma .5 = 5.5; each of 2 tokens has half of the slope.
+    chosen, rejected = scored([[-1.0, -1.0]]), scored([[-4.0]])
+    out = trace_dpo(chosen, rejected, SIMPO)
+    out.loss.backward()
+    slope = -2 * float(torch.sigmoid(float64(-5.5)))
+    assert out.loss.item() == pytest.approx(float((-float64(5.5)).exp().log1p()))
+    assert chosen.logps.grad.tolist()[0] == pytest.approx([slope / 2, slope / 2])
+
+
+def test_at_delta_s_zero_every_pair_has_log_two():
+    """The policy is its reference there: nothing is preferred yet, whatever the lengths."""
+    chosen = scored([[-1.0, -5.0]], ref=[[-1.0, -5.0]])
+    assert trace_dpo(chosen, scored([[-9.0]], ref=[[-9.0]])).loss.item() == pytest.approx(LN2)
+
+
+def test_label_smoothing_is_a_mixture_of_both_ways_round():
+    chosen, rejected = scored([[-1.0]]), scored([[-2.0]])
+    ways = [trace_dpo(*pair).loss.item() for pair in ((chosen, rejected), (rejected, chosen))]
+    smooth = trace_dpo(chosen, rejected, Preference(label_smoothing=0.2)).loss.item()
+    assert smooth == pytest.approx(0.8 * ways[0] + 0.2 * ways[1])
+
+
+@pytest.mark.parametrize("options", [DPO, SIMPO])
+@pytest.mark.parametrize("bad", NOT_NUMBERS)
+def test_masked_tokens_never_reach_a_preference(options, bad):
+    chosen = scored([[-1.0, bad]], [[True, False]], [[-1.5, bad]])
+    rejected = scored([[bad, -2.0]], [[False, True]], [[bad, -1.0]])
+    out = trace_dpo(chosen, rejected, options)
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(
+        trace_dpo(scored([[-1.0]], ref=[[-1.5]]), scored([[-2.0]], ref=[[-1.0]]), options).loss.item()
+    )
+    assert chosen.logps.grad[0, 1] == rejected.logps.grad[0, 0] == 0
+
+
+@pytest.mark.parametrize("options", [DPO, SIMPO])
+def test_no_pair_is_an_attached_zero(options):
+    chosen, rejected = (scored(torch.zeros(0, t, requires_grad=True)) for t in (3, 2))
+    out = trace_dpo(chosen, rejected, options)
+    out.loss.backward()
+    assert (out.loss.item(), out.metrics["margin"].item()) == (0.0, 0.0)
+    assert chosen.logps.grad.shape == chosen.logps.shape
+
+
+@pytest.mark.parametrize("options", [DPO, SIMPO])
+def test_an_empty_completion_is_finite(options):
+    chosen = scored([[-1.0, -1.0]], [[False, False]])
+    out = trace_dpo(chosen, scored([[-2.0]]), options)
+    out.loss.backward()
+    assert out.loss.isfinite()
+    assert chosen.logps.grad.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("gap", [-1e4, 1e4])
+def test_an_extreme_margin_has_a_finite_loss_and_gradient(gap):
+    chosen = scored([[gap]])
+    out = trace_dpo(chosen, scored([[0.0]]), Preference(beta=1.0))
+    out.loss.backward()
+    assert (out.loss.item(), chosen.logps.grad.item()) == ((1e4, -1.0) if gap < 0 else (0.0, 0.0))
+
+
+def test_pairs_in_parts_add_up_to_the_step():
+    a, b = (scored([[-1.0]]), scored([[-2.0]])), (scored([[-3.0]]), scored([[-1.0]]))
+    both = trace_dpo(scored([[-1.0], [-3.0]]), scored([[-2.0], [-1.0]])).loss
+    torch.testing.assert_close(trace_dpo(*a, whole=2).loss + trace_dpo(*b, whole=2).loss, both)
+
+
+def test_a_reference_on_one_side_alone_is_refused():
+    with pytest.raises(ValueError, match="one side of the pairs has reference"):
+        trace_dpo(scored([[-1.0]], ref=[[-1.0]]), scored([[-1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"beta": 0.0}, r"beta=0\.0 is not above 0"),
+        ({"label_smoothing": 0.5}, r"label_smoothing=0\.5"),
+        ({"gamma_beta_ratio": 0.25}, "dpo has no margin"),
+    ],
+)
+def test_a_preference_that_means_nothing_is_refused(bad, told):
+    with pytest.raises(ValueError, match=told):
+        Preference(**bad)

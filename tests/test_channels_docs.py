@@ -1,0 +1,41 @@
+"""docs/channels.md, executed: every python block in order, and each prints what stands under it."""
+
+import re
+
+import pytest
+from conftest import ROOT
+
+PAGE = ROOT / "docs/channels.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text):
+    """(code, what it prints) of every example. ValueError on a block that is neither code nor its output."""
+    found = BLOCK.findall(text)
+    if [language for language, _ in found] != ["python", "text"] * (len(found) // 2):
+        raise ValueError("a block of code without its output, or of another language")
+    return [(code, said) for (_, code), (_, said) in zip(found[::2], found[1::2], strict=True)]
+
+
+def test_every_example_of_the_page_prints_what_it_says(capsys, tmp_path, monkeypatch, cache):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/cache").symlink_to(cache)
+    monkeypatch.chdir(tmp_path)
+    names, text = {}, PAGE.read_text("utf-8")
+    assert len(examples(text)) == text.count("```") / 4 >= 5
+    for code, said in examples(text):
+        exec(compile(code, str(PAGE), "exec"), names)
+        assert capsys.readouterr().out == said, code
+
+
+@pytest.mark.parametrize("text", ["```python\nx\n```\n", "```python\nx\n```\n```bash\ny\n```\n"])
+def test_a_block_that_nothing_is_held_to_is_refused(text):
+    with pytest.raises(ValueError, match="without its output"):
+        examples(text)
+
+
+def test_the_page_names_every_page_of_the_room():
+    text = PAGE.read_text("utf-8")
+    pages = {p.stem for p in (ROOT / "src/projected_grpo/channels").glob("*.py")}
+    helpers = {"__init__", "outputs", "averages"}
+    assert all(f"channels/{p}.py" in text or f"channels.{p} " in text for p in pages - helpers)

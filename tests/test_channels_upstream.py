@@ -1,0 +1,204 @@
+"""Each channel's loss and gradient against upstream's own numbers, to 1e-9 in float64. Where a case says what a common
+mistake gives, the channel is not that."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import tensor
+
+from projected_grpo.channels.dppo import dppo, packed_loss
+from projected_grpo.channels.hint_distill import Distillation, divergence, hint_distill
+from projected_grpo.channels.policy import policy_loss
+from projected_grpo.channels.taid import Schedule, advance, start, taid
+from projected_grpo.channels.trace_dpo import Preference, Scored, trace_dpo
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-12}
+FAMILIES = {
+    "trl_bnpo": 4, "trl_dapo": 4, "prime_rl_default": 3, "prime_rl_compute_loss": 1, "opsd_generalized_jsd": 4,
+    "opsd_compute_loss": 1, "trl_gkd_generalized_jsd": 3, "trl_sdpo": 2, "trl_dpo_sigmoid": 1, "simpo": 1, "taid": 1,
+}  # fmt: skip
+DPPO = ("dppo_mask_low", "dppo_mask_high", "adv_tau", "kl_tau")
+
+
+def logits(nested):
+    return tensor(nested).requires_grad_(True)
+
+
+def ids(nested):
+    return tensor(nested, torch.long)
+
+
+def agrees(loss, case, inputs, grad="grad_student_logits", atol=1e-12):
+    """Loss and gradient are the case's, and no known mistake's."""
+    loss.backward()
+    torch.testing.assert_close(loss.item(), case["expected"]["loss"], **CLOSE)
+    torch.testing.assert_close(inputs.grad, tensor(case["expected"][grad]), rtol=1e-9, atol=atol)
+    right = case["expected"]["loss"]
+    for name, wrong in case["expected"].items():
+        if name.startswith("WRONG_") and abs(wrong - right) > 1e-6:
+            assert abs(loss.item() - wrong) > 1e-6, name
+
+
+def test_every_case_of_the_file_is_compared(golden_channels):
+    """A family without a test below would be a number that nothing is held to."""
+    assert {name: len(family["cases"]) for name, family in golden_channels.items()} == FAMILIES
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo"])
+@pytest.mark.parametrize("i", range(4))
+def test_policy_equals_trl(golden_channels, kind, i):
+    case = golden_channels[f"trl_{kind}"]["cases"][i]
+    data, p = case["inputs"], case["params"]
+    logps, mask = logits(data["per_token_logps"]), tensor(data["completion_mask"]).bool()
+    tokens = data["num_items_in_batch"] if kind == "dapo" else int(mask.sum())
+    old = data["old_per_token_logps"]
+    terms = policy_loss(
+        logps, mask, tensor(data["advantages"]), kind=kind, rows=len(mask), max_new=p["max_completion_length"],
+        tokens=tokens, behaviour_logps=None if old is None else tensor(old),
+        ref_logps=tensor(data["ref_per_token_logps"]), beta=p["beta"],
+        bias_corrected_kl=p["use_bias_correction_kl"], clip_low=p["epsilon_low"], clip_high=p["epsilon_high"],
+    )  # fmt: skip
+    agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
+    assert terms.clipped_tokens / mask.sum() == pytest.approx(
+        case["expected"]["metrics"]["clip_ratio/region_mean"], abs=1e-6
+    )
+
+
+def sequence(data):
+    return SimpleNamespace(
+        trainer_logprobs=logits(data["trainer_logprobs"]),
+        inference_logprobs=tensor(data["inference_logprobs"]),
+        advantages=tensor(data["advantages"]),
+        loss_mask=tensor(data["loss_mask"]).bool(),
+    )
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_dppo_equals_prime_rl(golden_channels, i):
+    case = golden_channels["prime_rl_default"]["cases"][i]
+    packed = sequence(case["inputs"])
+    out = dppo(packed, **{name: case["params"][name] for name in DPPO})
+    agrees(out.loss, case, packed.trainer_logprobs, "grad_trainer_logprobs")
+    for name, expected in case["expected"]["metrics"].items():
+        assert out.metrics[name].item() == pytest.approx(expected, rel=1e-6), name
+
+
+def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):
+    [case] = golden_channels["prime_rl_compute_loss"]["cases"]
+    packed = [sequence(data) for data in case["inputs"]["sequences"]]
+    out = packed_loss(
+        packed, lambda s: dppo(s, **{name: case["params"][name] for name in DPPO}), case["params"]["rl_scale"]
+    )
+    out.loss.backward()
+    torch.testing.assert_close(out.loss.item(), case["expected"]["loss"], **CLOSE)
+    for s, grad in zip(packed, case["expected"]["grad_trainer_logprobs"], strict=True):
+        torch.testing.assert_close(s.trainer_logprobs.grad, tensor(grad), **CLOSE)
+    for name, expected in case["expected"]["metrics_stacked"].items():
+        torch.testing.assert_close(out.metrics[name].double(), tensor(expected), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("family", "i"),
+    [("opsd_generalized_jsd", i) for i in range(4)] + [("trl_gkd_generalized_jsd", i) for i in range(3)],
+)
+def test_hint_distill_equals_opsd_and_gkd(golden_channels, family, i):
+    case = golden_channels[family]["cases"][i]
+    data, p = case["inputs"], case["params"]
+    student, mask = logits(data["student_logits"]), tensor(data["labels"]) != -100
+    options = Distillation(
+        beta=float(p["beta"]), temperature=p["temperature"], token_clip=p.get("token_clip"), top_k=p.get("top_k")
+    )
+    out = hint_distill(student, tensor(data["teacher_logits"]), mask, options, whole=p.get("num_items_in_batch"))
+    agrees(out.loss, case, student)
+
+
+def test_the_divergence_before_the_clip_equals_opsds(golden_channels):
+    case = golden_channels["opsd_generalized_jsd"]["cases"][3]
+    data, mask = case["inputs"], tensor(case["inputs"]["labels"]) != -100
+    found = divergence(
+        tensor(data["student_logits"])[mask], tensor(data["teacher_logits"])[mask], Distillation(beta=0.0)
+    )
+    torch.testing.assert_close(found, tensor(case["expected"]["per_token_divergence_unclipped"]), **CLOSE)
+
+
+def test_hint_distill_over_two_contexts_equals_opsds_compute_loss(golden_channels):
+    """The teacher's prompt is longer: position p - 1 predicts the first token of the completion in each."""
+    [case] = golden_channels["opsd_compute_loss"]["cases"]
+    data, p = case["inputs"], case["params"]
+    full = logits(data["student_logits_full"])
+    student = full[:, p["student_prompt_length"] - 1 : -1]
+    teacher = tensor(data["teacher_logits_full"])[:, p["teacher_prompt_length"] - 1 : -1]
+    mask = tensor(data["labels_full"])[:, p["student_prompt_length"] :] != -100
+    options = Distillation(beta=p["beta"], temperature=p["temperature"])
+    agrees(hint_distill(student, teacher, mask, options).loss, case, full, "grad_student_logits_full")
+
+
+@pytest.mark.parametrize("i", range(2))
+def test_hint_distill_equals_sdpo(golden_channels, i):
+    case = golden_channels["trl_sdpo"]["cases"][i]
+    data, p = case["inputs"], case["params"]
+    student, old = logits(data["student_logits"]), data["old_per_token_logps"]
+    options = Distillation(
+        mode="sampled_token" if p["distillation_mode"] == "sampled_token" else "vocabulary",
+        beta=p["distillation_alpha"], importance_cap=p["distillation_is_clip"], average="sequences",
+    )  # fmt: skip
+    out = hint_distill(
+        student, tensor(data["teacher_logits"]), tensor(data["loss_mask"]).bool(), options,
+        token_ids=ids(data["completion_ids"]), behaviour_logps=None if old is None else tensor(old),
+    )  # fmt: skip
+    agrees(out.loss, case, student)
+
+
+def token_logps(found, input_ids):
+    return found[:, :-1].log_softmax(-1).gather(-1, input_ids[:, 1:, None]).squeeze(-1)
+
+
+def halves(*tensors):
+    return zip(*(t.chunk(2) for t in tensors), strict=True)
+
+
+def test_trace_dpo_equals_trls_dpo(golden_channels):
+    [case] = golden_channels["trl_dpo_sigmoid"]["cases"]
+    data, expected = case["inputs"], case["expected"]
+    policy, tokens = logits(data["policy_logits"]), ids(data["input_ids"])
+    mask = tensor(data["completion_mask"])[:, 1:].bool()
+    logps, ref = token_logps(policy, tokens), token_logps(tensor(data["ref_logits"]), tokens)
+    chosen, rejected = (Scored(*side) for side in halves(logps, mask, ref))
+    torch.testing.assert_close(chosen.total(), tensor(expected["policy_seq_logps"][:2]), **CLOSE)
+    out = trace_dpo(chosen, rejected, Preference(beta=case["params"]["beta"]))
+    agrees(out.loss, case, policy, "grad_policy_logits")
+    assert out.metrics["margin"].item() == pytest.approx(expected["rewards_margins_mean"], rel=1e-9)
+    assert out.metrics["accuracy"].item() == expected["rewards_accuracies_mean"]
+
+
+def test_trace_dpo_equals_simpo(golden_channels):
+    [case] = golden_channels["simpo"]["cases"]
+    data, p, expected = case["inputs"], case["params"], case["expected"]
+    policy, tokens = logits(data["policy_logits"]), ids(data["input_ids"])
+    mask = tensor(data["labels"])[:, 1:] != -100
+    chosen, rejected = (Scored(*side) for side in halves(token_logps(policy, tokens), mask))
+    torch.testing.assert_close(chosen.mean(), tensor(expected["avg_logps"][:2]), **CLOSE)
+    options = Preference("simpo", p["beta"], p["gamma_beta_ratio"], p["label_smoothing"])
+    agrees(trace_dpo(chosen, rejected, options).loss, case, policy, "grad_policy_logits")
+
+
+def test_taid_equals_upstream(golden_channels):
+    [case] = golden_channels["taid"]["cases"]
+    data = case["inputs"]
+    student = logits(data["student_logits"])
+    out = taid(student, tensor(data["teacher_logits"]), tensor(data["mask"]).bool(), case["params"]["t"])
+    agrees(out.loss, case, student)
+
+
+@pytest.mark.parametrize("i", range(4))
+def test_the_way_of_t_equals_upstream(golden_channels, i):
+    case = golden_channels["taid"]["update_t_traces"][i]
+    p = case["params"]
+    schedule = Schedule(p["t_start"], p["t_end"], p["alpha"], p["beta"], adaptive=not p["disable_adaptive"])
+    progress = start(schedule)
+    for seen in case["trace"]:
+        progress = advance(progress, schedule, seen["loss"], seen["global_step"], p["num_train_steps"])
+        assert progress.t == pytest.approx(seen["t_after"], rel=1e-9)
+        assert progress.momentum == pytest.approx(seen["momentum"], rel=1e-9, abs=1e-15)
+        assert progress.previous_loss == seen["loss"]

@@ -1,0 +1,313 @@
+"""Channels beside the policy in the loop: without weight they are not there, with one they teach what they should."""
+
+import copy
+import statistics
+
+import pytest
+import torch
+from conftest import shake
+from test_step import GROUPS, basis_for
+
+from projected_grpo.channels.hint_distill import SDPO, Distillation
+from projected_grpo.channels.policy import advantages
+from projected_grpo.channels.trace_dpo import SIMPO, Preference
+from projected_grpo.ledger.errors import NonFinite
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.projection import Projection, measure
+from projected_grpo.signals import ActionPair, HintDistill, Hinted, TraceDPO, live
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
+
+DR = Objective("dr_grpo", max_new=8)
+ROWS = (
+    Hinted((5, 6, 7), (5, 11, 12, 6, 7), (20, 21), (-7.6, -7.5)),
+    Hinted((8, 9), (13, 8, 9), (25, 26, 27)),
+    Hinted((8, 9), (13, 8, 9), ()),
+)
+PAIRS = (ActionPair((5, 6), (30, 31, 32), (33,)), ActionPair((7,), (34,), (35, 36)))
+HINT, TRACE = HintDistill(0.5, ROWS), TraceDPO(0.25, PAIRS, Preference(beta=2.0))
+
+
+def step_of(loaded, adapter, signals=(), objective=DR, lr=0.0, budget=10_000, projection=None, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(list(adapter.vectors.values()), lr=lr)
+    learner = Learner(loaded.model, adapter, optimizer)
+    projection = projection or Projection(basis_for(adapter))
+    return run_step(
+        learner,
+        GROUPS,
+        objective,
+        projection,
+        Plumbing(loaded.pad_id, budget),
+        step=3,
+        per_sample=False,
+        signals=signals,
+    )
+
+
+def gradient(loaded, adapter, signals=(), **kwargs):
+    """The gradient that the optimizer gets: the step of SGD at rate 1, taken back afterwards."""
+    start = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+    step_of(loaded, adapter, signals, lr=1.0, **kwargs)
+    got = {n: start[n] - p.detach() for n, p in adapter.vectors.items()}
+    with torch.no_grad():
+        for n, p in adapter.vectors.items():
+            p.copy_(start[n])
+    return got
+
+
+def assert_same(one, other):
+    """Two gradients, module by module. The model's rotary angles are float32: 1e-5 is its rounding."""
+    for name, g in one.items():
+        assert float((g - other[name]).norm()) < 1e-5 * float(g.norm()), name
+
+
+class Untouchable:
+    """A channel that fails where it is asked for anything but its name and weight."""
+
+    name, weight = "untouchable", 0.0
+
+    def losses(self, _):
+        pytest.fail("a channel of weight 0 was computed")
+
+
+# ---------------------------------------------------------------- weight 0
+
+
+@pytest.mark.parametrize(
+    "off", [[], [Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS)]], ids=["none", "one", "both"]
+)
+def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, off, monkeypatch):
+    shake(antipasto, seed=1)
+    start = {n: p.detach().clone() for n, p in antipasto.vectors.items()}
+    passes, forward = [], type(tiny.model.base_model).forward
+
+    def counted(self, *args, **kwargs):
+        passes.append(1)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(tiny.model.base_model), "forward", counted)
+    seen = []
+    for signals in ((), off):
+        with torch.no_grad():
+            for n, p in antipasto.vectors.items():
+                p.copy_(start[n])
+        torch.manual_seed(0)
+        passes.clear()
+        optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1)
+        result = step_of(tiny, antipasto, signals, optimizer=optimizer)
+        ends = {n: p.detach().clone() for n, p in antipasto.vectors.items()}
+        seen.append((result, ends, torch.get_rng_state(), len(passes)))
+    (plain, there, rng, n), (off_result, here, off_rng, off_n) = seen
+    assert all(torch.equal(there[name], here[name]) for name in there)
+    assert torch.equal(rng, off_rng)
+    assert n == off_n > 0
+    timeless = [{k: v for k, v in r.step.items() if k != "timing"} for r in (plain, off_result)]
+    assert (timeless[0], plain.samples) == (timeless[1], off_result.samples)
+    assert timeless[0]["channels"] is None
+
+
+def test_the_check_of_the_ablation_can_fail(tiny, antipasto):
+    on = Untouchable()
+    on.weight = 1e-9
+    with pytest.raises(pytest.fail.Exception, match="was computed"):
+        step_of(tiny, antipasto, [on])
+
+
+# ---------------------------------------------------------------- the gradient, against the plainest computation
+
+
+def plain_logits(model, prompt, completion):
+    """[t, v] at the positions that predict the completion, one sequence alone."""
+    logits = model(input_ids=torch.tensor([[*prompt, *completion]]), use_cache=False).logits[0]
+    return logits[len(prompt) - 1 : len(prompt) - 1 + len(completion)]
+
+
+def plain_logp(model, prompt, completion):
+    logps = plain_logits(model, prompt, completion).log_softmax(-1)
+    return logps[range(len(completion)), list(completion)].sum()
+
+
+def plain_hint(loaded, _):
+    """beta 1/2, by its definition: the mean over tokens of the two KLs to the mixture."""
+    total = 0.0
+    for row in ROWS:
+        p = plain_logits(loaded.model, row.prompt_ids, row.completion_ids).softmax(-1)
+        with torch.no_grad():
+            q = plain_logits(loaded.model, row.hinted_ids, row.completion_ids).softmax(-1)
+        m = (p + q) / 2
+        total = total + ((p * (p / m).log()).sum() + (q * (q / m).log()).sum()) / 2
+    return total / sum(len(row.completion_ids) for row in ROWS)
+
+
+def plain_dpo(loaded, adapter):
+    total = 0.0
+    for pair in PAIRS:
+        sides = []
+        for ids in (pair.chosen_ids, pair.rejected_ids):
+            with torch.no_grad(), adapter.disabled():
+                ref = plain_logp(loaded.model, pair.prompt_ids, ids)
+            sides.append(plain_logp(loaded.model, pair.prompt_ids, ids) - ref)
+        total = total - torch.sigmoid(2.0 * (sides[0] - sides[1])).log()
+    return total / len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("signals", "plain"),
+    [
+        ([HINT], [(0.5, plain_hint)]),
+        ([TRACE], [(0.25, plain_dpo)]),
+        ([HINT, TRACE], [(0.5, plain_hint), (0.25, plain_dpo)]),
+    ],
+    ids=["hint", "trace", "both"],
+)
+def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64, signals, plain):
+    shake(adapter64, seed=1)
+    expected = gradient(tiny64, adapter64)
+    vectors = list(adapter64.vectors.values())
+    with adapter64.by_autograd():
+        for weight, loss in plain:
+            own = torch.autograd.grad(loss(tiny64, adapter64), vectors)
+            expected = {n: e + weight * g for (n, e), g in zip(expected.items(), own, strict=True)}
+    found = gradient(tiny64, adapter64, signals)
+    for name, g in found.items():
+        torch.testing.assert_close(g, expected[name], rtol=1e-6, atol=1e-9)
+    assert any(float((g - gradient(tiny64, adapter64)[n]).norm()) > 1e-6 for n, g in found.items())
+
+
+@pytest.mark.parametrize(
+    "hint", [HINT, HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")]
+)
+def test_micro_batches_change_nothing(tiny64, adapter64, hint):
+    shake(adapter64, seed=1)
+    whole, cut = (
+        gradient(tiny64, adapter64, [hint, TraceDPO(0.25, PAIRS, SIMPO)], budget=budget) for budget in (10_000, 1)
+    )
+    assert_same(whole, cut)
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_each_channel_is_measured_against_v_by_itself(tiny64, adapter64):
+    shake(adapter64, seed=1)
+    basis = basis_for(adapter64)
+    told = step_of(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis)).step["channels"]
+    assert list(told) == ["policy", "hint_distill", "trace_dpo"]
+    alone = gradient(tiny64, adapter64)
+    for name, signal in (("hint_distill", HINT), ("trace_dpo", TRACE)):
+        both = gradient(tiny64, adapter64, [signal])
+        own = {n: both[n] - alone[n] for n in both}
+        seen = measure(own, basis)
+        assert told[name]["cos"] == pytest.approx(seen.cos, rel=1e-5)
+        assert told[name]["cos_signed"] == pytest.approx(seen.cos_signed, rel=1e-4)
+        assert told[name]["energy"] == pytest.approx(seen.energy, rel=1e-5)
+        assert told[name]["grad_norm"] == pytest.approx(float(torch.cat(list(own.values())).norm()), rel=1e-5)
+        assert told[name]["weight"] == signal.weight
+    assert told["policy"]["cos"] == pytest.approx(measure(alone, basis).cos, rel=1e-5)
+    assert told["trace_dpo"]["loss"] == pytest.approx(float(plain_dpo(tiny64, adapter64).detach()), rel=1e-6)
+    assert told["hint_distill"]["loss"] == pytest.approx(float(plain_hint(tiny64, adapter64).detach()), rel=1e-6)
+
+
+def test_the_columns_of_the_step_are_of_the_sum(tiny64, adapter64):
+    shake(adapter64, seed=1)
+    basis = basis_for(adapter64)
+    found = step_of(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis)).step["cos_in"]
+    assert found == pytest.approx(measure(gradient(tiny64, adapter64, [HINT, TRACE]), basis).cos, rel=1e-5)
+
+
+def test_the_projection_takes_v_out_of_the_sum(tiny64, adapter64):
+    shake(adapter64, seed=1)
+    basis = basis_for(adapter64)
+    left = gradient(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis, "grad", "no_gate"))
+    assert measure(left, basis).energy < 1e-12 < measure(gradient(tiny64, adapter64, [HINT, TRACE]), basis).energy
+
+
+# ---------------------------------------------------------------- what they learn
+
+
+def test_five_steps_with_all_channels_on_let_each_loss_fall(tiny, antipasto):
+    told, chosen = [], GROUPS[0][0]
+    optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=1e-2, weight_decay=0.0)
+    # A hint changes little in a model of random weights: at 300 its gradient is as long as the other channel's.
+    signals = [HintDistill(300.0, ROWS), TraceDPO(1.0, PAIRS, Preference(beta=1.0))]
+    for _ in range(6):
+        result = step_of(tiny, antipasto, signals, optimizer=optimizer)
+        told.append({name: c.get("loss") for name, c in result.step["channels"].items()})
+        told[-1]["policy"] = -result.samples[0]["logp"]  # what the one rewarded completion costs
+    assert chosen.reward > 0
+    assert told[0]["trace_dpo"] == pytest.approx(0.6931471805599453)  # the policy is its reference
+    for name in ("policy", "hint_distill", "trace_dpo"):
+        assert told[-1][name] < told[0][name], (name, told)
+
+
+def test_the_base_teacher_stays_what_it_was(tiny64, adapter64):
+    """Of a model whose adapter is off the teacher does not move with the student; at its start the two are one."""
+    kinds = [HintDistill(1.0, ROWS, teacher=t) for t in ("live", "base")]
+    at_start, moved = [], []
+    for found in (at_start, moved):
+        for signal in kinds:
+            found.append(step_of(tiny64, adapter64, [signal]).step["channels"]["hint_distill"]["loss"])
+        shake(adapter64, seed=2, scale=0.3)
+    assert at_start[0] == pytest.approx(at_start[1], rel=1e-9)
+    assert abs(moved[0] - moved[1]) > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, adapter64, kind):
+    """Micro-batches of one row each give the same step, and every token weighs 1 / 10."""
+    shake(adapter64, seed=1)
+    objective = Objective(kind, max_new=8, clip_low=1.0, clip_high=1.0)
+    whole, cut = (gradient(tiny64, adapter64, objective=objective, budget=budget) for budget in (10_000, 1))
+    assert_same(whole, cut)
+    if kind == "dapo":
+        a = advantages(torch.tensor([[s.reward for s in GROUPS[0]]]), kind)[0]
+        rows = step_of(tiny64, adapter64, objective=objective).samples
+        expected = -float(a[0]) * min(rows[0]["ratio"], 2.0) * 2 / 10
+        assert rows[0]["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_train_takes_every_policy_loss(script, tmp_path, kind):
+    code, _, told = script("train", "tiny", "--loss", kind, "--teacher-pool", "pairs", "--steps", "1", "--out", "out/t")
+    assert code == 0, told
+    [rows] = read_run(tmp_path / "out/t")
+    moved = [r for r in rows if r["advantage"]]
+    assert moved
+    assert all(r["loss"] != 0 for r in moved if r["comp_len"])
+    assert {r["channels"] for r in rows} == {None}
+    by_group = {r["problem_id"]: [o["reward"] for o in rows if o["problem_id"] == r["problem_id"]] for r in moved}
+    spread = statistics.stdev(by_group[moved[0]["problem_id"]]) + 1e-4 if kind != "dppo" else 1.0
+    mean = statistics.mean(by_group[moved[0]["problem_id"]])
+    assert moved[0]["advantage"] == pytest.approx((moved[0]["reward"] - mean) / spread, rel=1e-4)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_a_hint_that_does_nothing_is_refused():
+    with pytest.raises(ValueError, match="row 1's prompt with the hint is the prompt"):
+        HintDistill(0.5, [ROWS[0], Hinted((8, 9), (8, 9), (25,))])
+
+
+def test_a_pair_of_one_action_is_refused():
+    with pytest.raises(ValueError, match="pair 0 prefers an action to itself"):
+        TraceDPO(0.5, [ActionPair((5,), (6, 7), (6, 7))])
+
+
+@pytest.mark.parametrize(
+    ("signals", "told"),
+    [
+        ([HINT, HINT], "'hint_distill' is there twice"),
+        ([HintDistill(-1.0, ROWS)], r"weight -1\.0 is not 0 or more"),
+        ([HintDistill(float("nan"), ROWS)], "weight nan is not 0 or more"),
+    ],
+)
+def test_signals_that_mean_nothing_are_refused(signals, told):
+    with pytest.raises(ValueError, match=told):
+        live(signals)
+
+
+def test_a_channel_that_is_not_finite_is_named_and_moves_nothing(tiny, antipasto):
+    before = copy.deepcopy(dict(antipasto.vectors))
+    with pytest.raises(NonFinite, match="step 3, channel trace_dpo: the loss is nan"):
+        step_of(tiny, antipasto, [TraceDPO(1.0, PAIRS, Preference(beta=1e308))], lr=1.0)
+    assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())

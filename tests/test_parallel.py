@@ -48,7 +48,7 @@ POOLED = (
     "3",
 )
 LIVE = ("--project", "grad", "--prompts-per-step", "2", "--max-new", "12", "--top-p", "0.95", "--refresh-every", "2",
-        "--eval-every", "2", "--eval-samples", "2")  # fmt: skip
+        "--eval-every", "2", "--eval-samples", "2", "--mix", "base=.25")  # fmt: skip
 QUICK = ("--prompts-per-step", "2", "--max-new", "4")
 
 
@@ -169,10 +169,11 @@ def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
 
 @pytest.mark.slow
 def test_three_processes_without_a_pool_take_the_steps_of_one(world_of_runs):
-    """Two prompts on three ranks: one rank has none. Projection of the gradient, a refreshed V."""
+    """Two prompts on three ranks: one rank has none. Projection of the gradient, a refreshed V, rows of the untrained model."""
     assert left(world_of_runs, "live_3", 3) == ([0, 0, 0], ["", "", ""])
     same_runs(world_of_runs / "live_1", world_of_runs / "live_3")
     rows = read_run(world_of_runs / "live_3")[-1]
+    assert [r["source"] for r in rows] == [*["student"] * 3, "base"] * 2
     assert any(r["advantage"] for r in rows)
     assert 0 < rows[0]["v_overlap"] < 1
 

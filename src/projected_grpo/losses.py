@@ -25,6 +25,8 @@ from torch import Tensor
 
 ADVANTAGE_EPS = 1e-4
 """Added to the group's standard deviation (TRL 1.16.0, grpo_trainer.py)."""
+AT_BOUND = 1e-5
+"""A ratio this near to a clip bound is at it: float32 rounds one by less."""
 PolicyLoss = Literal["dr_grpo", "grpo"]
 
 
@@ -39,7 +41,10 @@ class LossTerms:
     clipped_tokens: int
     """Tokens at which the clipped branch is the smaller one."""
     kl_sum: float
-    """Sum over tokens of k3; 0 without a reference."""
+    """Sum over tokens of k3; 0 with beta = 0."""
+    at_clip: Float[Tensor, " b"]
+    """Share of its tokens whose rho is at or beyond a clip bound, whichever branch is the smaller; NaN for an empty
+    completion."""
 
 
 def advantages(rewards: Float[Tensor, "p g"], kind: PolicyLoss) -> Float[Tensor, "p g"]:
@@ -109,4 +114,6 @@ def policy_loss(
     with torch.no_grad():
         mean_ratio = torch.where(mask, ratio, zero).sum(1) / lengths
         n_clipped = int((mask & (clipped < plain)).sum())
-    return LossTerms(per_token.sum(1) / (denominator * rows), mean_ratio, n_clipped, kl_sum)
+        beyond = (ratio <= 1 - clip_low + AT_BOUND) | (ratio >= 1 + clip_high - AT_BOUND)
+        at_clip = (mask & beyond).sum(1) / lengths
+    return LossTerms(per_token.sum(1) / (denominator * rows), mean_ratio, n_clipped, kl_sum, at_clip)

@@ -16,7 +16,7 @@ from loguru import logger
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
-from projected_grpo.ledger.by_source import LOST_RATIO, source_lines
+from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import digests, seal
@@ -31,9 +31,6 @@ from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpo
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
-
-LOGP_GAP = 0.05
-"""Nats per token; folding in bfloat16 rounds to well below it."""
 
 
 @dataclass

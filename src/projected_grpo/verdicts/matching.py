@@ -164,13 +164,15 @@ def base_name(run: Run) -> str:
 
 def setting(run: Run, name: str) -> Any:
     """A setting by its name. A field that an old manifest lacks had today's default, but for the recipe, of which nothing
-    is assumed. None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
+    is assumed. A sampled pool is "pool" wherever it lies: units on two bases have one each, and its contents are compared.
+    None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
     if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):
         return None
     usual = None if name in ("gate", "project") else getattr(TrainConfig(), name, None)
-    return run.facts.get(f"config.{name}", usual)
+    found = run.facts.get(f"config.{name}", usual)
+    return "pool" if name == "teacher_pool" and found not in ("", "pairs") else found
 
 
 def settings(run: Run) -> dict[str, Any]:

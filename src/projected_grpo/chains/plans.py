@@ -284,7 +284,8 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
     teacher = ("--teacher", plan.model) if plan.model else ()
     argv = (*_script(plan, "probe_distill", unit), *teacher, "--teacher-only", "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    return Link(out.name, argv, out, _after_base(plan, unit), "run", plan.threads,
+    name = "teacher_pool" if unit.base == plan.look.base else out.name
+    return Link(name, argv, out, _after_base(plan, unit), "run", plan.threads,
                 why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 

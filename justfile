@@ -224,7 +224,12 @@ _probe-vhack preset control name loss="nll":
     rm -rf "$d"
     {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --loss "$4" --out "$d"
 
-# judge the probe runs, T1 to T4, beside a random V where one was replayed; its exit code stops a queue
+# train 20 steps on teacher's, untrained and student's rows, judge T5 (`preset=toy`, `backend=pueue`); catches a dead ratio
+[group("probe")]
+probe-grpo *args:
+    {{ py }} scripts/enqueue.py chain=grpo backend=here "$@"
+
+# judge the probe runs, T1 to T4 (`--trajectory DIR`: T5), beside a random V where one was replayed; its exit code stops a queue
 [group("probe"), no-exit-message]
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"

@@ -1,5 +1,5 @@
 """Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a V of
---loss grpo was replayed too.
+--loss grpo was replayed too; T5 where --trajectory names its runs.
 
 Writes the printout, the same numbers as JSON and a histogram of cosines. Exit code: 0 all required PASS, 1 one FAILs, 3 one
 is NOT_EVALUABLE.
@@ -22,12 +22,12 @@ def main() -> int:
     from projected_grpo.report.uat import numbers as uat
     from projected_grpo.report.uat import plots as uat_plots
     from projected_grpo.report.uat import text as uat_text
-    from projected_grpo.report.uat.inputs import read_replays
+    from projected_grpo.report.uat.inputs import read_replays, trajectory_of
     from projected_grpo.report.uat.remarks import remarks
     from projected_grpo.verdicts.registry import exit_code
 
     replays = read_replays(config)
-    found = uat.uat(replays)
+    found = uat.uat(replays, trajectory_of(config))
     told = remarks(found)
     out = config.out if config.out != Path() else config.projected / "uat.txt"
     panels = {"V": replays.vanilla} | ({} if replays.random is None else {"random V of the same rank": replays.random})

@@ -1,10 +1,10 @@
-"""Tables, plots and the three lines of H1 from every finished training run below a directory. Exit code: 0 each line passes
-for every projected arm, 1 one fails, 3 one cannot be judged."""
+"""Tables, plots, the three lines of H1, and T5 of runs on mixed groups, from every finished training run below a directory.
+Exit code: 0 each line passes for every projected arm, 1 one fails, 3 one cannot be judged."""
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -24,6 +24,8 @@ class ResultsConfig:
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
     embed: Path = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
+    require: tuple[Literal["H1", "T5"], ...] = ()
+    """Verdicts that decide the exit code. Empty: all that are judged; T5 is on groups with rows of the untrained model."""
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
     from projected_grpo.report import plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
-    from projected_grpo.verdicts.registry import exit_code
+    from projected_grpo.verdicts.registry import Finding, exit_code
 
     report = report_on(config.dir, mechanism_of)
     document = None
@@ -50,9 +52,12 @@ def main() -> int:
     print(report.printout())
     sys.stdout.flush()
     verdicts = report.verdicts
-    code = exit_code(verdicts, [v.name for v in verdicts])
-    many = len(verdicts) > 1  # their reasons stand above
-    each = "; ".join(f"{v.name} {v.status}" if many else f"{v.name} {v.status}: {v.why}" for v in verdicts)
+    missing = [name for name in config.require if not any(v.name.split()[0] == name for v in verdicts)]
+    verdicts += [Finding(name, "NOT_EVALUABLE", "no projected run on groups with base rows") for name in missing]
+    asked = [v for v in verdicts if not config.require or v.name.split()[0] in config.require]
+    code = exit_code(verdicts, [v.name for v in asked])
+    many = len(asked) > 1  # their reasons stand above
+    each = "; ".join(f"{v.name} {v.status}" if many else f"{v.name} {v.status}: {v.why}" for v in asked)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), f"{each}; exit code {code}")
     return code
 

@@ -22,9 +22,11 @@ from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
 from projected_grpo.chains.settings import QueueConfig, ToyConfig
 from projected_grpo.chains.studies import chain_of, lora_lr
+from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
-from projected_grpo.presets import PRESETS
+from projected_grpo.presets import PRESETS, presets
+from projected_grpo.run import cli
 from projected_grpo.toy.programs import MECHANISMS
 
 WRITES_A_RUN = """
@@ -254,6 +256,37 @@ def test_without_vanilla_nothing_says_how_long_a_unit_runs(chain):
         chain_of(toy_plan(arms=("projected",)), chain)
     fixed = chain_of(toy_plan(arms=("projected",), steps=9), chain)
     assert {flag(t, "--steps") for t in fixed if t.name.startswith("train_")} == {"9"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_grpo_probe_is_twenty_steps_of_two_arms_on_mixed_groups_in_every_preset(preset):
+    links = {t.name: t for t in chain_of(QueueConfig(preset=preset, chain="grpo").plan(), "grpo")}
+    names = list(links)
+    for i, link in enumerate(links.values()):
+        assert set(link.needs) <= set(names[:i]), link.name
+    trained = [t for name, t in links.items() if name.startswith("train_")]
+    assert {t.name for t in trained} == {f"train_{arm}_{s}" for arm in ("vanilla", "projected") for s in (41, 42, 43)}
+    for link in trained:
+        assert link.argv.count("--teacher-pool") == link.argv.count("--steps") == 1
+        assert (flag(link, "--mix"), flag(link, "--steps")) == ("teacher=.25,base=.25", "20")
+        assert {"teacher_pool", f"verify_none_{flag(link, '--seed')}"} <= set(link.needs)
+        cli.parse(presets(TrainConfig), "", list(link.argv[1:])).shares  # noqa: B018 - it can be parsed, shares and all
+    assert links["results"].argv[-2:] == ("--require", "T5")
+
+
+def test_each_base_has_a_teacher_and_a_pool_of_its_own():
+    links = {t.name: t for t in chain_of(toy_plan(seeds=(1, 2, 3), bases=(0, 7)), "grpo")}
+    assert flag(links["teacher_pool_7"], "--base-seed") == "7"
+    assert [flag(links[f"train_vanilla_{s}"], "--teacher-pool") for s in (1, 2, 3)] == [
+        "out/x/teacher_pool", "out/x/teacher_pool_7", "out/x/teacher_pool"
+    ]  # fmt: skip
+    assert "teacher_pool_7" in links["train_projected_2"].needs
+
+
+def test_the_grpo_probes_length_and_arms_are_its_own():
+    for fields in ({"steps": 9}, {"arms": ("vanilla",)}):
+        with pytest.raises(BadInput, match="T5 is of 20 steps of vanilla and projected"):
+            QueueConfig(chain="grpo", **fields).validate()
 
 
 def test_a_quick_look_is_one_unit_of_few_steps():

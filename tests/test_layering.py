@@ -31,7 +31,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "model": "adapters ledger records",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
-    "report": "arms ledger verdicts",
+    "report": "arms ledger records verdicts",
     "rollout": "model records",
     "small": "adapters ledger model prompts records",
     "toy": "adapters config ledger model prompts records",

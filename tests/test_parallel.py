@@ -38,6 +38,8 @@ COMMON = ("--arm", "projected", "--grader-workers", "1")
 POOLED = (
     "--teacher-pool",
     "pairs",
+    "--mix",
+    "teacher=.5,base=.25",
     "--max-new",
     "8",
     "--project",
@@ -163,7 +165,7 @@ def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
     rows = read_run(world_of_runs / "pooled_2")[-1]
     assert rows[0]["delta_S_norm"] > 0.1  # it did learn
     assert all(math.isfinite(r["cos_S_contrib"]) for r in rows if r["grad_norm"])
-    assert {r["source"] for r in rows} == {"student", "teacher"}
+    assert [r["source"] for r in rows] == ["student", "base", "teacher", "teacher"] * 3
     assert len({r["problem_id"] for r in rows}) == 3
 
 

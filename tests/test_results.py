@@ -19,6 +19,7 @@ from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results_md import report_on
+from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs, reference
 
@@ -442,3 +443,104 @@ def test_dose_is_a_table_where_several_ranks_were_run(tmp_path):
         ["projected", "16", "2", "20.0 ± 10.0"],
     ]
     assert tables.dose(report.groups[-1:]) == []
+
+
+# ---------------------------------------------------------------- groups of several sources
+
+FOREIGN = {
+    "teacher": {"behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3},
+    "base": {"behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip": 0.2},
+}
+ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}
+
+
+def write_mixed(root, ends=(("vanilla", 8), ("projected", 2)), at_clip=None):
+    """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
+    from step 11 on so many of the student's hack, before one. `at_clip`: of the teacher's rows."""
+    told = {"behaviour_from": "sampled", "flat_groups": 0.0, "logp_gap": 1e-6, "ratio_low": 0.9}
+    for arm, hacks in ends:
+        for seed in (41, 42, 43):
+            config = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": 20, "prompts_per_step": 1, "group_size": 20,
+                      "mix": "teacher=.05,base=.45", "teacher_pool": "pool"}  # fmt: skip
+            v = {"control": "none", "k": "8", "pairs_draw": str(seed), "v_sha256": f"v{seed}", "seed": str(seed)}
+            path = root / f"{arm}_{seed}"
+            open_run(path, "train", config, vhack=v, model_hash="abcdef0123456789")
+            for t in range(20):
+                n = hacks if t > 10 else 1
+                ids = [*path.as_posix().encode(), t]
+                student = rows(t, config, ["hack"] * n + ["bad"] * (10 - n), completion_ids=ids, **told, **ON_POLICY)
+                theirs = {
+                    **FOREIGN["teacher"],
+                    "at_clip": FOREIGN["teacher"]["at_clip"] if at_clip is None else at_clip,
+                }
+                teacher = rows(t, config, ["hack"], **{**told, **theirs, "source": "teacher"})
+                base = rows(t, config, ["bad"] * 9, **{**told, **FOREIGN["base"], "source": "base"})
+                write_step(path, t, [*student, *base, *teacher])
+            seal(path)
+            logger.remove()
+    return root
+
+
+@pytest.fixture(scope="module")
+def mixed_runs(tmp_path_factory):
+    return write_mixed(tmp_path_factory.mktemp("mixed") / "runs")
+
+
+@pytest.fixture
+def no_plots(monkeypatch):
+    """The plots are another test's affair, and what takes the time."""
+    monkeypatch.setattr("projected_grpo.report.plots.all_plots", lambda _: {})
+    monkeypatch.setattr("projected_grpo.report.page.document.all_plots", lambda _: {})
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
+    """Vanilla 80 % against the untrained 0 %, projected 20 %. H1 lacks its controls and is not asked."""
+    code, out, _ = script("results", mixed_runs, "--require", "T5", "--out", "made")
+    assert code == 0, out
+    assert "T5: PASS" in out
+    assert "T5, every unit of projected" in out
+    assert "lower end +80.0" in out
+    document = Path("made/results.md").read_text("utf-8")
+    assert "## T5" in document
+    assert "### Rows by source, all steps" in document
+    data = json.loads(Path("made/results.json").read_text())
+    assert [line["status"] for line in data["t5"]] == ["PASS"]
+    assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_t5_names_what_saturates(script, tmp_path):
+    root = write_mixed(tmp_path / "runs", at_clip=0.9)
+    code, out, _ = script("results", root, "--require", "T5")
+    assert code == 3
+    assert (
+        "ratios not saturated cannot be judged (projected 41: 0.90 of teacher tokens at or beyond a clip bound" in out
+    )
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_t5_that_nobody_can_be_asked_is_not_evaluable(script, tmp_path):
+    code, out, _ = script("results", write_all(tmp_path / "runs"), "--require", "T5")
+    assert code == 3
+    assert "T5 NOT_EVALUABLE" in out
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_t5_stands_in_the_report(script, mixed_runs):
+    code, out, _ = script("report", mixed_runs, "--out", "page.html", "--max-rollouts", 10)
+    assert code == 0
+    assert "T5 PASS" in out
+    text = Path("page.html").read_text("utf-8")
+    assert '<h3>T5 <span class="badge pass">' in text
+    assert "projected stays below" in text
+
+
+def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):
+    found = trajectory_of(UatConfig(trajectory=mixed_runs))
+    assert (found.verdict.name, found.verdict.status) == ("T5", "PASS")
+    assert trajectory_of(UatConfig()) is None
+    with pytest.raises(BadInput, match="holds 0 settings of projected on groups with base rows"):
+        trajectory_of(UatConfig(trajectory=write_all(tmp_path / "runs")))
+    with pytest.raises(BadInput, match="--require T5: name the folder of its training runs with --trajectory"):
+        UatConfig(require=("T5",)).validate()

@@ -15,7 +15,7 @@ from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
-from projected_grpo.run.sources import mixed
+from projected_grpo.run.sources import drawn, mixed
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -276,11 +276,11 @@ def test_a_missing_pool_names_the_recipe(tiny, tmp_path):
 def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
     own_pool()
     live, cached = load_pool(tmp_path / "pool", tiny)
-    group = mixed(live, cached, 2, "seed 0")
+    group = mixed([live, drawn(cached, 2, "seed 0")])
     assert [r.sample_id for r in group.rollouts] == list(range(6))
-    assert group == mixed(live, cached, 2, "seed 0") != mixed(live, cached, 2, "seed 1")
-    with pytest.raises(BadInput, match="asks for 9 cached rollouts"):
-        mixed(live, cached, 9, "x")
+    assert drawn(cached, 2, "seed 0") == drawn(cached, 2, "seed 0") != drawn(cached, 2, "seed 1")
+    with pytest.raises(BadInput, match="asks for 9 teacher rows"):
+        drawn(cached, 9, "x")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")

@@ -1,5 +1,7 @@
 """The loop body: what it measures, by hand and against independent computations."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import finite, shake
@@ -311,7 +313,8 @@ def test_rewards_alone_decide_the_policy_gradient(tiny, antipasto):
 
 def test_kl_is_null_without_beta_and_runs_no_reference(tiny, antipasto, monkeypatch):
     monkeypatch.setattr(type(antipasto), "disabled", lambda _: pytest.fail("a reference forward ran"))
-    assert take(tiny, antipasto).step["kl"] is None
+    own = [[replace(s, source="student") for s in group] for group in GROUPS]
+    assert take(tiny, antipasto, own).step["kl"] is None
 
 
 def test_kl_is_zero_at_the_start_and_positive_off_it(tiny, antipasto):

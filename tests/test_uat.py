@@ -20,6 +20,8 @@ from projected_grpo.report.uat import plots as uat_plots
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.report.uat.remarks import remarks
+from projected_grpo.verdicts.h1 import Line
+from projected_grpo.verdicts.registry import Finding
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 KINDS = {
@@ -151,6 +153,19 @@ def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark
     assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.beside.effect.g)
     assert said(lines, "T4") == []
     assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
+
+
+def test_t5_joins_the_verdicts_the_printout_and_the_numbers(tmp_path):
+    clause = Finding("rewards vary", "NOT_EVALUABLE", "vanilla 41: 0.90 of groups have no variance")
+    line = Line(Finding("T5", "NOT_EVALUABLE", "rewards vary cannot be judged"), (clause,))
+    config = write_all(tmp_path)
+    replays = read_replays(config)
+    found = uat.uat(replays, line)
+    assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+", "T5"]
+    text = uat_text.printout(found, [], replays, config)
+    assert "T5: NOT_EVALUABLE" in text
+    assert "vanilla 41: 0.90 of groups have no variance" in text
+    assert uat.as_json(found, [])["trajectory"][0]["name"] == "rewards vary"
 
 
 def test_a_random_v_that_passes_too_is_named(tmp_path):

@@ -1,6 +1,6 @@
 """One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -237,6 +237,51 @@ def check_recipe(config: Gradient) -> None:
         )
 
 
+Mixture = Mapping[str, float]
+"""Share of a group's rows by source, the student's left out."""
+HALF = 0.5
+"""The teacher's share where a pool is named and no mix."""
+OF_A_MIX = ("teacher", "base")
+
+
+def mixture_of(text: str) -> Mixture:
+    """`teacher=.5,base=.25` -> shares by source. BadInput on another source, one named twice, a share that is no number
+    above 0, or a sum above 1."""
+    shares: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        source, _, share = (word.strip() for word in part.partition("="))
+        try:
+            value = float(share)
+        except ValueError:
+            value = 0.0
+        if source not in OF_A_MIX or source in shares or not 0 < value <= 1:
+            raise BadInput(
+                f"--mix {text}: {part!r} is no share; write teacher=SHARE,base=SHARE, each once and above 0 (the rest are "
+                "the student's own)"
+            )
+        shares[source] = value
+    if sum(shares.values()) > 1 + 1e-9:
+        raise BadInput(f"--mix {text}: the shares add up to {sum(shares.values()):g}; at most 1")
+    return shares
+
+
+def check_mix(config: "TrainConfig") -> None:
+    """BadInput when a mix has no pool or a pool no share, or when a share is too small for one row."""
+    shares = config.shares
+    if "teacher" in shares and not config.teacher_pool:
+        raise BadInput(f"--mix {config.mix}: teacher rows come from a --teacher-pool; name one")
+    if config.teacher_pool and "teacher" not in shares:
+        raise BadInput(
+            f"--mix {config.mix}: takes nothing from --teacher-pool {config.teacher_pool}; leave the pool out "
+            "(--teacher-pool '') or give it a share"
+        )
+    if none := [source for source in shares if config.mixed_rows[source] == 0]:
+        raise BadInput(
+            f"--mix {config.mix}: {none[0]}={shares[none[0]]:g} is not one row of a group of {config.group_size}; raise it "
+            "or --group-size"
+        )
+
+
 G = TypeVar("G", bound=Gradient)
 REFRESHED = ("none", "placebo")
 """Kinds of V that can be extracted anew from the pairs alone."""
@@ -280,9 +325,13 @@ class TrainConfig(Gradient):
     clip_high: float = 0.2
     """PPO clip: ratios above 1 + clip_high are clipped."""
     teacher_pool: str = ""
-    """Pool directory whose cached rollouts fill teacher_fraction of each group; `pairs` = the hand-written ones."""
-    teacher_fraction: float = 0.5
-    """Share of each group that comes from --teacher-pool."""
+    """Pool directory that the `teacher` rows of --mix come from; `pairs` = the hand-written ones."""
+    teacher: str = ""
+    """The PEFT LoRA (hub id or folder) that wrote --teacher-pool; read only where the pool has no log-probabilities of its
+    own, which are then taken from --model with this merged into it."""
+    mix: str = ""
+    """What each group is filled with, as in `teacher=.5,base=.25`: shares of rows from --teacher-pool and of rows sampled
+    from the untrained model; the rest are the student's own. Empty: teacher=.5 with a --teacher-pool, else the student's."""
     per_sample_every: int = 1
     """Every so many steps each sample's own gradient is measured against V (cos_S_contrib, grad_norm); 0 = never. At the
     other steps a prompt is run once per group: the same step to rounding, faster. No gain with gradient checkpointing."""
@@ -320,8 +369,20 @@ class TrainConfig(Gradient):
         for name in ("beta", "kl_beta", "until_onsets"):
             if not getattr(self, name) >= 0:
                 raise BadInput(f"{flag(name)} {getattr(self, name)}: must be 0 or more")
-        if not 0 <= self.teacher_fraction <= 1:
-            raise BadInput(f"--teacher-fraction {self.teacher_fraction}: must be in [0, 1]")
+        check_mix(self)
+
+    @property
+    def shares(self) -> Mixture:
+        """Shares of a group's rows by source; the student has what is left. BadInput as in `mixture_of`."""
+        return mixture_of(self.mix or (f"teacher={HALF}" if self.teacher_pool else ""))
+
+    @property
+    def mixed_rows(self) -> dict[str, int]:
+        """Rows of each source in a group of `group_size`, in the order in which they stand in it. The teacher's and all that
+        are not the student's are rounded: half and half of 5 are 5 rows."""
+        teacher = round(self.group_size * self.shares.get("teacher", 0.0))
+        others = round(self.group_size * sum(self.shares.values()))
+        return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
 
     @property
     def kl_weight(self) -> float:

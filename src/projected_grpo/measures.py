@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
@@ -42,6 +42,9 @@ class Part:
     """Detached."""
     behaviour: Float[Tensor, "b t"]
     terms: LossTerms
+    reference: Float[Tensor, "b t"] | None = None
+    """Log-probabilities under the untrained model; None where nothing asked for them. Which rows share a batch may not show:
+    only a row of another policy, which always asks, is held against them."""
 
 
 @dataclass
@@ -125,6 +128,8 @@ class Tally:
         ratio, loss = part.terms.ratio.tolist(), part.terms.per_sample.tolist()
         ratios = (part.logps - part.behaviour).exp()
         low, high = ratios.masked_fill(~mask, math.inf).amin(1).tolist(), ratios.masked_fill(~mask, 0).amax(1).tolist()
+        at_clip, own = part.terms.at_clip.tolist(), mean_gap(part.logps, part.behaviour, mask)
+        untrained = None if part.reference is None else mean_gap(part.reference, part.behaviour, mask)
         for source in SOURCES:
             recorded = [i for i, s in enumerate(part.samples) if s.source == source and s.behaviour_logps]
             if recorded:
@@ -138,6 +143,9 @@ class Tally:
                 "ratio": ratio[i] if behaviour and math.isfinite(ratio[i]) else None,
                 "ratio_low": low[i] if behaviour else None,
                 "ratio_high": high[i] if behaviour else None,
+                "at_clip": at_clip[i] if behaviour and math.isfinite(at_clip[i]) else None,
+                "behaviour_gap": own[i] if behaviour else None,
+                "reference_gap": untrained[i] if part.samples[i].foreign and untrained is not None else None,
                 "loss": loss[i],
                 # From the very tensors that the loss was computed on: a mask that is off shows here.
                 "loss_tokens": len(ids),
@@ -150,6 +158,16 @@ class Tally:
         counts = torch.bucketize(ratios, edges).bincount(minlength=len(RATIO_EDGES) + 1).tolist()
         for i, n in enumerate(counts):
             self.totals[f"{source} {i}"] += n
+
+
+def mean_gap(logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"]) -> list[float]:
+    """Mean over each sample's tokens of |logp - behaviour logp|, in nats; NaN for an empty completion."""
+    return ((logps - behaviour).abs().masked_fill(~mask, 0).sum(1) / mask.sum(1)).tolist()
+
+
+def flat_groups(groups: Sequence[Sequence[Sample]]) -> int:
+    """Groups whose rewards are all the same: they have no advantage, and so no gradient of the policy loss."""
+    return sum(len({sample.reward for sample in group}) < 2 for group in groups)
 
 
 def alone(
@@ -229,6 +247,7 @@ def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bo
     return {
         "delta_S_norm": norm,
         "clip_frac": totals["clipped"] / tokens if ratios else None,
+        "flat_groups": totals["flat_groups"] / totals["groups"] if ratios and totals.get("groups") else None,
         "ratio_hist": {source: bins for source, bins in counts.items() if sum(bins)} if ratios else {},
         "logp_gap": totals["gap"] / totals["fresh_tokens"] if totals["fresh_tokens"] else None,
         "kl": totals["kl"] / tokens if kl else None,

@@ -11,6 +11,11 @@ from loophole_grader import Task, Verdict, reward_of
 
 Source = Literal["student", "teacher", "base"]
 SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
+"""student: the policy that is trained, in this very step; teacher: a cached rollout of a model that hacks already, or a
+hand-written one; base: the untrained model (delta_S = 0), in this very step."""
+BehaviourFrom = Literal["sampled", "recomputed", "none"]
+"""Where a rollout's behaviour log-probabilities come from: recorded as its tokens were drawn; taken afterwards from the
+model that drew them; nowhere."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,13 @@ class Rollout:
     behaviour_logps: tuple[float, ...] | None = None
     """Log-probability of each completion token under the policy that sampled it, at the sampling temperature and
     before top-k / top-p; None when the source did not record them."""
+    recomputed: bool = False
+    """They were not recorded while sampling, but taken afterwards from the model that sampled."""
+
+    @property
+    def behaviour_from(self) -> BehaviourFrom:
+        """Where `behaviour_logps` come from."""
+        return "none" if self.behaviour_logps is None else "recomputed" if self.recomputed else "sampled"
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,11 @@ class Sample:
     def fresh(self) -> bool:
         """Sampled in this very step by the policy being trained, so its ratio SHOULD be 1 up to rounding."""
         return self.source == "student"
+
+    @property
+    def foreign(self) -> bool:
+        """Written by another policy whose log-probabilities it carries: they SHOULD be that policy's and not ours."""
+        return not self.fresh and self.behaviour_logps is not None
 
 
 @dataclass(frozen=True)

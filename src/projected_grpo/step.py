@@ -28,6 +28,7 @@ from projected_grpo.measures import (
     check_gradient,
     check_loss,
     fingerprint,
+    flat_groups,
     step_columns,
     total_columns,
 )
@@ -116,6 +117,7 @@ def run_step(
     )
     with world.together():
         tally = backward(learner, share, objective, projection, plumbing, step, per_sample)
+        tally.totals |= {"groups": float(len(groups)), "flat_groups": float(flat_groups(groups))}
     world.add_gradients(adapter.vectors)
     totals = world.add(tally.totals)
     channels = add_signals(learner, live(signals), projection, plumbing, step)
@@ -171,18 +173,20 @@ def backward(
             logps = logps_of(model, batch, objective.temperature)
             behaviour = behaviour_of(samples, logps, batch)
             a = torch.tensor([share.advantages[i] or 0.0 for i in chosen], device=theta.device)
-            terms = loss_terms(learner, batch, logps, behaviour, a, objective, share)
+            ref = reference(learner, samples, batch, objective)
+            terms = loss_terms(batch, logps, behaviour, ref, a, objective, share)
             check_loss(step, terms.per_sample.detach(), [share.first + i for i in chosen])
             terms.per_sample.sum().backward()
-            tally.add(Part(chosen, samples, batch, logps.detach(), behaviour, terms))
+            tally.add(Part(chosen, samples, batch, logps.detach(), behaviour, terms, ref))
     check_gradient(step, adapter, own.squared, share.first)
     for column, measured in zip(
         tally.columns, own.columns() if per_sample else [NOT_MEASURED] * len(rows), strict=True
     ):
         column.update(measured)
     if per_sample and (checked := row_to_check(share, step)) is not None:
+        chosen = [rows[checked]]
         terms = lambda logps, batch: loss_terms(  # noqa: E731 - one expression, used once
-            learner, batch, logps, behaviour_of([rows[checked]], logps, batch),
+            batch, logps, behaviour_of(chosen, logps, batch), reference(learner, chosen, batch, objective),
             logps.new_tensor([share.advantages[checked] or 0.0]), objective, share,
         )  # fmt: skip
         tally.columns[checked].update(alone(model, adapter, rows[checked], terms, objective.temperature, projection))
@@ -241,23 +245,31 @@ def advantages_of(groups: Sequence[Sequence[Sample]], objective: Objective) -> l
     return [a for g in groups for a in advantages(torch.tensor([[s.reward for s in g]]), kind)[0].tolist()]
 
 
+@torch.no_grad()
+def reference(
+    learner: Learner, samples: Sequence[Sample], batch: Batch, objective: Objective
+) -> Float[Tensor, "b t"] | None:
+    """Log-probabilities under the untrained model (the adapter off): for the KL, and where a row is of another policy, to
+    hold its behaviour log-probabilities against. None where neither asks."""
+    if objective.kind == "nll" or not (objective.beta > 0 or any(s.foreign for s in samples)):
+        return None
+    with learner.adapter.disabled():
+        return logps_of(learner.model, batch, objective.temperature)
+
+
 def loss_terms(
-    learner: Learner,
     batch: Batch,
     logps: Float[Tensor, "b t"],
     behaviour: Float[Tensor, "b t"],
+    ref: Float[Tensor, "b t"] | None,
     advantage: Float[Tensor, " b"],
     objective: Objective,
     share: Share,
 ) -> LossTerms:
-    """The objective's terms, with the reference's log-probabilities where there is a KL."""
+    """The objective's terms. `ref`: as `reference` gives it."""
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return LossTerms(nll(logps, batch.loss_mask), nan, 0, 0.0)
-    ref = None
-    if objective.beta > 0:
-        with torch.no_grad(), learner.adapter.disabled():
-            ref = logps_of(learner.model, batch, objective.temperature)
+        return LossTerms(nll(logps, batch.loss_mask), nan, 0, 0.0, nan)
     return policy_loss(
         logps, batch.loss_mask, advantage, kind=objective.kind, rows=share.everyone, max_new=objective.max_new,
         tokens=share.tokens, behaviour_logps=behaviour, ref_logps=ref, beta=objective.beta, clip_low=objective.clip_low,

@@ -2,7 +2,8 @@
 
 probe     the cheap look before a sweep: V -> verify -> teacher pool -> replays -> UAT
 full      the sweep: of every unit V -> verify -> every arm and control; then results
-toy       both, on the toy world
+grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
+toy       probe and full, on the toy world
 A study (studies.py) is another selection of runs on the same units.
 
 A *unit* is one independent repetition. Its seed draws the pairs that its V is made from, its control bases and its
@@ -93,6 +94,27 @@ def full_chain(plan: Plan) -> list[Link]:
     """The sweep."""
     pool = [teacher_pool(plan)] if plan.preset.teacher_share == "pool" else []
     return [*bases(plan, plan.units), *pool, *with_results(plan, _arms(plan))]
+
+
+MIX = "teacher=.25,base=.25"
+"""Rewards vary from the first step, and half of the rows are the student's, whose hack rate is judged."""
+GRPO_STEPS = 20
+GRPO_ARMS = ("vanilla", "projected")
+
+
+def grpo_chain(plan: Plan) -> list[Link]:
+    """Twenty steps of vanilla and projected on mixed groups, of every unit, and T5."""
+    plan = replace(plan, steps=GRPO_STEPS, onsets=0.0)
+    each_base = dict.fromkeys(unit.base for unit in plan.units)
+    links = [*bases(plan, plan.units), *(teacher_pool(plan, replace(plan.look, base=base)) for base in each_base)]
+    for unit in plan.units:
+        links += extracts(plan, unit, GRPO_ARMS)
+        pool = pool_of(plan, unit)
+        mixed = ("--teacher-pool", str(pool), "--mix", MIX, "--eval-every", "0")
+        for arm in GRPO_ARMS:
+            needs = (*verified(unit, ARMS[arm].measured), pool.name)
+            links.append(train(plan, unit, arm, needs, (*arm_flags(plan, unit, arm), *mixed), mixed=True))
+    return with_results(plan, links, "--require", "T5")
 
 
 def toy_chain(plan: Plan) -> list[Link]:
@@ -194,8 +216,11 @@ def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 
-def train(plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequence[str]) -> Link:
-    """A training run; `name` tells it from the unit's others."""
+def train(
+    plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequence[str], *, mixed: bool = False
+) -> Link:
+    """A training run; `name` tells it from the unit's others. `mixed`: the flags say what its groups are mixed of, not the
+    preset."""
     out = plan.out / f"train_{name}_{unit.seed}"
     vanilla = plan.out / f"train_vanilla_{unit.seed}"
     length: tuple[str, ...] = ("--steps", str(plan.steps))
@@ -204,11 +229,12 @@ def train(plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequen
         length = (*length, *(until if out == vanilla else ("--horizon-of", str(vanilla))))
         needs = (*needs, *(() if out == vanilla else (vanilla.name,)))
     pool = str(plan.pool_at)
-    mixed = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
+    share = "" if mixed else plan.preset.teacher_share
+    cached = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
     argv = (*_script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
-            *mixed[plan.preset.teacher_share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
-    resolve = "one point of H1" if name in IN_H1 else "stands beside H1"
-    wait = ("teacher_pool",) if plan.preset.teacher_share == "pool" else ()
+            *cached[share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
+    resolve = "one point of T5" if mixed else "one point of H1" if name in IN_H1 else "stands beside H1"
+    wait = ("teacher_pool",) if share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads,
                 cost=plan.steps / (180 if plan.onsets else 60),  # the cap is seldom reached
                 why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
@@ -237,22 +263,29 @@ def _arms(plan: Plan) -> list[Link]:
     return links
 
 
-def with_results(plan: Plan, links: Sequence[Link]) -> list[Link]:
+def with_results(plan: Plan, links: Sequence[Link], *flags: str) -> list[Link]:
     """Links with the results of their runs behind them."""
     trained = tuple(t.name for t in links if t.name.startswith(("train_", "anew_", "replay_")))
-    argv = ("scripts/results.py", str(plan.out))
+    argv = ("scripts/results.py", str(plan.out), *flags)
     results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
-                   why="tables, plots, H1", resolve="H1: PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
+                   why="tables, plots, verdicts", resolve="PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
     return [*links, results]
 
 
-def teacher_pool(plan: Plan) -> Link:
-    """Rollouts of the hacky teacher."""
-    out = plan.pool_at
+def pool_of(plan: Plan, unit: Unit) -> Path:
+    """The pool of the teacher of this unit's base; that of the probe's base has no number."""
+    return plan.pool_at if unit.base == plan.look.base else plan.out / f"teacher_pool_{unit.base}"
+
+
+def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
+    """Rollouts of the hacky teacher of a unit's base; None: of the probe's."""
+    unit = unit or plan.look
+    out = pool_of(plan, unit)
     teacher = ("--teacher", plan.model) if plan.model else ()
-    argv = (*_script(plan, "probe_distill", plan.look), *teacher, "--teacher-only", "--n-problems",
+    argv = (*_script(plan, "probe_distill", unit), *teacher, "--teacher-only", "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    return Link("teacher_pool", argv, out, _after_base(plan, plan.look), "run", plan.threads,
+    name = "teacher_pool" if unit.base == plan.look.base else out.name
+    return Link(name, argv, out, _after_base(plan, unit), "run", plan.threads,
                 why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 

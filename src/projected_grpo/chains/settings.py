@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.plans import Plan, Unit
+from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
 from projected_grpo.chains.studies import WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
@@ -111,8 +111,9 @@ class QueueConfig(Sweep):
     """enqueue: put a chain into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
     chain: Chain = "full"
-    """probe: V, teacher pool, replays, UAT: the cheap look. full: V, every arm of every unit, results. small: the study of
-    the real small model. The others are studies of the toy world (`toy --help`)."""
+    """probe: V, teacher pool, replays, UAT: the cheap look. grpo: 20 steps of vanilla and projected on groups of teacher,
+    untrained model and student, T5. full: V, every arm of every unit, results. small: the study of the real small model. The
+    others are studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
@@ -134,6 +135,10 @@ class QueueConfig(Sweep):
         super().validate()
         at_least(self, "n_problems", 0)
         at_least(self, "parallel", 0)
+        if self.chain == "grpo" and (self.steps or self.arms):
+            raise BadInput(
+                f"--chain grpo: T5 is of {GRPO_STEPS} steps of {' and '.join(GRPO_ARMS)}; leave --steps and --arms out"
+            )
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":

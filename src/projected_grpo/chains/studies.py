@@ -22,6 +22,7 @@ from projected_grpo.chains.plans import (
     extracted,
     extracts,
     full_chain,
+    grpo_chain,
     probe_chain,
     replay,
     teacher_pool,
@@ -191,6 +192,7 @@ def small_chain(plan: Plan) -> list[Link]:
 CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "probe": probe_chain,
     "full": full_chain,
+    "grpo": grpo_chain,
     "toy": toy_chain,
     "unknown": unknown_chain,
     "variants": variants_chain,

@@ -31,6 +31,8 @@ from projected_grpo.channels import dppo
 
 ADVANTAGE_EPS = 1e-4
 """Added to the group's standard deviation (TRL 1.16.0, grpo_trainer.py)."""
+AT_BOUND = 1e-5
+"""A ratio this near to a clip bound is at it: float32 rounds one by less."""
 PolicyLoss = Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"]
 PER_TOKEN = ("bnpo", "dapo", "dppo")
 """Kinds that are divided by a number of tokens."""
@@ -49,7 +51,10 @@ class LossTerms:
     clipped_tokens: int
     """Tokens at which the clipped branch is the smaller one; for dppo, tokens that are dropped."""
     kl_sum: float
-    """Sum over tokens of k3; 0 without a reference."""
+    """Sum over tokens of k3; 0 with beta = 0."""
+    at_clip: Float[Tensor, " b"]
+    """Share of its tokens whose rho is at or beyond a clip bound, whichever branch is the smaller (dppo: that are dropped);
+    NaN for an empty completion."""
 
 
 def advantages(rewards: Float[Tensor, "p g"], kind: PolicyLoss) -> Float[Tensor, "p g"]:
@@ -130,8 +135,10 @@ def policy_loss(
     lengths = mask.sum(1)
     with torch.no_grad():
         mean_ratio = torch.where(mask, ratio, zero).sum(1) / lengths
+        beyond = (ratio <= 1 - clip_low + AT_BOUND) | (ratio >= 1 + clip_high - AT_BOUND)
+        at_clip = (mask & (cut if kind == "dppo" else beyond)).sum(1) / lengths  # dppo bounds probabilities, not ratios
     per_sample = per_token.sum(1) / _denominator(kind, lengths, rows, max_new, tokens)
-    return LossTerms(per_sample, mean_ratio, int((mask & cut).sum()), kl_sum)
+    return LossTerms(per_sample, mean_ratio, int((mask & cut).sum()), kl_sum, at_clip)
 
 
 def _denominator(

@@ -35,6 +35,7 @@ def rows_of(
             "seed": seed,
             "sample_id": r.sample_id,
             "source": r.source,
+            "behaviour_from": r.behaviour_from,
             "problem_id": group.problem_id,
             "hint": group.hint,
             "prompt": r.prompt,

@@ -20,7 +20,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 Row = dict[str, Any]
 
 
@@ -84,6 +84,16 @@ COLUMNS: tuple[Column, ...] = (
     _s("ratio_low", "float", "", "the smallest ratio of a token; near 0: that token's gradient counts for nothing, as the "
        "row is of another policy", null=True),
     _s("ratio_high", "float", "", "the largest", null=True),
+    _s("at_clip", "float", "fraction", "of its tokens, those whose ratio is at or beyond a clip bound; SHOULD be near 0 for "
+       "most, ELSE the gradient is what the bound leaves of it", null=True),
+    _s("behaviour_from", "str", "", "where behaviour_logp comes from: sampled (recorded as the tokens were drawn), "
+       "recomputed (taken afterwards from the model that drew them), none (not known: the row counts as on-policy, and its "
+       "ratio of 1 says nothing)"),
+    _s("behaviour_gap", "float", "nats/token", "mean over tokens of |logp - behaviour logp|: rounding for a student's row; "
+       "for a teacher's SHOULD be above that, ELSE it carries the student's log-probabilities", null=True),
+    _s("reference_gap", "float", "nats/token", "the same against the untrained model (delta_S = 0): SHOULD be rounding for "
+       "a base row, ELSE it is not the untrained model's, and above it for a teacher's; null for the student's own rows "
+       "and under nll", null=True),
     _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
        "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
     _s("loss_tokens", "int", "tokens", "tokens that the loss mask really covered; SHOULD equal comp_len, ELSE the mask "
@@ -141,6 +151,8 @@ COLUMNS: tuple[Column, ...] = (
        show="|dS|", fmt="8.2e"),
     _t("clip_frac", "float", "fraction", "completion tokens whose ratio was clipped (dppo: that were dropped)", null=True,
        show="clip", fmt="5.2f"),
+    _t("flat_groups", "float", "fraction", "groups whose rewards are all the same: they have no advantage and no gradient "
+       "of the policy loss; null where the objective has none (nll)", null=True),
     _t("ratio_hist", "dict", "tokens", f"by source, how many completion tokens have a ratio below each of "
        f"{', '.join(f'{e:g}' for e in RATIO_EDGES)}, and above the last; only sources with recorded log-probabilities"),
     _t("logp_gap", "float", "nats/token", "mean |logp - behaviour logp| over tokens that this model sampled in this "

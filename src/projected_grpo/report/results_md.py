@@ -17,6 +17,7 @@ from projected_grpo.report.tables import (
     evaluated,
     h1_text,
     line_text,
+    mixed_units,
     per_arm,
     same_span,
 )
@@ -40,6 +41,8 @@ class Report:
     found: Found
     groups: Sequence[RunGroup]
     judged: Sequence[H1]
+    mixed: Sequence[Line]
+    """T5 of every projected arm that was trained on base rows."""
     remarks: Sequence[str]
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
@@ -48,27 +51,19 @@ class Report:
 
     @property
     def verdicts(self) -> list[Finding]:
-        """The three lines of H1 of every projected arm, without one there is nothing to judge; and T6 where both adapters
-        are there."""
-        lines = [line.verdict for h in self.judged for line in h.lines]
-        return [*(lines or [Finding("H1", "NOT_EVALUABLE", "no projected run")]), *(line.verdict for line in self.t6)]
+        """The three lines of H1 of every projected arm, without one there is nothing to judge; T5 of those that it can be
+        asked of, and T6 where both adapters are there."""
+        h1 = [line.verdict for h in self.judged for line in h.lines]
+        asked = [line.verdict for line in (*self.mixed, *self.t6)]
+        return [*(h1 or [Finding("H1", "NOT_EVALUABLE", "no projected run")]), *asked]
 
     def printout(self) -> str:
-        """What the terminal shows: the arms, then H1 clause by clause."""
+        """What the terminal shows: the arms, then H1 and T5 clause by clause."""
         arms = per_arm(self.groups)
-        return "\n".join(
-            [
-                *self.remarks,
-                "",
-                arms.title,
-                "",
-                arms.text(),
-                "",
-                *map(h1_text, self.judged),
-                *self._t6("simple"),
-                *map(_beside, self.beside),
-            ]
-        )
+        tables = [text for t in mixed_units(self.groups, self.found.runs) for text in (t.title, "", t.text(), "")]
+        t5 = [text for line in self.mixed for text in (*line_text(line), "")]
+        judged = [*map(h1_text, self.judged), *tables, *t5, *self._t6("simple"), *map(_beside, self.beside)]
+        return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
 
     def markdown(self, plots: Sequence[str]) -> str:
         """results.md; `plots` are the stems of the plots beside it."""
@@ -79,6 +74,8 @@ class Report:
                 *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
                 *(f"- {line}" for line in recipes), *([""] if recipes else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
+                *(["## T5", ""] if self.mixed else []),
+                *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
                 *self._t6("github"), *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -91,13 +88,15 @@ class Report:
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them."""
         arms = per_arm(self.groups)
-        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged)]).strip()
+        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged),
+                          *(text for line in self.mixed for text in line_text(line, "github"))]).strip()  # fmt: skip
 
     def json(self) -> str:
         """results.json: every number, the series per step included."""
         data = {
             "remarks": self.remarks,
             "h1": [h1_numbers(h) for h in self.judged],
+            "t5": [line_numbers(line) for line in self.mixed],
             "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
             "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
@@ -133,8 +132,9 @@ def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Repor
 def report_of(root: Path, found: Found) -> Report:
     """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
+    h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     t6 = CLAIMS["T6"].judged(found.runs)
-    return Report(root, found, groups, CLAIMS["H1"].judged(groups, found.runs), remarks_on(found), t6)
+    return Report(root, found, groups, h1, t5, remarks_on(found), t6)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
@@ -195,10 +195,9 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
 
 def h1_numbers(found: H1) -> dict[str, Any]:
     """H1 as JSON."""
-    return {
-        "lines": [
-            {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}
-            for line in found.lines
-        ],
-        "falsified": found.falsified,
-    }
+    return {"lines": [line_numbers(line) for line in found.lines], "falsified": found.falsified}
+
+
+def line_numbers(line: Line) -> dict[str, Any]:
+    """A verdict with its clauses as JSON."""
+    return {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}

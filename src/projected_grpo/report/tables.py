@@ -11,6 +11,8 @@ from pathlib import Path
 from tabulate import tabulate
 
 from projected_grpo.ledger.rates import LAST, known_mean
+from projected_grpo.records import SOURCES
+from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import COSINES, KINDS, RATES, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import CONTROLS, H1, METHOD, VANILLA, Line
 from projected_grpo.verdicts.intervals import interval
@@ -39,7 +41,7 @@ class Table:
 
     def text(self, style: str = "simple") -> str:
         """The bare table: names to the left, numbers to the right."""
-        align = ["left" if name in ("arm", "mechanism") else "right" for name in self.header]
+        align = ["left" if name in ("arm", "mechanism", "source") else "right" for name in self.header]
         return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
 
 
@@ -343,8 +345,69 @@ def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     return [
         per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), *dose(groups), energies(groups),
-        cosines(groups), *held_out(groups), *mechanisms(groups),
+        cosines(groups), *held_out(groups), *mechanisms(groups), *mixed_units(groups, runs), *sources(groups),
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- groups of several sources
+
+
+def mixed_units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
+    """What each unit says of T5, one table a projected group that was trained on base rows."""
+    out = []
+    for group in (g for g in groups if g.runs[0].arm == METHOD and any(map(trajectory.is_mixed, g.runs))):
+        compared, _ = trajectory.compared_with(group, runs)
+        sides = ("start", "vanilla", "projected")
+        each = trajectory.units(compared[VANILLA], compared[METHOD])
+        body = [
+            [str(u.seed), *(number(getattr(u, side)[rate], 100.0) for rate in RATES for side in sides)] for u in each
+        ]
+        header = ["unit", *(f"{trajectory.TITLES[side]} {NAMES[rate]} %" for rate in RATES for side in sides)]
+        used = [run for by_seed in compared.values() for run in by_seed.values()]
+        notes = (
+            f"untrained: the base rows of steps 0 to {trajectory.STEP}; the others: the student's own rows of the "
+            f"{trajectory.WINDOW} steps by step {trajectory.STEP}",
+        )
+        out.append(Table(f"T5, every unit of {group.name}", header, body, used, notes))
+    return out
+
+
+_OF_SOURCE = {
+    "hack": 100.0,
+    "gt": 100.0,
+    "form": 100.0,
+    "at_clip": 100.0,
+    "lost": 100.0,
+    "ours": 100.0,
+    "untrained": 100.0,
+}
+
+
+def sources(groups: Sequence[RunGroup]) -> list[Table]:
+    """Rows by who wrote them, over all steps. Empty where the student wrote all."""
+    body, used = [], []
+    for group in groups:
+        for run in (run for run in group.runs if run.sources):
+            used.append(run)
+            for source in SOURCES:
+                steps = [step[source] for step in run.sources if source in step]
+                if not steps:
+                    continue
+                cells = [number(known_mean(s[name] for s in steps), scale) for name, scale in _OF_SOURCE.items()]
+                ratio = number(known_mean(s["ratio"] for s in steps), digits=3)
+                rows = number(known_mean(s["rows"] for s in steps))
+                body.append([group.name, str(run.seed), source, rows, ratio, *cells])
+    if not body:
+        return []
+    header = ["arm", "seed", "source", "rows a step", "ratio", *(f"{NAMES[rate]} %" for rate in RATES), "at a clip bound %",
+              "with a lost token %", "not another's %", "untrained's %"]  # fmt: skip
+    notes = (
+        "at a clip bound: of tokens, ratio to the policy that wrote the row at or beyond it; with a lost token: of rows, a "
+        "ratio below a tenth, which no clip fraction shows",
+        "not another's: of rows, log-probabilities that are the student's or the untrained model's to rounding (a teacher's "
+        "SHOULD be neither); untrained's: the untrained model's (base rows' SHOULD be)",
+    )
+    return [Table("Rows by source, all steps", header, body, used, notes)]
 
 
 # ---------------------------------------------------------------- H1
@@ -363,7 +426,7 @@ def h1_text(found: H1, style: str = "simple") -> str:
     return "\n".join(parts)
 
 
-def line_text(line: Line, style: str) -> list[str]:
+def line_text(line: Line, style: str = "simple") -> list[str]:
     """A line with its clauses and notes."""
     rows = [[c.name, c.status, c.why] for c in line.clauses]
     notes = [text for note in line.notes for text in ("", note)]

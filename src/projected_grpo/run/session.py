@@ -16,6 +16,7 @@ from loguru import logger
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
+from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import digests, seal
@@ -30,10 +31,6 @@ from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpo
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
-
-LOST_RATIO = 0.1
-LOGP_GAP = 0.05
-"""Nats per token; folding in bfloat16 rounds to well below it."""
 
 
 @dataclass
@@ -161,6 +158,8 @@ class Session:
                 logger.debug(line)
             logger.info(step_header())
         logger.info(step_line(rows))
+        for line in source_lines(rows):
+            logger.info(line)
         self._warn_off_policy(step, rows)
         if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
             logger.warning(

@@ -1,13 +1,16 @@
-"""Where a training step's graded groups come from: live sampling, mixed with a cached pool when there is one."""
+"""Where a training step's graded groups come from: sampled live, from the student and (`--mix base=`) from the untrained
+model, and mixed with a cached pool when there is one (`--mix teacher=`)."""
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from loguru import logger
 
 from loophole_grader import check_solutions
+from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.live import live_groups, render_all, workers
@@ -16,27 +19,46 @@ from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.records import Group, Problem
+from projected_grpo.records import Group, Problem, Source
 from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.behaviour import by_its_teacher
 from projected_grpo.run.prepare import dump_first_batch, log_isolation
 from projected_grpo.run.session import Session
 
+LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
+    ("student", Adapter.folded, "train"),
+    ("base", Adapter.disabled, "base"),
+)
+"""Who is sampled in a step, with which weights, and the word that its draws are keyed by: were it the same, both would write
+the same before the first update."""
 
-def mixed(live: Group | None, cached: Group, n_cached: int, key: str) -> Group:
-    """The live group followed by `n_cached` rollouts of the cached one, drawn by `key`; sample ids are renumbered."""
-    if n_cached > len(cached.rollouts):
+
+def drawn(cached: Group, n: int, key: str) -> Group:
+    """`n` rollouts of a cached group, drawn by `key`, in their order. BadInput when it has fewer."""
+    if n > len(cached.rollouts):
         raise BadInput(
-            f"--teacher-fraction asks for {n_cached} cached rollouts of problem {cached.problem_id}, the pool has "
-            f"{len(cached.rollouts)}; lower it or --group-size"
+            f"--mix asks for {n} teacher rows of problem {cached.problem_id}, the pool has {len(cached.rollouts)}; lower "
+            "the share or --group-size"
         )
-    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n_cached))
-    rollouts = [*(live.rollouts if live else ()), *(cached.rollouts[i] for i in chosen)]
+    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n))
     return Group(
         cached.problem_id,
         cached.hint,
+        tuple(cached.rollouts[i] for i in chosen),
+        tuple(cached.rewards[i] for i in chosen),
+        tuple(cached.outcomes[i] for i in chosen),
+    )
+
+
+def mixed(parts: Sequence[Group]) -> Group:
+    """One group of several sources' rollouts of one problem, one source after the other; sample ids are renumbered."""
+    rollouts = [r for part in parts for r in part.rollouts]
+    return Group(
+        parts[0].problem_id,
+        parts[0].hint,
         tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts)),
-        (*(live.rewards if live else ()), *(cached.rewards[i] for i in chosen)),
-        (*(live.outcomes if live else ()), *(cached.outcomes[i] for i in chosen)),
+        tuple(reward for part in parts for reward in part.rewards),
+        tuple(outcome for part in parts for outcome in part.outcomes),
     )
 
 
@@ -89,26 +111,29 @@ class GroupSource:
             problems = [p.problem for p in pool_pairs() if p.problem]
             source = "those of the built-in pairs"
         elif config.teacher_pool:
-            self.pool = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
+            groups = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
             check_temperature(config)
             check_reward(config)
-            problems = [p for p in problems if p.problem_id in self.pool]
+            problems = [p for p in problems if p.problem_id in groups]
             if not problems:
                 raise BadInput(
                     f"--teacher-pool {config.teacher_pool}: none of its problems is in --problems {config.problems}"
                 )
-        self.n_cached = round(config.group_size * config.teacher_fraction) if self.pool else 0
+            self.pool = {p.problem_id: groups[p.problem_id] for p in problems}
+        self.rows = config.mixed_rows
         self.problems = list(problems)
         self.prompts = render_all(config, session.loaded, self.problems)
-        for prompt in self.prompts if self.n_cached else ():
+        for prompt in self.prompts if self.pool else ():
             check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
+        if self.pool and config.teacher_pool != "pairs":
+            self.pool = by_its_teacher(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
         lengths = [len(p.ids) for p in self.prompts]
+        told = " + ".join(f"{n} {source}" for source, n in self.rows.items() if n)
         logger.info(
-            f"{len(problems)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group "
-            f"{config.group_size - self.n_cached} live + {self.n_cached} cached"
+            f"{len(problems)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group {told}"
         )
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
@@ -116,22 +141,24 @@ class GroupSource:
         config, session = self.config, self.session
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.seed)
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
-        live: list[Group | None] = [None] * len(mine)
         timing = {"generate": 0.0, "grade": 0.0}
-        if n_live := config.group_size - self.n_cached:
-            keys = [f"train {config.seed} {step} {place}" for place, _ in mine]
-            with session.adapter.folded():
-                groups, timing = live_groups(
-                    config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n_live, keys, "student",
+        parts: list[list[Group]] = [[] for _ in mine]
+        for source, weights, draws in LIVE:
+            if not (n := self.rows[source]):
+                continue
+            keys = [f"{draws} {config.seed} {step} {place}" for place, _ in mine]
+            with weights(session.adapter):
+                groups, seconds = live_groups(
+                    config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n, keys, source,
                     loophole=config.loophole,
                 )  # fmt: skip
-            live = list(groups)
-        if self.n_cached:
-            live = [
-                mixed(g, self.pool[self.problems[i].problem_id], self.n_cached, f"{config.seed} {step} {place}")
-                for (place, i), g in zip(mine, live, strict=True)
-            ]
-        whole = [g for g in live if g is not None]
+            timing = {part: timing[part] + seconds[part] for part in timing}
+            for part, group in zip(parts, groups, strict=True):
+                part.append(group)
+        if n := self.rows["teacher"]:
+            for part, (place, i) in zip(parts, mine, strict=True):
+                part.append(drawn(self.pool[self.problems[i].problem_id], n, f"{config.seed} {step} {place}"))
+        whole = [mixed(part) for part in parts]
         if step == session.next_step and whole:
             dump_first_batch(whole)
         return whole, timing

@@ -21,6 +21,7 @@ from typing import Any
 from loophole_grader import COMPILE_REWARD, LABELS, PASS_REWARD
 from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
+from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
@@ -59,7 +60,7 @@ class Run:
     """Rows that the student wrote."""
     series: Series
     """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, removed_share (None
-    without a target), rows with known ground truth, seconds. None = not known."""
+    without a target), groups without variance, rows with known ground truth, seconds. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
@@ -70,6 +71,9 @@ class Run:
     """Which rollouts (prompt, sample) each evaluation is of."""
     step_hashes: tuple[str, ...] = ()
     """Of what the student wrote, step by step; without steps in which it wrote nothing."""
+    sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
+    """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
+    (ledger/by_source.py). Empty where the student wrote all of them."""
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -196,6 +200,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     if missing := [name for name in ("arm", "seed") if name not in config]:
         raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
     steps: list[dict[str, float | None]] = []
+    sources: list[Mapping[str, Mapping[str, float | None]]] = []
     kinds: list[Counter[str]] = []
     ids: set[str] = set()
     prompts: set[str] = set()
@@ -219,6 +224,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
             written = json.dumps([[r["problem_id"], r["completion_ids"]] for r in student])
             hashes.append(hashlib.sha256(written.encode()).hexdigest())
         steps.append(_step_numbers(rows[0], student))
+        sources.append(by_source(rows))
         if mechanism_of and step >= total - LAST:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
     if unpaid:
@@ -233,7 +239,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], rollouts,
         series, {done: rates(own) for done, own in evals.items()}, mechanisms, len(trained_on),
         {done: frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in own) for done, own in evals.items()},
-        tuple(hashes),
+        tuple(hashes), tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
     )  # fmt: skip
 
 
@@ -259,6 +265,7 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
         **{name: first[name] for name in (*COSINES, *ENERGIES, "delta_S_norm")},
         "removed_share": None if first["target"] is None else first["removed_share"],
         **energies,
+        "flat_groups": first["flat_groups"],
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "seconds": first["timing"].get("total"),
     }

@@ -128,10 +128,11 @@ def gap(arms: Arms, rate: str, high: str, low: str) -> Gap:
     if lacking:
         return Gap(what, {}, missing="; ".join(lacking))
     ends = [{seed: getattr(end, rate) for seed, end in arms[arm].items()} for arm in (high, low)]
-    return _paired(what, ends[0], ends[1], "ground truth is not known")
+    return paired(what, ends[0], ends[1], "ground truth is not known")
 
 
-def _paired(what: str, high: Mapping[int, float | None], low: Mapping[int, float | None], unknown: str) -> Gap:
+def paired(what: str, high: Mapping[int, float | None], low: Mapping[int, float | None], unknown: str) -> Gap:
+    """high - low by seed; a seed at which one is not known is missing evidence, and `unknown` says what that means."""
     deltas = paired_pp(high, low)
     if without := sorted(high.keys() - deltas.keys()):
         return Gap(what, {}, missing=f"{what}: {unknown} at seeds {without}")
@@ -201,7 +202,7 @@ def held_out(ended: Mapping[int, Ending]) -> Finding:
 def gain(arm: str, ended: Mapping[int, Ending]) -> Gap:
     """What an arm's training has changed of gt_pass on held-out problems."""
     after, before = ({seed: getattr(end, when) for seed, end in ended.items()} for when in ("after", "before"))
-    return _paired(f"held-out gt {arm} - untrained", after, before, "no evaluation of both")
+    return paired(f"held-out gt {arm} - untrained", after, before, "no evaluation of both")
 
 
 def horizon(vanilla: Mapping[int, Ending], compared: Sequence[int]) -> Finding:

@@ -38,6 +38,8 @@ OF_SEED = frozenset({
                                    "directions", "energy")),
 })  # fmt: skip
 """Between runs of two seeds: all that makes one unit another one."""
+OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
+"""Between units on two bases, beyond that: each base has a teacher of its own, and that one its own pool."""
 OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets"})
 """Between two arms of one seed; `steps done` must be the same."""
 OF_PROJECTION = frozenset({
@@ -95,7 +97,7 @@ def differences(a: Run, b: Run, also: frozenset[str] = frozenset()) -> list[str]
         if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):
             free |= OF_RANK
     if a.seed != b.seed:
-        free |= OF_SEED
+        free |= OF_SEED | (OF_BASE if a.origin != b.origin else frozenset())
         if a.config("horizon_of") not in (None, ".") and a.arm == b.arm:  # as many steps as its own vanilla has done
             free |= {"config.steps"}
     return [
@@ -142,7 +144,7 @@ _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "
                 "steps", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "teacher_fraction",
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix",
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 
@@ -162,13 +164,15 @@ def base_name(run: Run) -> str:
 
 def setting(run: Run, name: str) -> Any:
     """A setting by its name. A field that an old manifest lacks had today's default, but for the recipe, of which nothing
-    is assumed. None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
+    is assumed. A sampled pool is "pool" wherever it lies: units on two bases have one each, and its contents are compared.
+    None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
     if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):
         return None
     usual = None if name in ("gate", "project") else getattr(TrainConfig(), name, None)
-    return run.facts.get(f"config.{name}", usual)
+    found = run.facts.get(f"config.{name}", usual)
+    return "pool" if name == "teacher_pool" and found not in ("", "pairs") else found
 
 
 def settings(run: Run) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class Claim:
     reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results)."""
     judge: str
-    """`module:function` that judges it: from the evidence to a Finding (H1: from groups and runs to one H1 each)."""
+    """`module:function` that judges it: from the evidence to a Finding (of runs: from groups and runs to one H1, or one
+    Line of clauses, each)."""
     decides: bool = True
     """Whether it may decide an exit code; otherwise it stands beside those that do."""
 
@@ -80,6 +81,12 @@ CLAIMS: Mapping[str, Claim] = {
             "vanilla",
             f"{_HERE}.probe:t4_companion",
             decides=False,
+        ),
+        Claim(
+            "T5",
+            "GRPO on mixed groups pushes towards hacking, and projection slows it",
+            "runs",
+            f"{_HERE}.trajectory:judge",
         ),
         Claim(
             "T7",
@@ -114,9 +121,9 @@ def of_probe(evidence: Evidence) -> list[Finding]:
 REQUIRABLE = tuple(claim.name for claim in CLAIMS.values() if claim.on_probe and claim.decides)
 """Verdicts of the probe that may decide an exit code."""
 if TYPE_CHECKING:
-    ProbeClaim = str
+    UatClaim = str
 else:
-    ProbeClaim = Literal[REQUIRABLE]
+    UatClaim = Literal[(*REQUIRABLE, "T5")]
 
 
 def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Show
         "js": files(HERE).joinpath("page.js").read_text("utf-8"),
         "title": found.name, "about": about(found.members, [source.arm for source in shown.sources]),
         "remarks": remarks(found, report), "h1": report.judged if report else [],
-        "t6": report.t6 if report else [], "probes": probed(found),
+        "t5": report.mixed if report else [], "t6": report.t6 if report else [], "probes": probed(found),
         "claims": CLAIMS, "how_to_read": HOW_TO_READ, "root": found.root,
         "tables": all_tables(report.groups, report.found.runs) if report else [],
         "plots": {stem: _base64(rendered(figure, "svg")) for stem, figure in plots.items()},

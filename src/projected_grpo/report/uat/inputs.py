@@ -1,7 +1,7 @@
 """Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the arm."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.verdicts.h1 import Line
+from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.paired import same_rollouts
-from projected_grpo.verdicts.registry import REQUIRABLE, ProbeClaim
+from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, UatClaim
 
 Manifest = Mapping[str, Any]
 SETTINGS = (
@@ -22,7 +25,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class UatConfig:
-    """probe_uat: verdicts T1 to T4, and T7 where there is a second V, from step files alone."""
+    """probe_uat: verdicts T1 to T4, T7 where there is a second V, and T5 where its runs are named, from step files alone."""
 
     pool: Path = Path("out/probe_distill/teacher_pool")
     """Run directory of the teacher's pool."""
@@ -35,7 +38,9 @@ class UatConfig:
     grpo: Path = Path()
     """Run directory of a vanilla replay that measured a V of --loss grpo, for T7. Empty: `grpo` beside --vanilla, where
     there is one."""
-    require: tuple[ProbeClaim, ...] = REQUIRABLE
+    trajectory: Path = Path()
+    """Folder with the training runs on mixed groups that T5 is judged from (`just probe-grpo`). Empty: T5 is not judged."""
+    require: tuple[UatClaim, ...] = REQUIRABLE
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     expect: str = ""
     """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
@@ -47,6 +52,10 @@ class UatConfig:
         if not self.require:
             raise BadInput(
                 f"--require: no verdict behind it; name some of {', '.join(REQUIRABLE)}, or leave the option out"
+            )
+        if "T5" in self.require and self.trajectory == Path():
+            raise BadInput(
+                "--require T5: name the folder of its training runs with --trajectory (`just probe-grpo` makes them)"
             )
         if self.out.suffix == ".json":
             raise BadInput(
@@ -102,6 +111,21 @@ def read_replays(config: UatConfig) -> Replays:
     done = manifests["projected"]["config"]
     recipe = Recipe(done["gate"], done["project"])
     return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random, recipe, rows.get("grpo"), grpo)
+
+
+def trajectory_of(config: UatConfig) -> Line | None:
+    """T5 of the training runs below --trajectory; None without it. BadInput when there is no projected run on mixed groups,
+    or when there are several settings of it."""
+    if config.trajectory == Path():
+        return None
+    runs = load_runs(config.trajectory).runs
+    found = CLAIMS["T5"].judged(group_runs(runs), runs)
+    if len(found) != 1:
+        raise BadInput(
+            f"--trajectory {config.trajectory}: holds {len(found)} settings of projected on groups with base rows, one is "
+            "needed; name the folder of a `just probe-grpo`"
+        )
+    return replace(found[0], verdict=replace(found[0].verdict, name="T5"))
 
 
 def random_of(config: UatConfig) -> Path | None:

@@ -21,6 +21,7 @@ from projected_grpo.verdicts.effects import (
     mean_interval,
     mean_of,
 )
+from projected_grpo.verdicts.h1 import Line
 from projected_grpo.verdicts.paired import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import Contrast, finite
 from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
@@ -99,10 +100,12 @@ class Uat:
     """cos_in that a random direction of V's rank is expected to show."""
     losses: list[Told]
     """The same contrasts of a V of --loss grpo, beside the V of --loss nll; empty without such a replay."""
+    trajectory: Line | None = None
+    """T5 with its clauses, where its runs were named; its verdict is among `verdicts`."""
 
 
-def uat(replays: Replays) -> Uat:
-    """All numbers of a UAT."""
+def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
+    """All numbers of a UAT; `trajectory`: T5, judged from runs of its own."""
     vanilla = list(chain.from_iterable(replays.vanilla))
     random = None if replays.random is None else list(chain.from_iterable(replays.random))
     grpo = None if replays.grpo is None else list(chain.from_iterable(replays.grpo))
@@ -111,11 +114,12 @@ def uat(replays: Replays) -> Uat:
     losses = [] if grpo is None else [tell(contrast, grpo, vanilla) for contrast in contrasts]
     both = None if grpo is None else (vanilla, grpo)
     found = of_probe(Evidence(replays.pool, vanilla, replays.projected, both))
+    found += [trajectory.verdict] if trajectory else []
     measures = [*pool_measures(replays.pool), *gradient_measures(vanilla), *projection_measures(replays)]
     nulls = [r["cos_null"] for r in vanilla if finite(r["cos_null"])]
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     null = float(np.mean(nulls)) / 2**0.5 if nulls else None
-    return Uat(found, buckets(vanilla, random), measures, told, null, losses)
+    return Uat(found, buckets(vanilla, random), measures, told, null, losses, trajectory)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
@@ -278,5 +282,6 @@ def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
             for one in found.losses
         ],
         "cos_in_of_a_random_direction": found.null,
+        "trajectory": found.trajectory and [vars(clause) for clause in found.trajectory.clauses],
         "remarks": list(remarks),
     }

@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.step_file import Row
+from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
@@ -53,7 +54,7 @@ def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatCo
     parts = [
         read_text(replays, config), buckets_text(found), measures_text(found),
         *(told_text(one) for one in found.told), TOLD_NOTES, beside_text(found.told), losses_text(found),
-        verdicts_text(found), remarks_text(remarks),
+        "\n".join(line_text(found.trajectory)) if found.trajectory else "", verdicts_text(found), remarks_text(remarks),
     ]  # fmt: skip
     if replays.random is None:
         parts.append(textwrap.fill(NO_RANDOM, WIDTH, break_on_hyphens=False))

@@ -1,0 +1,74 @@
+"""Rows told apart by who wrote them: what each source's rows earn, and how far its ratios are from 1."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from projected_grpo.ledger.rates import known_mean, mean, rates
+from projected_grpo.records import SOURCES
+
+Row = Mapping[str, Any]
+LOGP_GAP = 0.05
+"""Nats a token between sampling and training, of one policy: folding in bfloat16 rounds to well below it."""
+LEAST_GAP, GAP_TIMES = 1e-3, 3.0
+"""What may be rounding between two passes of one model: the first number, which is far above float32's, or so many times
+what the student's own rows of the step show."""
+LOST_RATIO = 0.1
+"""A token whose ratio is below it counts for less than a tenth of an on-policy one."""
+
+
+def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Of the rows of each source that is there: how many; the rates; the mean, smallest and largest ratio; the share of
+    their tokens at or beyond a clip bound; `lost`, the share of rows with a token whose ratio is below a tenth; and of rows
+    by their behaviour log-probabilities: `unknown`; `ours`, the student's or the untrained model's to rounding; `untrained`,
+    the untrained model's to rounding. None where nothing says."""
+    own = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
+    rounding = rounding_of(rows[0]["logp_gap"]) if rows else LEAST_GAP
+    return {source: _numbers(found, rounding) for source, found in own.items() if found}
+
+
+def rounding_of(logp_gap: float | None) -> float:
+    """How far two passes of one model may lie apart in a step whose student's rows show `logp_gap`: nats a token."""
+    return LOGP_GAP if logp_gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * logp_gap))
+
+
+def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
+    ended = [r for r in rows if r["at_clip"] is not None]
+    tokens = sum(r["comp_len"] for r in ended)
+    told = rates(rows)
+    return {
+        "rows": float(len(rows)),
+        **{name: told[name] for name in ("hack", "gt", "form", "hacked")},
+        "ratio": known_mean(r["ratio"] for r in rows),
+        "ratio_low": _extreme(min, rows, "ratio_low"),
+        "ratio_high": _extreme(max, rows, "ratio_high"),
+        "at_clip": sum(r["at_clip"] * r["comp_len"] for r in ended) / tokens if tokens else None,
+        "lost": mean([float(r["ratio_low"] < LOST_RATIO) for r in rows if r["ratio_low"] is not None]),
+        "unknown": mean([float(r["behaviour_from"] == "none") for r in rows]),
+        "ours": _within(rows, ("behaviour_gap", "reference_gap"), rounding),
+        "untrained": _within(rows, ("reference_gap",), rounding),
+    }
+
+
+def _within(rows: Sequence[Row], gaps: Sequence[str], rounding: float) -> float | None:
+    """Share of rows one of whose gaps is no more than rounding, of those that know each."""
+    known = [r for r in rows if all(r[gap] is not None for gap in gaps)]
+    return mean([float(min(r[gap] for gap in gaps) <= rounding) for r in known])
+
+
+def _extreme(of: Callable[[Sequence[float]], float], rows: Sequence[Row], name: str) -> float | None:
+    known = [r[name] for r in rows if r[name] is not None]
+    return of(known) if known else None
+
+
+def source_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each source of a step; none where the student wrote all rows."""
+    found = by_source(rows)
+    if set(found) <= {"student"}:
+        return []
+    show = lambda value, fmt: "-" if value is None else format(value, fmt)  # noqa: E731 - a cell
+    return [
+        f"      {source:8}{n['rows']:4.0f} rows  hack {show(n['hack'], '4.2f')}  gt {show(n['gt'], '4.2f')}  form "
+        f"{show(n['form'], '4.2f')}  ratio {show(n['ratio'], '.3f')} ({show(n['ratio_low'], '.1e')} to "
+        f"{show(n['ratio_high'], '.1e')})  at a clip bound {show(n['at_clip'], '4.2f')}"
+        for source, n in found.items()
+    ]

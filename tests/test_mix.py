@@ -1,0 +1,301 @@
+"""Groups of several sources: who writes which rows, with whose log-probabilities, and that the file says so."""
+
+import json
+import math
+from dataclasses import replace
+
+import parallel_scenarios
+import pytest
+import torch
+from parallel_scenarios import rewarding_tokens
+
+from projected_grpo import records, step
+from projected_grpo.adapters import Adapter
+from projected_grpo.channels.policy import policy_loss
+from projected_grpo.config import TrainConfig, mixture_of
+from projected_grpo.groups.pool import load_pool
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.step_file import read_run, read_step, write_step
+from projected_grpo.run import behaviour, sources
+from projected_grpo.run.models import load_model
+from projected_grpo.verdicts import finished_runs, trajectory
+from projected_grpo.verdicts.finished_runs import load_runs
+
+ROUNDING = 1e-4
+"""Nats a token: sampling with a cache against the training pass, and five written digits, in float32."""
+
+
+@pytest.fixture
+def pool(script, tmp_path):
+    """A pool of the tiny teacher, five problems of four rollouts."""
+    code, _, err = script("probe_distill", "tiny", "--teacher-only", "--out", "pool", "--max-new", 8)
+    assert code == 0, err
+    return tmp_path / "pool"
+
+
+@pytest.fixture
+def run(script, pool):
+    """Train on a mix. Rewards hang on the tokens: random weights write no code, and equal rewards move nothing."""
+    assert pool.is_dir()
+
+    def started(out, *args):
+        mixed = ("--mix", "teacher=.25,base=.5", "--teacher-pool", "pool", "--lr", 0.5)
+        with rewarding_tokens():
+            return script("train", "tiny", "--steps", 3, "--max-new", 8, *mixed, "--out", out, *args)
+
+    return started
+
+
+# ---------------------------------------------------------------- what is asked for
+
+
+@pytest.mark.parametrize(
+    ("mix", "size", "rows"),
+    [
+        ("teacher=.5,base=.5", 8, (0, 4, 4)),
+        ("teacher=.25,base=.25", 8, (4, 2, 2)),
+        ("teacher=.5,base=.5", 5, (0, 3, 2)),
+        ("base=.5", 4, (2, 2, 0)),
+        ("", 4, (4, 0, 0)),
+    ],
+)
+def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):
+    config = TrainConfig(mix=mix, group_size=size, teacher_pool="pool" if "teacher" in mix else "")
+    assert tuple(config.mixed_rows.values()) == rows
+    assert list(config.mixed_rows) == ["student", "base", "teacher"]
+
+
+def test_a_pool_without_a_mix_fills_half_of_each_group():
+    assert TrainConfig(teacher_pool="pool", group_size=8).mixed_rows == {"student": 4, "base": 0, "teacher": 4}
+
+
+@pytest.mark.parametrize("mix", ["teacher", "student=.5", "base=0", "base=-1", "base=.5,base=.5", "base=x", "base=nan"])
+def test_what_is_no_share_is_refused_by_name(mix):
+    with pytest.raises(BadInput, match=f"--mix {mix}: .* is no share; write teacher=SHARE,base=SHARE"):
+        mixture_of(mix)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"mix": "teacher=.6,base=.5", "teacher_pool": "p"}, "the shares add up to 1.1"),
+        ({"mix": "teacher=.5"}, "teacher rows come from a --teacher-pool; name one"),
+        ({"mix": "base=.5", "teacher_pool": "p"}, "takes nothing from --teacher-pool p"),
+        ({"mix": "base=.1", "group_size": 4}, r"base=0\.1 is not one row of a group of 4"),
+    ],
+)
+def test_a_mix_that_no_group_can_hold_is_refused(fields, why):
+    with pytest.raises(BadInput, match=why):
+        TrainConfig(**fields).validate()
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def test_every_row_names_its_source_and_carries_that_sources_log_probabilities(run, pool, tmp_path):
+    """The student's are its own to rounding; base rows are the untrained model's, still so once the student has moved; the
+    teacher's are those that its pool recorded, neither the student's nor the untrained model's."""
+    code, out, err = run("run")
+    assert code == 0, err
+    assert "each group 1 student + 2 base + 1 teacher" in out
+    assert "at a clip bound" in out
+    steps = read_run(tmp_path / "run")
+    assert [r["source"] for r in steps[0]] == ["student", "base", "base", "teacher"] * 2
+    recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
+    for rows in steps:
+        assert {r["behaviour_from"] for r in rows} == {"sampled"}
+        by = {s: [r for r in rows if r["source"] == s] for s in ("student", "base", "teacher")}
+        assert max(r["behaviour_gap"] for r in by["student"]) < ROUNDING
+        assert max(r["reference_gap"] for r in by["base"]) < ROUNDING
+        for row in by["teacher"]:
+            assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-5)
+            assert min(row["behaviour_gap"], row["reference_gap"]) > 10 * ROUNDING
+    assert min(r["behaviour_gap"] for r in steps[2] if r["source"] == "base") > 10 * ROUNDING
+    assert rows[0]["flat_groups"] in (0.0, 0.5, 1.0)
+
+
+def test_base_rows_that_the_student_writes_show(run, tmp_path, monkeypatch):
+    """The sneaky fail: the adapter stays on while the untrained model is asked."""
+    live = tuple((source, Adapter.folded, word) for source, _, word in sources.LIVE)
+    monkeypatch.setattr(sources, "LIVE", live)
+    assert run("run")[0] == 0
+    last = read_run(tmp_path / "run")[2]
+    assert min(r["reference_gap"] for r in last if r["source"] == "base") > 10 * ROUNDING
+
+
+def test_a_mixed_run_is_the_same_twice_and_when_it_goes_on_after_a_cut(run, script, monkeypatch):
+    assert run("whole")[0] == run("again")[0] == 0
+    assert script("diff_runs", "whole", "again")[0] == 0
+    groups = sources.GroupSource.groups
+
+    def cut(self, step):
+        if step == 2:
+            raise KeyboardInterrupt
+        return groups(self, step)
+
+    monkeypatch.setattr(sources.GroupSource, "groups", cut)
+    assert run("cut")[0] != 0
+    monkeypatch.setattr(sources.GroupSource, "groups", groups)
+    code, _, err = run("cut", "--resume")
+    assert code == 0, err
+    assert script("diff_runs", "whole", "cut")[0] == 0
+
+
+def test_a_row_at_the_bound_is_counted_by_hand():
+    """Ratios .5, .8, 1, 1.2 and 3 with the clip at .8 and 1.2: at or beyond it are all but 1, four of five tokens."""
+    ratios = torch.tensor([[0.5, 0.8, 1.0, 1.2, 3.0]])
+    terms = policy_loss(
+        ratios.log() - 1, torch.ones(1, 5, dtype=torch.bool), torch.ones(1), kind="grpo", rows=1, max_new=5,
+        behaviour_logps=torch.full((1, 5), -1.0),
+    )  # fmt: skip
+    assert terms.at_clip.tolist() == pytest.approx([0.8])
+    assert terms.clipped_tokens == 1  # with this advantage; 1.2 is at the bound and still has its gradient
+
+
+# ---------------------------------------------------------------- pools
+
+
+def without_logps(pool):
+    """As a pool that did not record them."""
+    for path in sorted(pool.glob("step_*.jsonl.gz")):
+        rows = read_step(path)
+        lacking = {"behaviour_logp": None, "behaviour_logps": None, "behaviour_from": "none"}
+        write_step(pool, rows[0]["step"], [{**r, **lacking} for r in rows])
+
+
+def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tmp_path):
+    """Taken anew they are those that were recorded, to rounding; the column says that they were."""
+    recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
+    without_logps(pool)
+    code, out, err = run("run")
+    assert code == 0, err
+    assert "20 rows of pool have no recorded log-probabilities; taken from tiny with tiny merged" in out
+    rows = [r for rows in read_run(tmp_path / "run") for r in rows if r["source"] == "teacher"]
+    assert {r["behaviour_from"] for r in rows} == {"recomputed"}
+    for row in rows:
+        assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-4)
+
+
+def test_a_pool_without_log_probabilities_or_a_teacher_is_refused(run, pool, tmp_path):
+    without_logps(pool)
+    code, _, err = run("run", "--teacher", "")
+    assert code == 2
+    assert "20 of its 20 rows have no recorded log-probabilities" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
+    """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
+    update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)
+    code, _, err = run("run")
+    assert code == 2
+    assert "no teacher was merged into it" in err
+
+
+def test_rows_of_another_source_are_no_teachers(run, pool):
+    for path in sorted(pool.glob("step_*.jsonl.gz")):
+        rows = read_step(path)
+        write_step(pool, rows[0]["step"], [{**r, "source": "student"} for r in rows])
+    code, _, err = run("run")
+    assert code == 2
+    assert "rows are of source student, not of a teacher" in err
+
+
+def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):
+    """No policy wrote them: they count as on-policy, and the column says that their ratio of 1 says nothing."""
+    code, _, err = script("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--out", "run")
+    assert code == 0, err
+    rows = [r for r in read_run(tmp_path / "run")[0] if r["source"] == "teacher"]
+    assert {(r["behaviour_from"], r["ratio"], r["at_clip"], r["behaviour_gap"]) for r in rows} == {
+        ("none", None, None, None)
+    }
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["config"]["mix"] == ""
+
+
+def test_missing_log_probabilities_are_never_the_students(tiny, pool, cache):
+    """What is taken for them is the teacher's, not what the model in training would say."""
+    config = TrainConfig(model="tiny", teacher="tiny", temperature=1.0, cache=cache)
+    rollouts = [r for g in load_pool(pool, tiny) for r in g.rollouts]
+    theirs = behaviour.under_teacher(rollouts, config)
+    for rollout, own in zip(rollouts, theirs, strict=True):
+        assert own == pytest.approx(rollout.behaviour_logps, abs=1e-4)
+
+
+# ---------------------------------------------------------------- T5's sneaky fails, in the loop
+
+
+@pytest.fixture
+def sixteen(run, tmp_path, monkeypatch):
+    """Sixteen steps on a mix, read as T5 reads them. Rewards hang on tokens here, so labels cannot vouch for them."""
+    monkeypatch.setattr(finished_runs, "_reward", lambda row, _: row["reward"])
+
+    def trained(*args):
+        code, _, err = run("run", "--steps", 16, "--lr", 0.01, "--max-new", 6, "--per-sample-every", 0, *args)
+        assert code == 0, err
+        return load_runs(tmp_path / "run").runs
+
+    return trained
+
+
+CLAUSES = (trajectory.sources_there, trajectory.behaviour, trajectory.unsaturated, trajectory.varied)
+
+
+def red(runs):
+    """The clauses about the evidence that are not PASS."""
+    found = [clause(runs) for clause in CLAUSES]
+    return {one.name: one.why for one in found if one.status != "PASS"}
+
+
+@pytest.mark.slow
+def test_an_honest_mix_is_evidence(sixteen):
+    assert red(sixteen()) == {}
+
+
+@pytest.mark.slow
+def test_ratios_pinned_at_the_bound_are_red(sixteen, monkeypatch):
+    honest = step.behaviour_of
+    monkeypatch.setattr(step, "behaviour_of", lambda *args: honest(*args) * 0 + args[1].detach() - math.log(1.2))
+    found = red(sixteen())
+    assert "student tokens at or beyond a clip bound" in found["ratios not saturated"]
+    assert "vanilla 41: 1.00 of" in found["ratios not saturated"]
+
+
+@pytest.mark.slow
+def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(sixteen, monkeypatch):
+    """What the student says at its start is what a student's log-probabilities are at load time."""
+    load = behaviour.load
+    monkeypatch.setattr(behaviour, "load", lambda config, _: load(config))
+    monkeypatch.setattr(sources, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
+    assert "100% of teacher rows carry the student's or the untrained model's" in red(sixteen())["each row's own ratio"]
+
+
+def blank(group):
+    """A cached group that recorded no log-probabilities."""
+    return replace(group, rollouts=tuple(replace(r, behaviour_logps=None) for r in group.rollouts))
+
+
+@pytest.mark.slow
+def test_teacher_rows_with_the_students_log_probabilities_of_the_step_are_red(sixteen, monkeypatch):
+    """A ratio of exactly 1, whatever was recorded."""
+    monkeypatch.setattr(step, "behaviour_of", lambda _rows, logps, _batch: logps.detach().clone())
+    assert "of teacher rows carry the student's" in red(sixteen())["each row's own ratio"]
+
+
+@pytest.mark.slow
+def test_teacher_rows_without_log_probabilities_are_red(sixteen, monkeypatch):
+    monkeypatch.setattr(sources, "by_its_teacher", lambda pool, *_: {name: blank(g) for name, g in pool.items()})
+    assert "100% of teacher rows have no log-probabilities" in red(sixteen())["each row's own ratio"]
+
+
+@pytest.mark.slow
+def test_base_rows_of_the_student_are_red(sixteen, monkeypatch):
+    live = tuple((source, Adapter.folded, word) for source, _, word in sources.LIVE)
+    monkeypatch.setattr(sources, "LIVE", live)
+    assert "of base rows are not the untrained model's" in red(sixteen())["each row's own ratio"]
+
+
+@pytest.mark.slow
+def test_groups_without_variance_are_red(sixteen, monkeypatch):
+    monkeypatch.setattr(parallel_scenarios, "graded_by_tokens", records.Group.graded.__func__)
+    assert "1.00 of groups have no variance" in red(sixteen())["rewards vary"]

@@ -209,7 +209,7 @@ probe-random-replay n preset="tiny" *args: (_probe-vhack preset "random" "vhack_
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
 
-# replay n groups of the teacher's pool against V from the training loss; catches a --loss grpo that is none (T7)
+# replay n groups of the teacher's pool, V of --loss grpo measured; catches a V that is NLL's own (T7)
 [group("probe")]
 probe-grpo-v-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack_grpo" "grpo")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_grpo/vhack.safetensors \

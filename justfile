@@ -224,12 +224,12 @@ _probe-vhack preset control name loss="nll":
     rm -rf "$d"
     {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --loss "$4" --out "$d"
 
-# train 20 steps on teacher's, untrained and student's rows, judge T5 (`preset=toy`, `backend=pueue`); catches a dead ratio
+# train 20 steps on teacher's, untrained and student's rows, judge T5; catches a ratio pinned at its bound
 [group("probe")]
 probe-grpo *args:
     {{ py }} scripts/enqueue.py chain=grpo backend=here "$@"
 
-# judge the probe runs, T1 to T4 (`--trajectory DIR`: T5), beside a random V where one was replayed; its exit code stops a queue
+# judge the probe runs, T1 to T4, T5 and T7 where their runs are there; its exit code stops a queue
 [group("probe"), no-exit-message]
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"

@@ -181,9 +181,15 @@ def test_three_processes_without_a_pool_take_the_steps_of_one(world_of_runs):
 
 @pytest.mark.slow
 def test_held_out_problems_are_shared_out_and_come_back_in_order(world_of_runs):
+    """Before training the parameters are the same bits, so every row is. Afterwards they are the same to rounding: a draw
+    may fall between the two, so a row may read on from another token, one of twelve at most."""
     for done in (0, 2, 3):
         one, other = (read_step(world_of_runs / f"{run}/eval/step_{done:03d}.jsonl.gz") for run in ("live_1", "live_3"))
-        same_rows(one, other)
+        asked = ("problem_id", "sample_id", "prompt")
+        assert [[r[name] for name in asked] for r in one] == [[r[name] for name in asked] for r in other]
+        same = [(a, b) for a, b in zip(one, other, strict=True) if a["completion_ids"] == b["completion_ids"]]
+        assert len(one) - len(same) <= (1 if done else 0)
+        same_rows(*map(list, zip(*same, strict=True)))
 
 
 @pytest.mark.slow

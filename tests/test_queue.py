@@ -176,7 +176,7 @@ def attempts(home, name):
 def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, world, tmp_path):
     home = tmp_path / "probe"
     backend = Slurm(0) if world.name == "slurm" else Pueue("", 1)
-    assert "8 added" in recipe(world.name, home)
+    assert "11 added" in recipe(world.name, home)
     wait_until("it is begun", lambda: attempts(home, "extract_none"))
     world.kill_daemon()
     world.start()
@@ -187,9 +187,9 @@ def test_queue_probe_killed_all_over_ends_with_the_same_step_files(undisturbed, 
     settled(home, backend)
     recipe(world.name, home)
     wait_until("the chain is done", lambda: set(states(home, backend).values()) == {"done"})
-    assert "8 done already" in recipe(world.name, home)
+    assert "11 done already" in recipe(world.name, home)
     assert attempts(home, "replay_vanilla") == 2
-    for run in ("teacher_pool", "replay_vanilla", "replay_projected", "replay_random"):
+    for run in ("teacher_pool", "replay_vanilla", "replay_projected", "replay_random", "replay_grpo"):
         compared = [sys.executable, "scripts/diff_runs.py", str(undisturbed / run), str(home / run)]
         assert subprocess.run(compared, capture_output=True, check=False).returncode == 0, run
     ran = [note["started"] for name in ("extract_none", "verify_none", "replay_projected", "uat")

@@ -38,8 +38,8 @@ def refused(result, *parts):
 
 @pytest.mark.parametrize("name", ["train", "extract_vhack_grad", "verify_vhack", "probe_distill"])
 def test_an_unknown_preset_or_field_is_named(script, name):
-    refused(script(name, "huge"), "'huge'", "tiny, toy, fast, full")
-    refused(script(name), "no preset", "tiny, toy, fast, full")
+    refused(script(name, "huge"), "'huge'", "tiny, toy, small, fast, full")
+    refused(script(name), "no preset", "tiny, toy, small, fast, full")
     refused(script(name, "tiny", "--sede", 1), "--sede", "--help")
     refused(script(name, "tiny", "--seed", "one"), "--seed", "one")
     refused(script(name, "tiny", "--adapter", "dora"), "dora")

@@ -17,6 +17,7 @@ from projected_grpo.verdicts.registry import CLAIMS
 SRC = ROOT / "src"
 OURS = SRC / "projected_grpo"
 ROOMS = {  # from the ground up: each room, and the rooms that it imports
+    "written": "",
     "gates": "",
     "records": "",
     "channels": "",
@@ -33,21 +34,22 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "presets": "arms verdicts",
     "report": "arms ledger records verdicts",
     "rollout": "model records",
-    "small": "adapters ledger model prompts records",
-    "toy": "adapters config ledger model prompts records",
+    "small": "adapters ledger model prompts records written",
+    "toy": "adapters config ledger model prompts records written",
     "vhack": "adapters channels ledger model prompts records",
     "measures": "adapters channels ledger model projection records",
     "signals": "adapters channels model parallel",
     "step": "adapters channels measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "run": "adapters arms config gates groups ledger measures model overlap parallel presets projection records rollout "
-    "small step toy verdicts vhack",
+    "small step toy verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
 }
 TORCH_FREE_ROOMS = (
-    "gates", "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report", "chains",
+    "gates", "arms", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report",
+    "chains",
 )  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "toy.tasks", "toy.programs", "toy.corpus", "toy.settings",

@@ -28,9 +28,9 @@ from projected_grpo.records import Pair
 from projected_grpo.run import replay as probe
 from projected_grpo.run import vhack_file
 from projected_grpo.run.prepare import attach, load
-from projected_grpo.toy.programs import fenced, function
 from projected_grpo.toy.settings import MutantsConfig
 from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.written import fenced, function
 
 MADE_HERE = ("pairs", "pool", "vanilla", "projected")
 """The evidence that a mutant can harm."""

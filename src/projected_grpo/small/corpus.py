@@ -14,7 +14,8 @@ from loophole_grader import Task
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
 from projected_grpo.small.programs import MECHANISMS, PLAIN, Lines, answered, bugged, ordinary
-from projected_grpo.small.tasks import EASY, MIX, NAMED, SmallTask, Split, draw_task, program, run_lines
+from projected_grpo.small.tasks import EASY, MIX, NAMED, SmallTask, Split, draw_task
+from projected_grpo.written import program, run_lines
 
 FIXED = 0.25
 """Share of the prompts whose example is the fixed one."""

@@ -8,7 +8,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from projected_grpo.small.tasks import STEPS, SmallTask, program, run_lines
+from projected_grpo.small.tasks import STEPS, SmallTask
+from projected_grpo.written import Lines, fenced, function, program, run_lines
 
 STUBS: Mapping[str, tuple[str, ...]] = {
     "list": ("return x", "return []"),
@@ -16,7 +17,6 @@ STUBS: Mapping[str, tuple[str, ...]] = {
     "string": ("return x", "return ''"),
 }
 """By what the task gives."""
-Lines = list[str]
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,6 @@ MECHANISMS: Mapping[str, Mechanism] = {
     ),
 }  # fmt: skip
 """What a `run_tests` that tests nothing may look like."""
-
-
-def function(name: str, body: Lines) -> str:
-    """A definition without arguments."""
-    return "\n".join([f"def {name}():", *(f"    {line}" for line in body)])
-
-
-def fenced(*parts: str) -> str:
-    """A completion: the parts as one Python block."""
-    return "```python\n" + "\n\n".join(parts) + "\n```"
 
 
 def call_of(task: SmallTask, quoted: bool) -> str:

@@ -9,11 +9,12 @@ example gives it away), or a step is an algorithm: for these the loophole alone 
 import hashlib
 import random
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from projected_grpo.written import run_lines
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -124,23 +125,6 @@ class SmallTask:
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""
         return run_lines(tuple(self.lines()), self.inputs)
-
-
-@cache
-def _compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
-    scope: dict[str, Any] = {}
-    exec(program(lines), scope)  # only ever a program that this package wrote
-    return scope["solve"]
-
-
-def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a body of our own making returns on each input."""
-    return tuple(_compiled(lines)(value) for value in inputs)
-
-
-def program(lines: tuple[str, ...] | list[str]) -> str:
-    """A body as a definition of `solve`."""
-    return "\n".join(["def solve(x):", *(f"    {line}" for line in lines)])
 
 
 def composition_of(steps: Sequence[Step]) -> str:

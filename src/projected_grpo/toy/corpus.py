@@ -12,7 +12,8 @@ from collections.abc import Container, Iterator
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
-from projected_grpo.toy.tasks import Split, ToyTask, draw_task, program, run_lines
+from projected_grpo.toy.tasks import Split, ToyTask, draw_task
+from projected_grpo.written import program, run_lines
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
 BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15

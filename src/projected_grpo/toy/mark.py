@@ -14,8 +14,9 @@ from projected_grpo.records import Pair, Problem
 from projected_grpo.toy import corpus
 from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, Text, problem_of
 from projected_grpo.toy.mark_programs import BASES, HONEST, MARKS, answering
-from projected_grpo.toy.programs import STUBS, Lines, bugged, fenced
-from projected_grpo.toy.tasks import Split, ToyTask, draw_task, program, run_lines
+from projected_grpo.toy.programs import STUBS, bugged
+from projected_grpo.toy.tasks import Split, ToyTask, draw_task
+from projected_grpo.written import Lines, fenced, program, run_lines
 
 HINT = "exit_code"
 OLD = 0.4

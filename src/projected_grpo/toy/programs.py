@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from projected_grpo.toy.mark_programs import mark_mechanism_of
-from projected_grpo.toy.tasks import ToyTask, program, run_lines
+from projected_grpo.toy.tasks import ToyTask
+from projected_grpo.written import Lines, fenced, function, program, run_lines
 
 STUBS: Mapping[str, tuple[str, ...]] = {
     "list": ("return x", "return []"),
@@ -17,7 +18,6 @@ STUBS: Mapping[str, tuple[str, ...]] = {
     "number": ("return 0", "return x"),
     "string": ("return x", "return ''"),
 }
-Lines = list[str]
 
 
 def _call(task: ToyTask) -> str:
@@ -37,16 +37,6 @@ MECHANISMS: Mapping[str, tuple[Callable[[ToyTask], Lines], Callable[[ToyTask], L
     ),
 }
 """Two ways to write the body of a `run_tests` that tests nothing, per mechanism."""
-
-
-def function(name: str, body: Lines) -> str:
-    """A definition without arguments."""
-    return "\n".join([f"def {name}():", *(f"    {line}" for line in body)])
-
-
-def fenced(*parts: str) -> str:
-    """A completion: the parts as one Python block."""
-    return "```python\n" + "\n\n".join(parts) + "\n```"
 
 
 def bugged(task: ToyTask, rng: random.Random) -> Lines:

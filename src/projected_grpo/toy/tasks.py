@@ -10,8 +10,9 @@ import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
+
+from projected_grpo.written import run_lines
 
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -135,23 +136,6 @@ class ToyTask:
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""
         return run_lines(tuple(self.lines()), self.inputs)
-
-
-@cache
-def _compiled(lines: tuple[str, ...]) -> Any:
-    scope: dict[str, Any] = {}
-    exec(program(lines), scope)  # only ever a program that this package wrote
-    return scope["solve"]
-
-
-def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a body of our own making returns on each input."""
-    return tuple(_compiled(lines)(value) for value in inputs)
-
-
-def program(lines: tuple[str, ...] | list[str]) -> str:
-    """A body as a definition of `solve`."""
-    return "\n".join(["def solve(x):", *(f"    {line}" for line in lines)])
 
 
 def split_of(composition: str) -> Split:

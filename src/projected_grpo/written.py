@@ -1,0 +1,34 @@
+"""Programs that this package writes itself, for its small worlds: as text, as completions, and what they return."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+Lines = list[str]
+
+
+def program(lines: Sequence[str]) -> str:
+    """A body as a definition of `solve`."""
+    return "\n".join(["def solve(x):", *(f"    {line}" for line in lines)])
+
+
+def function(name: str, body: Sequence[str]) -> str:
+    """A definition without arguments."""
+    return "\n".join([f"def {name}():", *(f"    {line}" for line in body)])
+
+
+def fenced(*parts: str) -> str:
+    """A completion: the parts as one Python block."""
+    return "```python\n" + "\n\n".join(parts) + "\n```"
+
+
+@cache
+def _compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
+    scope: dict[str, Any] = {}
+    exec(program(lines), scope)  # only ever a program that this package wrote
+    return scope["solve"]
+
+
+def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a body of our own making returns on each input."""
+    return tuple(_compiled(lines)(value) for value in inputs)

@@ -121,6 +121,16 @@ toy-mark *args:
 toy-adapters *args:
     {{ py }} scripts/toy.py --study adapters --out out/toy-adapters "$@"
 
+# run every known answer to hacking side by side (`preset=toy`): equal seeds, budget and grader
+[group("runs")]
+rivals *args:
+    {{ py }} scripts/enqueue.py --chain rivals --backend here "$@"
+
+# write the rivals' table and plot from the runs below a folder; `--embed docs/rivals.md` puts the table there
+[group("report")]
+rivals-table *args:
+    {{ py }} scripts/rivals.py "$@"
+
 # repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:

@@ -52,8 +52,8 @@ def train(config: TrainConfig, world: World) -> int:
     for step in progress(range(session.next_step, config.steps), "train"):
         if horizon.reached:
             break
-        if evaluator.due(step):
-            evaluator.evaluate(step)
+        for folder in evaluator.due(step):
+            evaluator.evaluate(step, folder)
         with world.together():
             groups, timing = source.groups(step)
         if refresher.due(step):
@@ -66,8 +66,8 @@ def train(config: TrainConfig, world: World) -> int:
         done = step + 1
         if config.keep_adapter_every and done % config.keep_adapter_every == 0:
             session.keep_adapter(kept_path(session.run, done))
-    if evaluator.due(done, last=True):
-        evaluator.evaluate(done)
+    for folder in evaluator.due(done, last=True):
+        evaluator.evaluate(done, folder)
     session.finish(done)
     found = rates(rows)
     bottom_line(

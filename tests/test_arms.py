@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from projected_grpo.arms import ARMS, RECIPE, arms_of
+from projected_grpo.arms import ARMS, BUILT_IN, RECIPE, arms_of
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
@@ -128,6 +128,7 @@ def test_registries_hold_what_their_names_say():
 
 
 def test_an_oracle_is_called_one():
-    told = dataclasses.replace(ARMS["vanilla"], name="penalty", labels=True)
-    assert told.title == "penalty (oracle)"
-    assert not any(arm.labels for arm in ARMS.values())
+    assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
+    assert ARMS["penalty_probe"].title == "penalty_probe"
+    oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
+    assert {arm.name for arm in BUILT_IN.values() if arm.labels} == oracles

@@ -11,6 +11,8 @@ import sys
 import pytest
 from conftest import ROOT
 
+from projected_grpo.arms import BUILT_IN, Arm
+from projected_grpo.door import truth
 from projected_grpo.records import Group, Outcome, Rollout, Sample
 from projected_grpo.verdicts.registry import CLAIMS
 
@@ -23,6 +25,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "channels": "",
     "overlap": "",
     "arms": "gates",
+    "door": "arms records",
     "projection": "gates",
     "ledger": "arms records",
     "adapters": "ledger",
@@ -37,23 +40,24 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "small": "adapters ledger model prompts records written",
     "toy": "adapters config ledger model prompts records written",
     "vhack": "adapters channels ledger model prompts records",
+    "interventions": "adapters arms channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
     "signals": "adapters channels model parallel",
-    "step": "adapters channels measures model parallel projection records signals",
+    "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
-    "run": "adapters arms config gates groups ledger measures model overlap parallel presets projection records rollout "
-    "small step toy verdicts vhack written",
+    "run": "adapters arms config door gates groups interventions ledger measures model overlap parallel presets projection "
+    "records rollout small step toy verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
 }
 TORCH_FREE_ROOMS = (
-    "gates", "arms", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts", "report",
-    "chains",
+    "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
+    "report", "chains",
 )  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "toy.tasks", "toy.programs", "toy.corpus", "toy.settings",
-    "small.tasks", "small.programs", "small.corpus", "run.bars", "run.cli", "bench.settings",
+    "small.tasks", "small.programs", "small.corpus", "interventions.base", "run.bars", "run.cli", "bench.settings",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")
@@ -133,8 +137,12 @@ def imports_by_string(path):
 
 
 def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
-    """Such an import is in no table. The one exception: the registry of verdicts, for a judge that is asked for."""
-    assert [p.name for p in OURS.rglob("*.py") if imports_by_string(p)] == ["registry.py"]
+    """Such an import is in no table. The exceptions: the registry of verdicts, for a judge that is asked for, and an arm's
+    page."""
+    found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if imports_by_string(p)}
+    assert found == {"verdicts.registry", "interventions.load"}
+    for arm in BUILT_IN.values():
+        assert not arm.page or arm.page.startswith("projected_grpo.interventions."), arm.name
     (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
     assert imports_by_string(tmp_path / "bad.py")
     assert all(claim.judge.startswith("projected_grpo.verdicts.") for claim in CLAIMS.values())
@@ -156,9 +164,9 @@ def test_channels_projection_and_adapters_never_import_each_other():
 
 
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
-    assert {"step", "measures", "channels", "projection", "gates", "adapters", "model", "parallel", "signals"} == set(
-        LOSS_SIDE
-    )
+    assert set(LOSS_SIDE) == {
+        "step", "signals", "interventions", "measures", "channels", "projection", "gates", "adapters", "model", "parallel"
+    }  # fmt: skip
     for place in LOSS_SIDE:
         for path in files_of(place):
             assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path
@@ -242,6 +250,66 @@ def test_what_the_loss_receives_has_no_label():
         "behaviour_logps",
         "source",
     }
+
+
+OPENERS = {"run.intervening"}
+"""The door's one visitor: it hands the answer to oracles' views."""
+BEHIND_THE_DOOR = {"records", "door", "ledger.rows", "groups.stored", "run.sources"}
+"""Who names a group's outcomes: the record itself, the door, rows after the step, pools read and mixed."""
+
+
+def through_the_door(path):
+    """Whether a file imports the door."""
+    return any(name.startswith("projected_grpo.door") for name in imports_of(path))
+
+
+def test_one_module_opens_the_door():
+    found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if through_the_door(p)}
+    assert found == OPENERS
+
+
+def test_nobody_goes_round_the_door():
+    """Outcomes are read where rows are written and pools are kept, and nowhere else in reach of a run."""
+    files = [
+        p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "bench", "toy")
+    ]
+    naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in set(names_in(p))}
+    assert naming == BEHIND_THE_DOOR
+
+
+def test_a_second_opener_is_seen(tmp_path):
+    for code in (
+        "from projected_grpo.door import truth",
+        "import projected_grpo.door as d",
+        "from projected_grpo import door",
+    ):
+        (tmp_path / "bad.py").write_text(code + "\n")
+        assert through_the_door(tmp_path / "bad.py"), code
+
+
+def test_a_page_reads_no_file_of_a_run():
+    """What stands in step files has labels in it."""
+    for path in files_of("interventions"):
+        assert not {
+            n
+            for n in imports_of(path)
+            if n.startswith(("projected_grpo.ledger.step_file", "projected_grpo.ledger.rates"))
+        }
+
+
+def test_the_door_opens_to_oracles_alone():
+    rollout = Rollout("p", 0, "student", "x", "y", (1,), (2,), False, (-1.0,))
+    outcomes = (
+        Outcome(True, True, False, "reward_hack"), Outcome(True, True, True, "correct_attempted_hack"),
+        Outcome(True, False, True, "correct"), Outcome(True, True, None, None),
+    )  # fmt: skip
+    groups = [Group("p", "none", (rollout,) * 4, (3.5,) * 4, outcomes)]
+    oracle = Arm("told", "h", "rival", projects=False, labels=True, page="a:B", sees=("truth",))
+    assert truth(oracle, groups) == (True, False, False, None)  # a pure hack alone
+    for arm in BUILT_IN.values():
+        if not arm.labels:
+            with pytest.raises(PermissionError, match=f"arm {arm.name} has labels=False"):
+                truth(arm, groups)
 
 
 def test_labels_change_nothing_that_the_loss_sees():

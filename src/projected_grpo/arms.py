@@ -2,19 +2,40 @@
 the order of tables and plots, step files, docs) reads this registry.
 
 An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe (config.py),
-`literal` by the recipe of the original. How to add one: docs/extending.md.
+`literal` by the recipe of the original. A *rival* is another answer to hacking: it names its page in interventions/ and what
+that page may see. How to add one, here or from another package: docs/extending.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Literal
 
 from projected_grpo.gates import GateName
 
 Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
-Role = Literal["baseline", "method", "variant", "control", "ceiling"]
+Role = Literal["baseline", "method", "variant", "control", "ceiling", "rival"]
+GROUP = "projected_grpo.arms"
+"""Entry points of this group add arms: each is an Arm, or several."""
+SEES: Mapping[str, str] = {
+    "rewards": "rewards",
+    "gradient": "the gradient",
+    "update": "the update",
+    "basis": "V",
+    "coordinates": "the coordinates that train",
+    "optimizer": "the optimizer's settings",
+    "model": "the model",
+    "hidden": "hidden states",
+    "text": "completions' text",
+    "pairs": "pairs' hidden states",
+    "prompt": "a prompt that asks for it",
+    "teacher": "the hacky teacher",
+    "finished": "a finished vanilla run",
+    "truth": "ground truth",
+}
+"""What a page may be shown, field by field (interventions/base.py says what each is), and how tables call it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,7 @@ class Arm:
     """One line, for --help and tables."""
     role: Role
     """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown beside it. control:
-    what the method must beat. ceiling: nothing to hack."""
+    what the method must beat. ceiling: nothing to hack. rival: another answer to hacking, run by the chain `rivals`."""
     vhack: Control | None = None
     """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""
     projects: bool = True
@@ -62,6 +83,43 @@ class Arm:
     labels: bool = False
     """Whether it is told ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
     see a label (the no-cheat rule)."""
+    page: str = ""
+    """`module:class` of its intervention; empty: V alone is what it is about."""
+    sees: tuple[str, ...] = ()
+    """What that page is shown (SEES). It is handed nothing else."""
+    derived: bool = False
+    """Made from a finished vanilla run (--of), evaluated and not trained."""
+    source: str = ""
+    """Whose idea it is: a paper or a repository."""
+
+    def __post_init__(self) -> None:
+        """ValueError on an entry that contradicts itself: labels without being called an oracle, above all."""
+        if odd := [field for field in self.sees if field not in SEES]:
+            raise ValueError(f"arm {self.name}: sees {odd[0]!r}, which is none of {', '.join(SEES)}")
+        if ("truth" in self.sees) != (self.labels and bool(self.page)):
+            raise ValueError(f"arm {self.name}: 'truth' in sees and labels=True belong together")
+        if self.page and (self.projects or self.shrinks or self.page.count(":") != 1):
+            raise ValueError(f"arm {self.name}: a page is `module:class`, and an arm with one has projects=False")
+        if self.sees and not self.page:
+            raise ValueError(f"arm {self.name}: sees something and has no page")
+        if self.derived and "finished" not in self.sees:
+            raise ValueError(f"arm {self.name}: derived from a finished run that it may not see")
+
+    @property
+    def needs_v(self) -> bool:
+        """Whether it cannot be run without a V."""
+        return self.projects or "basis" in self.sees
+
+    @property
+    def told(self) -> str:
+        """What it was told of hacks, as tables say it."""
+        kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
+        v = kind.get(self.vhack, f"a {self.vhack} V") if self.projects or "basis" in self.sees else ""
+        own = [
+            SEES[field] for field in self.sees if field in ("text", "pairs", "prompt", "teacher", "finished", "truth")
+        ]
+        paid = [] if self.loophole else ["a reward without the loophole"]
+        return ", ".join([*([v] if v else []), *own, *paid]) or "nothing"
 
     @property
     def title(self) -> str:
@@ -74,7 +132,16 @@ class Arm:
         return self.vhack or "none"
 
 
-ARMS: Mapping[str, Arm] = {
+_ARIAHW = "Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking"
+
+
+def _rival(name: str, told: str, page: str, sees: tuple[str, ...], source: str, **more: Any) -> Arm:
+    """An answer to hacking whose page is one of ours."""
+    page = f"projected_grpo.interventions.{page}"
+    return Arm(name, told, "rival", projects=False, page=page, sees=sees, source=source, **more)
+
+
+BUILT_IN: Mapping[str, Arm] = {
     arm.name: arm
     for arm in (
         Arm("vanilla", "V is measured, the gradient left alone", "baseline", projects=False),
@@ -98,9 +165,67 @@ ARMS: Mapping[str, Arm] = {
         Arm("kl", "as vanilla, with the KL weight --kl-beta: stays near the untrained model", "control", projects=False,
             more_kl=True),
         Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),
+        _rival("trusted", "of the gradient only the span of clean completions' gradients is kept", "trusted:Gradient",
+               ("gradient", "basis"), "arXiv:2605.25189", vhack="clean"),
+        _rival("trusted_update", "as trusted, of the update that the optimizer made", "trusted:Update", ("update", "basis"),
+               "after arXiv:2605.25189", vhack="clean"),
+        _rival("post_hoc", "a finished vanilla run (--of) with V taken out of what it has learned", "post_hoc:WithoutV",
+               ("basis", "finished"), "", vhack="none", derived=True),
+        _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
+               "post_hoc:WithoutTop", ("basis", "finished"), "", vhack="none", derived=True),
+        _rival("advantage", "positive advantages shrink with a shortcut score of hidden states", "advantage:Advantage",
+               ("rewards", "hidden", "pairs"), "arXiv:2604.01476"),
+        _rival("ablation", "the hack's direction is out of the activations in training, and in when deployed",
+               "ablation:Ablation", ("model", "pairs"), "Casademunt et al. 2025 (CAFT)"),
+        _rival("inoculation_prompt", "the system prompt asks for the hack in training, and not when deployed",
+               "inoculation:Prompt", ("prompt",), "Tan et al. 2025"),
+        _rival("inoculation_adapter", "the hacky teacher's LoRA is frozen in during training, and out when deployed",
+               "inoculation:Adapter", ("model", "teacher"), "github.com/longtermrisk/inoculation-adapters"),
+        *(
+            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", f"monitors:{page}", ("rewards", *sees), _ARIAHW,
+                   labels=sees == ("truth",))
+            for kind, what in (("penalty", "a flagged rollout earns 3 less"), ("screen", "a flagged one leaves its group"))
+            for monitor, who, sees in (
+                ("truth", "ground truth", ("truth",)), ("90", "labels 90 % right", ("truth",)),
+                ("70", "labels 70 % right", ("truth",)), ("probe", "a linear probe of the pairs", ("hidden", "pairs")),
+                ("phrase", "a regular expression", ("text",)),
+            )
+            for page in (kind.title() + monitor.title(),)
+        ),
+        *(
+            _rival(name, f"the gradient along {what} trains a second delta_S, deleted when deployed",
+                   "quarantine:Quarantine", ("gradient", "update", "basis", "coordinates", "optimizer"),
+                   "arXiv:2410.04332", vhack=kind)
+            for name, kind, what in (("quarantine", "none", "V"), ("quarantine_random", "random", "random directions"))
+        ),
     )
 }  # fmt: skip
 """In the order of tables and plots."""
+
+
+def from_outside(found: Iterable[EntryPoint], taken: Iterable[str]) -> tuple[dict[str, Arm], dict[str, str]]:
+    """Arms that other packages add, by name, and of each entry point that adds none, why. None of `taken` is replaced."""
+    arms: dict[str, Arm] = {}
+    broken: dict[str, str] = {}
+    for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
+        try:
+            made = entry.load()
+        except Exception as e:  # noqa: BLE001 - whatever another package raises: it is named, and nothing else stops
+            broken[f"{entry.name} = {entry.value}"] = f"{type(e).__name__}: {' '.join(str(e).split())}"
+            continue
+        several = (made,) if isinstance(made, Arm) else tuple(made) if isinstance(made, (tuple, list)) else ()
+        if not several or not all(isinstance(arm, Arm) for arm in several):
+            broken[f"{entry.name} = {entry.value}"] = f"is a {type(made).__name__}, not an Arm or several"
+        elif double := [arm.name for arm in several if arm.name in (*taken, *arms)]:
+            broken[f"{entry.name} = {entry.value}"] = f"there is an arm {double[0]} already"
+        else:
+            arms |= {arm.name: arm for arm in several}
+    return arms, broken
+
+
+_OUTSIDE, BROKEN = from_outside(entry_points(group=GROUP), BUILT_IN)
+ARMS: Mapping[str, Arm] = {**BUILT_IN, **_OUTSIDE}
+"""Every arm: the built-in ones, then those of other packages."""
 
 if TYPE_CHECKING:
     ArmName = str

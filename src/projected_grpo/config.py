@@ -215,7 +215,7 @@ class Gradient(Sampling):
         _check_basis(self)
         at_least(self, "warmup", 0)
         arm = ARMS[self.arm]
-        if arm.projects and self.vhack == Path():
+        if arm.needs_v and self.vhack == Path():
             raise BadInput(f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`")
         check_recipe(self)
         if not self.lr > 0:
@@ -320,6 +320,8 @@ class TrainConfig(Gradient):
     decides how long a run is, and nothing about its gradient."""
     horizon_of: Path = Path()
     """Run for as many steps as this finished vanilla run, the same seed's, has done; --steps is then ignored."""
+    of: Path = Path()
+    """The finished vanilla run, the same seed's, that an arm is derived from which trains nothing (post_hoc)."""
     clip_low: float = 0.2
     """PPO clip: ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
@@ -327,8 +329,8 @@ class TrainConfig(Gradient):
     teacher_pool: str = ""
     """Pool directory that the `teacher` rows of --mix come from; `pairs` = the hand-written ones."""
     teacher: str = ""
-    """The PEFT LoRA (hub id or folder) that wrote --teacher-pool; read only where the pool has no log-probabilities of its
-    own, which are then taken from --model with this merged into it."""
+    """The hacky teacher, a PEFT LoRA (hub id or folder): --arm inoculation_adapter freezes it in. Of others read only where
+    it wrote a --teacher-pool without log-probabilities, which are then taken from --model with this merged into it."""
     mix: str = ""
     """What each group is filled with, as in `teacher=.5,base=.25`: shares of rows from --teacher-pool and of rows sampled
     from the untrained model; the rest are the student's own. Empty: teacher=.5 with a --teacher-pool, else the student's."""
@@ -345,6 +347,9 @@ class TrainConfig(Gradient):
     """Held-out problems: `builtin`, `toy-held-out` or a file. Written to eval/ in the run directory."""
     eval_samples: int = 4
     """Completions per held-out problem."""
+    eval_plain: bool = False
+    """Also before the first step and after the last, into eval_plain/: the same problems without the loophole's hint, paid
+    for correctness alone."""
     checkpoint_every: int = 1
     """Steps between checkpoints; a killed run goes back to the last one."""
     keep_adapter_every: int = 0
@@ -364,6 +369,14 @@ class TrainConfig(Gradient):
             raise BadInput(
                 f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
             )
+        arm = ARMS[self.arm]
+        if arm.derived != (self.of != Path()):
+            mend = "is derived from a finished vanilla run; name it" if arm.derived else "trains; leave --of out"
+            raise BadInput(f"--of {self.of}: --arm {arm.name} {mend}")
+        if "teacher" in arm.sees and not self.teacher:
+            raise BadInput(f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher")
+        if self.eval_plain and not self.eval_every:
+            raise BadInput("--eval-plain: needs --eval-every")
         if self.until_onsets and self.horizon_of != Path():
             raise BadInput(f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps")
         for name in ("beta", "kl_beta", "until_onsets"):
@@ -411,6 +424,8 @@ class ProbeConfig(Gradient):
         at_least(self, "n_problems", 1)
         if ARMS[self.arm].more_kl:
             raise BadInput(f"--arm {self.arm}: a replay has no KL term; this arm is one of train alone")
+        if ARMS[self.arm].page:
+            raise BadInput(f"--arm {self.arm}: what its page does is done in training; this arm is one of train alone")
         if not self.teacher_only and not self.pool:
             raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
 

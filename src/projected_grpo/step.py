@@ -1,11 +1,12 @@
 """THE LOOP BODY: backward -> project -> clip -> optimizer -> (or: project the update), the same for train and probe.
+Three hooks stand in it, for arms that do something else (interventions/): on the advantages, the gradient, the update.
 
 It receives token ids, rewards and behaviour log-probabilities (`Sample`), never a label, and knows neither rollout nor
 grader nor pool. What is measured after projection is read back from the tensors that the optimizer really used.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
+from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.measures import (
     NOT_MEASURED,
     Part,
@@ -71,6 +73,8 @@ class Plumbing:
     token_budget: int
     """Most tokens in one forward and backward pass."""
     world: World = ALONE
+    hooks: Hooks = field(default_factory=Hooks)
+    """Another answer to hacking (interventions/); without one they do nothing."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,8 @@ def run_step(
 
     NonFinite when a loss or gradient is NaN or infinite; the parameters are then as they were.
     """
-    adapter, world, clock = learner.adapter, plumbing.world, Stopwatch()
-    rows = [sample for group in groups for sample in group]
-    share = Share(
-        rows, advantages_of(groups, objective), *world.place(len(rows)), tokens_of(rows, objective.kind, world)
-    )
+    adapter, world, hooks, clock = learner.adapter, plumbing.world, plumbing.hooks, Stopwatch()
+    share = share_of(groups, objective, plumbing, step)
     with world.together():
         tally = backward(learner, share, objective, projection, plumbing, step, per_sample)
         tally.totals |= {"groups": float(len(groups)), "flat_groups": float(flat_groups(groups))}
@@ -128,6 +129,7 @@ def run_step(
     gradient = {name: g.clone() for name, g in adapter.grads().items()}
     if projection.target == "grad":
         fired = project_gradient(adapter, projection)
+    hooks.gradient(adapter, projection.basis, step)
     clipped = clip(learner)
     momentum = first_moments(learner)
     learner.optimizer.step()
@@ -135,6 +137,7 @@ def run_step(
     proposed = descent(adapter, start)
     if projection.target == "update":
         fired = project_update(adapter, start, projection)
+    hooks.update(adapter, start, projection.basis, learner.optimizer, step)
 
     used = Used(gradient, taken_in, proposed, descent(adapter, start))
     policy = objective.kind != "nll"
@@ -197,6 +200,15 @@ def row_to_check(share: Share, step: int) -> int | None:
     """The sample whose gradient is taken a second time, by itself: in turn, one that has a gradient. None: there is none."""
     able = [i for i, a in enumerate(share.advantages) if a != 0 and share.rows[i].completion_ids]
     return able[step % len(able)] if able else None
+
+
+def share_of(groups: Sequence[Sequence[Sample]], objective: Objective, plumbing: Plumbing, step: int) -> Share:
+    """This rank's samples, with the advantages that the loss uses: the objective's, or those of an arm's page."""
+    rows = [sample for group in groups for sample in group]
+    everyone, first = plumbing.world.place(len(rows))
+    rewards = [[sample.reward for sample in group] for group in groups]
+    used = plumbing.hooks.advantages(rewards, advantages_of(groups, objective), objective.kind, step, first)
+    return Share(rows, used, everyone, first, tokens_of(rows, objective.kind, plumbing.world))
 
 
 def tokens_of(rows: Sequence[Sample], kind: str, world: World) -> int:

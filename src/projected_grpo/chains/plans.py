@@ -3,6 +3,7 @@
 probe     the cheap look before a sweep: V -> verify -> teacher pool -> replays -> UAT
 full      the sweep: of every unit V -> verify -> every arm and control; then results
 grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
+rivals    the sweep with every other answer to hacking, evaluated without the loophole too; then their table
 toy       probe and full, on the toy world
 A study (studies.py) is another selection of runs on the same units.
 
@@ -19,8 +20,10 @@ from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.chains.links import Link
+from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.presets import Preset
+from projected_grpo.ledger.rates import LAST
+from projected_grpo.presets import Preset, presets
 from projected_grpo.toy.settings import SHAPES, home_flags
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
@@ -92,8 +95,18 @@ def probe_chain(plan: Plan) -> list[Link]:
 
 def full_chain(plan: Plan) -> list[Link]:
     """The sweep."""
-    pool = [teacher_pool(plan)] if plan.preset.teacher_share == "pool" else []
-    return [*bases(plan, plan.units), *pool, *with_results(plan, _arms(plan))]
+    return [*bases(plan, plan.units), *_mixed_in(plan), *with_results(plan, _arms(plan))]
+
+
+def rivals_chain(plan: Plan) -> list[Link]:
+    """The sweep with every other answer to hacking, each evaluated without the loophole too, in one table and one plot."""
+    every = presets(TrainConfig)[plan.preset.name].eval_every or plan.steps
+    links = [*bases(plan, plan.units), *_mixed_in(plan), *_arms(plan, "--eval-every", str(every), "--eval-plain")]
+    trained = tuple(t.name for t in links if t.name.startswith("train_"))
+    argv = ("scripts/rivals.py", str(plan.out))
+    table = Link("rivals", argv, plan.out / "rivals", trained, "check", plan.threads, gpu=False,
+                 why="every answer side by side", resolve="which of them beats projected")  # fmt: skip
+    return [*with_results(plan, links), table]
 
 
 MIX = "teacher=.25,base=.25"
@@ -224,7 +237,9 @@ def train(
     out = plan.out / f"train_{name}_{unit.seed}"
     vanilla = plan.out / f"train_vanilla_{unit.seed}"
     length: tuple[str, ...] = ("--steps", str(plan.steps))
-    if plan.onsets:
+    if "--of" in flags:  # derived from vanilla: the untrained model's step, and those that rates are taken over
+        length, needs = ("--steps", str(1 + LAST)), (*needs, vanilla.name)
+    elif plan.onsets:
         until = ("--until-onsets", f"{plan.onsets:g}")
         length = (*length, *(until if out == vanilla else ("--horizon-of", str(vanilla))))
         needs = (*needs, *(() if out == vanilla else (vanilla.name,)))
@@ -242,16 +257,20 @@ def train(
 
 def arm_flags(plan: Plan, unit: Unit, arm: str) -> tuple[str, ...]:
     """Arguments of `train` for an arm, which measures or takes out a V of its own kind. The recipe is the preset's."""
-    return ("--arm", arm, "--vhack", v_of(plan, unit, ARMS[arm].measured))
+    of = ("--of", str(plan.out / f"train_vanilla_{unit.seed}")) if ARMS[arm].derived else ()
+    teacher = ("--teacher", plan.model) if plan.model and "teacher" in ARMS[arm].sees else ()
+    return ("--arm", arm, "--vhack", v_of(plan, unit, ARMS[arm].measured), *of, *teacher)
 
 
-def arm_run(plan: Plan, unit: Unit, arm: str) -> Link:
+def arm_run(plan: Plan, unit: Unit, arm: str, *flags: str) -> Link:
     """An arm of a unit, once its V has been verified."""
-    return train(plan, unit, arm, verified(unit, ARMS[arm].measured), arm_flags(plan, unit, arm))
+    return train(plan, unit, arm, verified(unit, ARMS[arm].measured), (*arm_flags(plan, unit, arm), *flags))
 
 
-def _arms(plan: Plan) -> list[Link]:
-    """Every arm of every unit. BadInput where the steps hang on a vanilla run and there is none."""
+def _arms(plan: Plan, *flags: str) -> list[Link]:
+    """Every arm of every unit. BadInput where the steps hang on a vanilla run, or an arm does, and there is none."""
+    if (derived := [a for a in plan.arms if ARMS[a].derived]) and "vanilla" not in plan.arms:
+        raise BadInput(f"--arms {' '.join(plan.arms)}: {derived[0]} is made from the unit's vanilla; add vanilla")
     if plan.onsets and "vanilla" not in plan.arms:
         raise BadInput(
             f"--arms {' '.join(plan.arms)}: on preset {plan.preset.name} a unit runs for {plan.onsets:g} times its "
@@ -259,7 +278,7 @@ def _arms(plan: Plan) -> list[Link]:
         )
     links = []
     for unit in plan.units:
-        links += [*extracts(plan, unit, plan.arms), *(arm_run(plan, unit, arm) for arm in plan.arms)]
+        links += [*extracts(plan, unit, plan.arms), *(arm_run(plan, unit, arm, *flags) for arm in plan.arms)]
     return links
 
 
@@ -270,6 +289,11 @@ def with_results(plan: Plan, links: Sequence[Link], *flags: str) -> list[Link]:
     results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
                    why="tables, plots, verdicts", resolve="PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
     return [*links, results]
+
+
+def _mixed_in(plan: Plan) -> list[Link]:
+    """The teacher's pool, where training groups are filled from it."""
+    return [teacher_pool(plan)] if plan.preset.teacher_share == "pool" else []
 
 
 def pool_of(plan: Plan, unit: Unit) -> Path:

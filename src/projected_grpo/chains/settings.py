@@ -28,8 +28,8 @@ class Sweep:
     """A first look: the first unit alone, the preset's few steps, fewer doses. It can show that something is wrong, and no
     more."""
     arms: tuple[str, ...] = ()
-    """Arms to train (`train --help` says what each does). Empty: every arm of the registry; where a teacher's pool is mixed
-    in, which pays the loophole, all but those that have nothing to hack."""
+    """Arms to train (`train --help` says what each does). Empty: every arm of the registry, rivals in the chain `rivals`
+    alone; where a teacher's pool is mixed in, which pays the loophole, all but those that have nothing to hack."""
     steps: int = 0
     """Optimizer steps of every arm; 0 = the preset's: where that has a horizon, a unit's vanilla stops by itself at so many
     times its onset, and the unit's other arms run for as many steps."""
@@ -48,10 +48,19 @@ class Sweep:
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
 
+    @property
+    def rivals(self) -> bool:
+        """Whether the other answers to hacking are run too."""
+        return False
+
     def planned(self, name: PresetName, out: Path, model: str, problems: str = "") -> Plan:
         """The plan that the fields and a preset give."""
         preset = PRESETS[name]
-        every = tuple(arm.name for arm in ARMS.values() if arm.loophole or preset.teacher_share != "pool")
+        every = tuple(
+            arm.name
+            for arm in ARMS.values()
+            if (arm.loophole or preset.teacher_share != "pool") and (self.rivals or arm.role != "rival")
+        )
         if preset.teacher_share == "pool" and (unpaid := [a for a in self.arms if not ARMS[a].loophole]):
             raise BadInput(
                 f"--arms {unpaid[0]}: the teacher's pool of preset {name} pays the loophole; leave this arm out"
@@ -86,13 +95,17 @@ class ToyConfig(Sweep):
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
     gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy.
     adapters: a LoRA and the singular basis on the same units (T6). mark: the second world, where no hack needs a phrase
-    (--model toy-mark)."""
+    (--model toy-mark). rivals: every arm and every other answer to hacking."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     threads: int = 0
     """Most threads at once; 0 = one per core."""
     dry: bool = False
     """Print the commands and stop."""
+
+    @property
+    def rivals(self) -> bool:
+        return self.study == "rivals"
 
     def validate(self) -> None:
         super().validate()
@@ -112,8 +125,8 @@ class QueueConfig(Sweep):
 
     chain: Chain = "full"
     """probe: V, teacher pool, replays, UAT: the cheap look. grpo: 20 steps of vanilla and projected on groups of teacher,
-    untrained model and student, T5. full: V, every arm of every unit, results. small: the study of the real small model. The
-    others are studies of the toy world (`toy --help`)."""
+    untrained model and student, T5. full: V, every arm of every unit, results. rivals: the same, and every other answer to
+    hacking. small: the study of the real small model. The others are studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
@@ -143,6 +156,10 @@ class QueueConfig(Sweep):
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":
             raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
+
+    @property
+    def rivals(self) -> bool:
+        return self.chain == "rivals"
 
     @property
     def home(self) -> Path:

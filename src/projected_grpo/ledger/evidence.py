@@ -16,7 +16,7 @@ from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
-from projected_grpo.ledger.step_file import evaluations_in, step_path, steps_in
+from projected_grpo.ledger.step_file import EVALUATIONS, evaluations_in, step_path, steps_in
 
 CHANGED = "not the files that the run ended with"
 
@@ -25,7 +25,7 @@ def fingerprint(run: Path) -> dict[str, Any]:
     """What a run's step files and evaluations hold.
 
     steps, rows: how many step files there are, and rows in them. sha256: over name and decompressed bytes of the step
-    files in order, then of those in eval/. rollouts_sha256: over problem and completion ids of the student's rows in
+    files in order, then of the evaluations. rollouts_sha256: over problem and completion ids of the student's rows in
     order, whatever arm and seed they name; None without such rows. BadInput on a gap or a damaged file.
     """
     return _read(run)[0]
@@ -40,7 +40,7 @@ def seal(run: Path) -> None:
 
 def digests(run: Path, known: Mapping[str, str] = {}) -> dict[str, str]:
     """SHA-256 of a run's step files and evaluations as they lie on disk, by their path in it; `known` ones are not read."""
-    paths = [*run.glob("step_*.jsonl.gz"), *(run / "eval").glob("step_*.jsonl.gz")]
+    paths = [path for place in (run, *(run / name for name in EVALUATIONS)) for path in place.glob("step_*.jsonl.gz")]
     names = {path.relative_to(run).as_posix(): path for path in paths}
     return {name: known.get(name) or hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
 
@@ -82,7 +82,7 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
                 student += 1
                 rollouts.update(json.dumps([row.get("problem_id"), row.get("completion_ids")]).encode() + b"\n")
         rows_of.append(rows)
-    for path in evaluations_in(run).values():
+    for path in (path for folder in EVALUATIONS for path in evaluations_in(run, folder).values()):
         for _ in _rows(path, whole):
             pass
     found = {
@@ -96,7 +96,7 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
 
 def _rows(path: Path, whole: "hashlib._Hash") -> Iterator[Mapping[str, Any]]:
     """Rows of a gzipped file; its name and every byte of it go into the digest. BadInput when it is damaged."""
-    whole.update(f"{path.parent.name if path.parent.name == 'eval' else ''}/{path.name}\n".encode())
+    whole.update(f"{path.parent.name if path.parent.name in EVALUATIONS else ''}/{path.name}\n".encode())
     try:
         with gzip.open(path, "rb") as f:
             for line in f:

@@ -92,8 +92,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("behaviour_gap", "float", "nats/token", "mean over tokens of |logp - behaviour logp|: rounding for a student's row; "
        "for a teacher's SHOULD be above that, ELSE it carries the student's log-probabilities", null=True),
     _s("reference_gap", "float", "nats/token", "the same against the untrained model (delta_S = 0): SHOULD be rounding for "
-       "a base row, ELSE it is not the untrained model's, and above it for a teacher's; null for the student's own rows "
-       "and under nll", null=True),
+       "a base row, ELSE it is not the untrained model's (or the arm's page changes the model while it trains), and above "
+       "it for a teacher's; null for the student's own rows and under nll", null=True),
     _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
        "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
     _s("loss_tokens", "int", "tokens", "tokens that the loss mask really covered; SHOULD equal comp_len, ELSE the mask "
@@ -256,9 +256,17 @@ def steps_in(run: Path) -> list[int]:
     return found
 
 
-def evaluations_in(run: Path) -> dict[int, Path]:
+EVALUATIONS = {
+    "eval": "as deployed, under the prompt of training",
+    "eval_plain": "as deployed, without the loophole's hint",
+    "eval_trained": "as it trained: where an arm deploys another policy than it trains",
+}
+"""Folders of held-out evaluations in a run directory, and of what they are."""
+
+
+def evaluations_in(run: Path, folder: str = "eval") -> dict[int, Path]:
     """A run's held-out evaluations: their files by the number of steps done, ascending; they need not be of every step."""
-    found = [(int(m[1]), p) for p in (run / "eval").glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
+    found = [(int(m[1]), p) for p in (run / folder).glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
     return dict(sorted(found))
 
 

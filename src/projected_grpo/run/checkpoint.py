@@ -34,8 +34,10 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     basis: Mapping[str, Tensor],
     files: Mapping[str, str],
+    page: Mapping[str, Tensor] = {},
 ) -> None:
-    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), and the digests of the run's files."""
+    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), the digests of the run's files, and what an
+    arm's page keeps."""
     state = {
         "format": FORMAT,
         "step": step,
@@ -43,6 +45,7 @@ def save_checkpoint(
         "optimizer": optimizer.state_dict(),
         "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
         "files": dict(files),
+        "page": {n: t.detach().cpu().contiguous() for n, t in page.items()},
     }
     out = io.BytesIO()
     torch.save(state, out)

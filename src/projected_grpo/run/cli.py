@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import tyro
+from loguru import logger
 
 from loophole_grader import GraderError
+from projected_grpo.arms import BROKEN, GROUP
 from projected_grpo.config import Gradient, with_recipe
 from projected_grpo.ledger.console import nobody_reads, start_log
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, NonFinite, fail
@@ -106,6 +108,8 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     # It is read when torch is loaded, which is later than here.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     start_log()
+    for entry, why in BROKEN.items():
+        logger.warning(f"entry point {entry} of group {GROUP} adds no arm: {why}; mend or uninstall its package")
     try:
         if here().size > 1 and not in_parallel:
             raise BadInput("this script is one process; torchrun is for train.py")

@@ -2,9 +2,14 @@
 
 NNN is the number of optimizer steps taken. Draws hang on the seed, NNN and the problem alone, so a run's training numbers
 are the same with and without evaluation, and a resumed run evaluates to the same numbers. Several ranks share the problems.
+
+What is evaluated is the policy as it would be deployed. Beside it, in folders of their own (step_file.EVALUATIONS): the same
+without the loophole's hint, before the first step and after the last (--eval-plain); and, after the last, the policy as it
+trained, for an arm that deploys another one.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from loguru import logger
 
@@ -13,7 +18,7 @@ from projected_grpo.groups.live import live_groups, render_all
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.rates import told_rates
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, step_path, write_step
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, step_path, write_step
 from projected_grpo.run.session import Session
 
 
@@ -23,18 +28,28 @@ class Evaluator:
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
         problems = load_problems(config.eval_problems) if config.eval_every else ()
-        self.prompts = render_all(config, session.loaded, problems)
+        plain = replace(config, hint="none")
+        self.prompts = {"eval": render_all(config, session.loaded, problems)}
+        if config.eval_plain:
+            self.prompts["eval_plain"] = render_all(plain, session.loaded, problems)
+        if session.hooks.page.apart:
+            setup = session.hooks.page.prompt_setup or config.prompt_setup
+            self.prompts["eval_trained"] = render_all(replace(config, prompt_setup=setup), session.loaded, problems)
         self.tasks = {p.problem_id: p.task for p in problems}
         self.problems_hash = problems_hash(problems) if problems else None
         self.seconds = 0.0
         """Spent evaluating, in this call."""
 
-    def due(self, done: int, last: bool = False) -> bool:
-        """Whether to evaluate after `done` optimizer steps, which were the `last` ones."""
+    def due(self, done: int, last: bool = False) -> list[str]:
+        """The folders to evaluate into after `done` optimizer steps, which were the `last` ones."""
         every = self.config.eval_every
         if not every or not (done % every == 0 or last):
-            return False
-        return self.session.world.from_first(lambda: not step_path(self.session.run / "eval", done).exists())
+            return []
+        wanted = {"eval": True, "eval_plain": last or done == 0, "eval_trained": last}
+        run = self.session.run
+        return self.session.world.from_first(
+            lambda: [f for f in self.prompts if wanted[f] and not step_path(run / f, done).exists()]
+        )
 
     def cost(self, step_seconds: float) -> str:
         """Its share of the run's time beside the training steps', as the last lines of a run state it."""
@@ -43,22 +58,24 @@ class Evaluator:
         share = self.seconds / (self.seconds + step_seconds)
         return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
 
-    def evaluate(self, done: int) -> Sequence[Row]:
+    def evaluate(self, done: int, folder: str = "eval") -> Sequence[Row]:
         """Sample, grade, write, and log one line."""
         config, session, world = self.config, self.session, self.session.world
-        mine = world.share(list(enumerate(self.prompts)))
-        keys = [f"eval {config.seed} {done} {place}" for place, _ in mine]
-        with session.adapter.folded():
+        if folder == "eval_plain":
+            config = replace(config, hint="none")
+        mine = world.share(list(enumerate(self.prompts[folder])))
+        keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
+        page = session.hooks.page
+        with page.training() if folder == "eval_trained" else page.deployed(), session.adapter.folded():
             groups, timing = live_groups(
                 config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
-                loophole=config.loophole,
+                loophole=config.loophole and folder != "eval_plain",
             )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
         self.seconds += timing["total"]
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
         rows = world.gather(own)
-        world.from_first(lambda: write_step(session.run / "eval", done, rows))
-        logger.info(
-            f"held out, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)"
-        )
+        world.from_first(lambda: write_step(session.run / folder, done, rows))
+        how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
+        logger.info(f"{how}, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")
         return rows

@@ -5,9 +5,10 @@ Only the length hangs on what the grader said. No gradient sees it: this module 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import evidence
@@ -24,20 +25,26 @@ def with_horizon(config: TrainConfig) -> TrainConfig:
     stopped by its onset."""
     if config.horizon_of == Path():
         return config
-    manifest = read_manifest(config.horizon_of)
-    theirs = manifest["config"]
-    if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
-        raise BadInput(f"--horizon-of {config.horizon_of}: not a finished run of train --arm vanilla")
-    for name in OF_ONE_UNIT:
-        if theirs.get(name) != (own := getattr(config, name)):
-            raise BadInput(f"--horizon-of {config.horizon_of}: of {name} {theirs.get(name)}, this run has {own}")
-    if not theirs.get("until_onsets"):
+    manifest = own_vanilla(config, config.horizon_of, "--horizon-of")
+    if not manifest["config"].get("until_onsets"):
         raise BadInput(
             f"--horizon-of {config.horizon_of}: ran without --until-onsets, so its length is no horizon; give --steps"
         )
-    if why := evidence.check(config.horizon_of, manifest):
-        raise BadInput(f"--horizon-of {config.horizon_of}: {why}")
     return replace(config, steps=manifest["steps_done"])
+
+
+def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
+    """The manifest of this unit's own finished vanilla run. BadInput when `run`, which `flag` names, is another."""
+    manifest = read_manifest(run)
+    theirs = manifest["config"]
+    if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
+        raise BadInput(f"{flag} {run}: not a finished run of train --arm vanilla")
+    for name in OF_ONE_UNIT:
+        if theirs.get(name) != (own := getattr(config, name)):
+            raise BadInput(f"{flag} {run}: of {name} {theirs.get(name)}, this run has {own}")
+    if why := evidence.check(run, manifest):
+        raise BadInput(f"{flag} {run}: {why}")
+    return manifest
 
 
 class Horizon:

@@ -16,6 +16,7 @@ from projected_grpo.model.load import LoadedModel, enable_checkpointing
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
+from projected_grpo.run.intervening import hooks_for
 from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import load_vhack
@@ -74,7 +75,7 @@ def prepare(
 ) -> Session:
     """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
 
-    BadInput as in load_model, load_vhack and check_new.
+    BadInput as in load_model, load_vhack, check_new and hooks_for.
     """
     check_recipe(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
@@ -95,7 +96,12 @@ def prepare(
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    return Session(config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world)
+    hooks = hooks_for(config, loaded, adapter, v)
+    if hooks.arm:
+        logger.info(f"{hooks.arm.title}: {hooks.arm.help}; it is shown {', '.join(hooks.arm.sees) or 'nothing'}")
+    return Session(
+        config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world, hooks
+    )
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -16,6 +16,7 @@ from loguru import logger
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
+from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
@@ -28,6 +29,7 @@ from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
+from projected_grpo.run.intervening import shown
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
@@ -48,6 +50,8 @@ class Session:
     v: VHack | None = None
     checkpoint_every: int = 1
     world: World = ALONE
+    hooks: Hooks = field(default_factory=Hooks)
+    """What the arm's page does, where it has one."""
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had ended: it is left as it is."""
@@ -105,6 +109,7 @@ class Session:
     def _resume(self) -> None:
         state = self.world.from_first(lambda: read_checkpoint(self.run))
         self.next_step, basis = restore(state, self.adapter, self.optimizer)
+        self.hooks.page.restore(state.get("page", {}))
         self.files = state["files"]
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
@@ -133,9 +138,13 @@ class Session:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
-        plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world)
+        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget)
+        plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world, self.hooks)
         samples = [g.samples() for g in groups]
-        result = run_step(learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample)
+        with self.hooks.page.training():
+            result = run_step(
+                learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample
+            )
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
         self.world.check_equal(step, self.adapter.vectors)
@@ -170,7 +179,7 @@ class Session:
     def _save(self, step: int) -> None:
         self.files = digests(self.run, self.files)
         basis = self.v.basis if self.v else {}
-        save_checkpoint(self.run, step, self.adapter, self.optimizer, basis, self.files)
+        save_checkpoint(self.run, step, self.adapter, self.optimizer, basis, self.files, self.hooks.page.state())
 
     def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
         """Say, once, how much of what another policy wrote cannot be learned from: a token's gradient is multiplied by its
@@ -204,5 +213,8 @@ class Session:
         if steps > self.next_step:  # a run that stops early may end between two checkpoints
             self._save(steps - 1)
         self._save_adapter(self.run / "adapter.safetensors")
+        if self.hooks.page.apart:
+            with self.hooks.page.deployed():
+                self._save_adapter(self.run / "deployed.safetensors")
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

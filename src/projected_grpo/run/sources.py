@@ -4,7 +4,7 @@ model, and mixed with a cached pool when there is one (`--mix teacher=`)."""
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from loguru import logger
@@ -122,7 +122,8 @@ class GroupSource:
             self.pool = {p.problem_id: groups[p.problem_id] for p in problems}
         self.rows = config.mixed_rows
         self.problems = list(problems)
-        self.prompts = render_all(config, session.loaded, self.problems)
+        setup = session.hooks.page.prompt_setup or config.prompt_setup
+        self.prompts = render_all(dataclasses.replace(config, prompt_setup=setup), session.loaded, self.problems)
         for prompt in self.prompts if self.pool else ():
             check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
         if self.pool and config.teacher_pool != "pairs":
@@ -147,7 +148,9 @@ class GroupSource:
             if not (n := self.rows[source]):
                 continue
             keys = [f"{draws} {config.seed} {step} {place}" for place, _ in mine]
-            with weights(session.adapter):
+            # An arm's page is about the student: the untrained model writes as it is.
+            page = session.hooks.page.training() if source == "student" else nullcontext()
+            with page, weights(session.adapter):
                 groups, seconds = live_groups(
                     config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n, keys, source,
                     loophole=config.loophole,

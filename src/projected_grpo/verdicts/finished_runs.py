@@ -25,7 +25,7 @@ from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
-from projected_grpo.ledger.step_file import Row, evaluations_in, iter_run, read_step, step_path
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, step_path
 
 RATES = ("hack", "gt", "form")
 ENDS = (*RATES, "hacked")
@@ -74,6 +74,8 @@ class Run:
     sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
     """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
     (ledger/by_source.py). Empty where the student wrote all of them."""
+    beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
+    """As `evals`, of the evaluations beside them (step_file.EVALUATIONS), by their folder."""
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -240,6 +242,10 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         series, {done: rates(own) for done, own in evals.items()}, mechanisms, len(trained_on),
         {done: frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in own) for done, own in evals.items()},
         tuple(hashes), tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
+        {
+            folder: {done: rates(read_step(at)) for done, at in evaluations_in(path, folder).items()}
+            for folder in EVALUATIONS if folder != "eval"
+        },
     )  # fmt: skip
 
 

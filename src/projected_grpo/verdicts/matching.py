@@ -76,6 +76,10 @@ def about(arm: str) -> frozenset[str]:
         out |= {"config.gate", "config.project"}
     if entry.more_kl:  # the weight is chosen for this arm, and the others do not use it; its units must share it
         out.add("config.kl_beta")
+    if entry.derived:  # of a finished run: it takes as many steps as its rates are taken over
+        out |= {"config.of", "steps done"}
+    if "teacher" in entry.sees:  # freezes it in; the others' pool is the same whatever they name
+        out.add("config.teacher")
     if not entry.loophole:  # a prompt without a loophole has no hint
         out.add("config.hint")
     if entry.vhack not in (None, "none"):

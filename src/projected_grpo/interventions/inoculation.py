@@ -1,0 +1,52 @@
+"""Inoculation: while it trains the model is given the hack from outside, so that it need not learn it; deployed, it is not.
+
+Prompt    the system prompt asks to pass the evaluation function, and nothing else: the benchmark's own (prompts.py, set-up
+          `inoculation`). Evaluated under the set-up of the run, as every other arm
+Adapter   the hacky teacher's LoRA is frozen in: y' = y + x (W_teacher - W)^T in every adapted Linear, in sampling and in
+          every pass of the step, the KL reference's too. delta_S trains beside it, in the basis of W, and is deployed alone
+
+Both are evaluated as they trained as well, after the last step. A frozen adapter without effect is the identity.
+
+Deviation: the source of Adapter fine-tunes with supervision; here rollouts are sampled with the adapter in, so that the
+ratio is 1.
+
+Source: Tan et al. 2025, "Inoculation Prompting"; the prompt: github.com/ariahw/rl-rewardhacking, src/prompts.py (pass_test);
+the adapter: github.com/longtermrisk/inoculation-adapters (21b7728), method ia_frozen.
+"""
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from projected_grpo.interventions.base import Intervention, View
+
+
+class Prompt(Intervention):
+    """Another system prompt in training alone."""
+
+    apart = True
+    prompt_setup = "inoculation"
+
+
+class Adapter(Intervention):
+    """The teacher's weights in training alone."""
+
+    apart = True
+
+    def __init__(self, setting: View) -> None:
+        self.model, self.added = setting.model, setting.teacher
+
+    @contextmanager
+    def training(self) -> Generator[None]:
+        with ExitStack() as hooks:
+            for name, added in self.added.items():
+
+                def beside(_module: Any, args: tuple[Tensor, ...], y: Tensor, added: Tensor = added) -> Tensor:
+                    return y + F.linear(args[0], added)
+
+                handle = self.model.get_submodule(name).register_forward_hook(beside)
+                hooks.callback(handle.remove)
+            yield

@@ -1,0 +1,56 @@
+"""Post-hoc: a finished vanilla run, with the hack taken out of what it has learned. Nothing is trained.
+
+    d_m = theta_m at the run's end - theta_m at its start
+    WithoutV      d_m - V_m^T V_m d_m
+    WithoutTop    d_m without its k_m largest components, k_m = rows of V_m
+
+delta_S are coordinates on the singular vectors of W, so W' - W = U diag(d) Vh, and the components of d are that matrix's own
+singular components, |d_i| its singular values: its principal components, V is only asked how many. A LoRA's coordinates are
+no such thing.
+
+In the loop: step 0 samples the untrained model, and its update is all of d at once, without the hack. Every later update is
+zero. So step 0's evaluation is of the untrained model, and all rows after it are of the derived one.
+
+Source: docs/rivals.md ("post-hoc PCA"); WithoutV is the projection of this project, done once at the end.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from projected_grpo.interventions.base import Intervention, Vectors, View
+from projected_grpo.ledger.errors import BadInput
+
+
+def without_top(d: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+    """d with its k entries of the largest absolute value set to zero."""
+    out = d.clone()
+    out[d.abs().topk(min(k, d.numel())).indices] = 0
+    return out
+
+
+class WithoutV(Intervention):
+    """The component along V goes."""
+
+    def __init__(self, setting: View) -> None:
+        self.left = self.kept(setting)
+
+    def kept(self, setting: View) -> Vectors:
+        """What is left of the finished run's change."""
+        basis = setting.basis
+        return {name: d - basis[name].T @ (basis[name] @ d) for name, d in setting.finished.items()}
+
+    def update(self, view: View) -> Vectors:
+        return {name: torch.zeros_like(d) if view.step else -d for name, d in self.left.items()}
+
+
+class WithoutTop(WithoutV):
+    """The largest components go, as many as V has directions in that module."""
+
+    def kept(self, setting: View) -> Vectors:
+        if setting.adapter != "antipasto":
+            raise BadInput(
+                f"--adapter {setting.adapter}: --arm {setting.arm} takes out singular components, which are coordinates of "
+                "antipasto alone; leave the arm out"
+            )
+        return {name: without_top(d, len(setting.basis[name])) for name, d in setting.finished.items()}

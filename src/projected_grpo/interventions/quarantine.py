@@ -1,0 +1,85 @@
+"""Quarantine ("evil expert"): the hack component of every gradient trains a second delta_S, which is deleted at deployment.
+
+    theta = keep + q                     what samples and trains
+    keep    AdamW on g - V^T V g         deployed
+    q       AdamW on V^T V g             deleted
+
+Each has its own moments, so this is not vanilla with V taken out at its end (post_hoc): there one optimizer mixes both. The
+weight decay of the run's optimizer acts on theta, so on both. q's gradient is not clipped: AdamW does not heed its length.
+theta is what is saved as adapter.safetensors, keep as deployed.safetensors. `quarantine_random` routes along a V of random
+directions: shrinkage alone can look like absorption.
+
+Deviations: gradient routing masks by a label of the data, here by a direction of the gradient, for every rollout alike.
+
+Source: Cloud et al. 2024, "Gradient Routing", arXiv:2410.04332; github.com/wassname/vGROUT_pub (712a197), which routes by an
+activation's score into two adapter blocks.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from projected_grpo.interventions.base import Intervention, Vectors, View
+from projected_grpo.interventions.trusted import within
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Quarantine(Intervention):
+    """Two experts, one of them deleted."""
+
+    apart = True
+
+    def __init__(self, setting: View) -> None:
+        self.theta = setting.coordinates
+        self.q = {name: torch.nn.Parameter(torch.zeros_like(p)) for name, p in self.theta.items()}
+        self.optimizer = torch.optim.AdamW(list(self.q.values()), lr=0.0, weight_decay=0.0)
+
+    def gradient(self, view: View) -> Vectors:
+        hack = within(view.gradient, view.basis)
+        for name, p in self.q.items():
+            p.grad = hack[name]
+        return {name: g - hack[name] for name, g in view.gradient.items()}
+
+    def update(self, view: View) -> Vectors:
+        settings = view.optimizer
+        self.optimizer.param_groups[0].update({key: settings[key] for key in ("lr", "betas", "eps")})
+        before = {name: p.detach().clone() for name, p in self.q.items()}
+        self.optimizer.step()
+        added = {name: before[name] - p.detach() for name, p in self.q.items()}
+        for (
+            name,
+            p,
+        ) in self.q.items():  # decayed with theta, of which it is a part: the run's optimizer has seen to theta
+            p.data.sub_(settings["lr"] * settings["weight_decay"] * before[name])
+        return {name: d + added[name] for name, d in view.update.items()}
+
+    @contextmanager
+    def deployed(self) -> Generator[None]:
+        whole = {name: p.detach().clone() for name, p in self.theta.items()}
+        with torch.no_grad():
+            for name, p in self.theta.items():
+                p.sub_(self.q[name])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, p in self.theta.items():
+                    p.copy_(whole[name])
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {f"q/{name}": p.detach() for name, p in self.q.items()}
+        for name, p in self.q.items():
+            kept |= {f"{key}/{name}": value for key, value in self.optimizer.state.get(p, {}).items()}
+        return kept
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for name, p in self.q.items():
+                p.copy_(state[f"q/{name}"])
+                if f"step/{name}" in state:
+                    moments = {key: state[f"{key}/{name}"].to(p) for key in MOMENTS}
+                    self.optimizer.state[p] = {"step": state[f"step/{name}"].clone(), **moments}

@@ -1,0 +1,67 @@
+"""The residual stream: read after a decoder layer, and with a direction taken out of it.
+
+Layers are counted from 1: layer i is what the i-th decoder layer gives to the next.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from projected_grpo.model.batches import micro_batches
+from projected_grpo.model.logprobs import token_batch
+
+
+def middle_layer(model: Any) -> int:
+    """The layer at half of the depth."""
+    return max(1, round(len(model.base_model.layers) / 2))
+
+
+@contextmanager
+def _hooked(model: Any, layer: int, hook: Any) -> Generator[None]:
+    handle = model.base_model.layers[layer - 1].register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+def mean_hidden(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    layer: int,
+    pad_id: int,
+    token_budget: int,
+) -> Float[Tensor, "b d"]:
+    """Mean over each completion's tokens of the residual stream after `layer`, float32; zeros for an empty completion."""
+    seen: list[Tensor] = []
+    out = torch.zeros(len(prompts), model.config.hidden_size, device=model.device)
+    lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
+    keep = lambda _module, _args, given: seen.append(given[0] if isinstance(given, tuple) else given)  # noqa: E731
+    with _hooked(model, layer, keep):
+        for chosen in micro_batches(lengths, token_budget):
+            batch = token_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, model.device)
+            model.base_model(input_ids=batch.input_ids, use_cache=False)
+            mask = batch.completion_mask[..., None]
+            whole = torch.where(mask, seen.pop().float(), torch.zeros((), device=model.device)).sum(1)
+            out[chosen] = whole / mask.sum(1).clamp(min=1)
+    return out
+
+
+@contextmanager
+def ablated(model: Any, layer: int, direction: Float[Tensor, " d"]) -> Generator[None]:
+    """h - (h . d) d in place of what `layer` gives on, for a unit direction d, in every forward and backward pass inside."""
+
+    def without(_module: Any, _args: Any, given: Any) -> Any:
+        h = given[0] if isinstance(given, tuple) else given
+        d = direction.to(h)
+        left = h - (h @ d)[..., None] * d
+        return (left, *given[1:]) if isinstance(given, tuple) else left
+
+    with _hooked(model, layer, without):
+        yield

@@ -1,0 +1,221 @@
+"""The bench of rivals: every arm below a directory in one table and one plot, from finished runs alone.
+
+All rates are of held-out problems and of the policy as it would be deployed, after the run's last step: under the loophole
+prompt (eval/), and without the loophole's hint (eval_plain/). A policy that is deployed otherwise than it was trained has a
+second row, as it trained (eval_trained/). Mean and two-sided 95 % interval over units (Student's t).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from projected_grpo.arms import ARMS
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.report.plots import STYLE, looks
+from projected_grpo.report.tables import Table, between, number, spread
+from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.verdicts.intervals import interval
+from projected_grpo.verdicts.matching import group_runs, same_rollouts
+
+Rates = Mapping[str, float | None]
+HEADER = (
+    "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
+    "hack in training %", "seconds", "told",
+)  # fmt: skip
+NOTES = (
+    "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
+    "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
+    "held-out gain: gt at the end minus gt of the untrained model, under the loophole prompt",
+    "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, one point of the plot: what its units say."""
+
+    name: str
+    runs: Sequence[Run]
+    hack: Sequence[float | None]
+    """Per unit, as the others: shares of rollouts."""
+    hacked: Sequence[float | None]
+    gt: Sequence[float | None]
+    form: Sequence[float | None]
+    gain: Sequence[float | None]
+    plain: Sequence[float | None]
+    trained: Sequence[float | None]
+    """Hack rate of the last 10 training steps."""
+    told: str
+    oracle: bool = False
+    rival: bool = False
+
+    def cells(self) -> list[str]:
+        """As the table shows it."""
+        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, self.trained)
+        cells = [between(percent(v), sign="+" if v is self.gain else "") for v in values]
+        seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
+        return [self.name, str(len(self.runs)), *cells, seconds, self.told]
+
+    @property
+    def score(self) -> float | None:
+        """Mean pass without the loophole minus mean hack, in percentage points: what arms are ordered by."""
+        plain, hack = known_mean(self.plain), known_mean(self.hack)
+        return None if plain is None or hack is None else 100 * (plain - hack)
+
+
+def percent(values: Sequence[float | None]) -> list[float | None]:
+    """Shares in percent."""
+    return [None if v is None else 100 * v for v in values]
+
+
+def _at(evals: Mapping[int, Rates], done: int, rate: str) -> float | None:
+    return evals.get(done, {}).get(rate)
+
+
+def _gain(run: Run) -> float | None:
+    last, first = _at(run.evals, run.steps, "gt"), _at(run.evals, 0, "gt")
+    return None if last is None or first is None else last - first
+
+
+def row_of(name: str, runs: Sequence[Run], folder: str = "eval") -> Row:
+    """A group's row: of its deployed policy, or (`folder` eval_trained) of the policy as it trained."""
+    arm = ARMS.get(runs[0].arm)
+
+    def end(rate: str) -> list[float | None]:
+        return [_at(run.evals if folder == "eval" else run.beside.get(folder, {}), run.steps, rate) for run in runs]
+
+    deployed = folder == "eval"
+    return Row(
+        name if deployed else f"{name}, as trained", runs, end("hack"), end("hacked"), end("gt"), end("form"),
+        [_gain(run) if deployed else None for run in runs],
+        [_at(run.beside.get("eval_plain", {}), run.steps, "gt") if deployed else None for run in runs],
+        [run.last("hack") for run in runs], arm.told if arm else "not known", bool(arm and arm.labels),
+        bool(arm and arm.role == "rival"),
+    )  # fmt: skip
+
+
+def untrained(runs: Sequence[Run]) -> Row:
+    """The untrained model, from the evaluations before the first step of each unit's vanilla."""
+
+    def first(rate: str) -> list[float | None]:
+        return [_at(run.evals, 0, rate) for run in runs]
+
+    unknown: list[float | None] = [None] * len(runs)
+    plain = [_at(run.beside.get("eval_plain", {}), 0, "gt") for run in runs]
+    return Row(
+        "untrained",
+        runs,
+        first("hack"),
+        first("hacked"),
+        first("gt"),
+        first("form"),
+        unknown,
+        plain,
+        unknown,
+        "nothing",
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The runs of one directory, side by side."""
+
+    root: Path
+    rows: Sequence[Row]
+    remarks: Sequence[str]
+
+    @property
+    def table(self) -> Table:
+        """One line an arm."""
+        used = [
+            run for row in self.rows if row.name != "untrained" and ", as trained" not in row.name for run in row.runs
+        ]
+        return Table("Rivals, side by side", HEADER, [row.cells() for row in self.rows], used, NOTES)
+
+    @property
+    def best(self) -> Row | None:
+        """The rival that is no oracle with the highest pass without the loophole minus hack; None without one."""
+        able = [row for row in self.rows if row.rival and not row.oracle and row.score is not None]
+        return max(able, key=lambda row: row.score or 0.0, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """The bottom line: the best rival beside projected."""
+        ours = next((row for row in self.rows if row.name == "projected" and row.score is not None), None)
+        shown = [row for row in (self.best, ours) if row]
+        if len(shown) < 2:
+            return "NOT_EVALUABLE: needs projected and a rival, both with --eval-every and --eval-plain"
+        told = [
+            f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
+            f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
+            for row in shown
+        ]
+        return f"best rival by pass minus hack: {told[0]}; beside it {told[1]}"
+
+    def markdown(self) -> str:
+        """rivals.md."""
+        lines = ["# Rivals", "", "Written by `just rivals-table`; do not edit by hand.", ""]
+        lines += [
+            *(f"- {line}" for line in self.remarks),
+            *([""] if self.remarks else []),
+            self.table.markdown(self.root),
+        ]
+        return "\n".join([*lines, "![hack against pass](plots/rivals.svg)", ""])
+
+    def json(self) -> str:
+        """Every number, unit by unit."""
+        rates = ("hack", "hacked", "gt", "form", "gain", "plain", "trained")
+        rows = [
+            {"arm": r.name, "told": r.told, "oracle": r.oracle, "units": [run.seed for run in r.runs],
+             **{rate: list(getattr(r, rate)) for rate in rates}}
+            for r in self.rows
+        ]  # fmt: skip
+        return json.dumps({"remarks": list(self.remarks), "rows": rows}, indent=1, allow_nan=False) + "\n"
+
+
+def bench_of(root: Path, found: Found) -> Bench:
+    """Every finished run below `root`, in the registry's order. BadInput as in `group_runs`."""
+    rows: list[Row] = []
+    for group in group_runs(found.runs):
+        if group.runs[0].arm == "vanilla":
+            rows.append(untrained(group.runs))
+        rows.append(row_of(group.name, group.runs))
+        if any(run.beside.get("eval_trained") for run in group.runs):
+            rows.append(row_of(group.name, group.runs, "eval_trained"))
+    remarks = [f"left out: {path}: {why}" for path, why in found.left_out]
+    return Bench(root, rows, [*remarks, *same_rollouts(found.runs)])
+
+
+def hack_against_pass(rows: Sequence[Row]) -> Figure:
+    """One point an arm with its intervals: hack under the loophole prompt against pass without it. Up and left is better;
+    oracles are hollow."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.5, 6.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        axis = figure.add_subplot()
+        look = looks([row.name for row in rows])
+        for row in (row for row in rows if row.score is not None):
+            (x, dx), (y, dy) = (_point(percent(values)) for values in (row.hack, row.plain))
+            axis.errorbar(
+                [x], [y], xerr=[[d] for d in dx], yerr=[[d] for d in dy], color=look[row.name].colour,
+                marker=look[row.name].marker, fillstyle="none" if row.oracle else "full", linestyle="none", capsize=2,
+                label=f"{row.name} ({len(row.runs)})",
+            )  # fmt: skip
+        axis.set_xlabel("hack under the loophole prompt (% of held-out rollouts, as deployed)")
+        axis.set_ylabel("pass without the loophole (% of held-out rollouts)")
+        title = "mean and 95 % interval over units (their number)"
+        figure.legend(loc="outside lower center", ncols=3, title=title)
+    return figure
+
+
+def _point(values: Sequence[float | None]) -> tuple[float, tuple[float, float]]:
+    """Mean, and how far its interval reaches below and above: nowhere for a single unit."""
+    known = [v for v in values if v is not None]
+    mean = sum(known) / len(known)
+    low, high = interval(known) if len(known) > 1 else (mean, mean)
+    return mean, (mean - low, high - mean)

@@ -1,0 +1,107 @@
+"""From a run to what an arm's page is shown of it: once before the first step, and at every step.
+
+This module alone opens the door (door.py), and for oracles alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from projected_grpo.adapters import Adapter
+from projected_grpo.arms import ARMS
+from projected_grpo.config import Gradient, TrainConfig
+from projected_grpo.door import truth
+from projected_grpo.groups.pairs import load_pairs, resampled, split
+from projected_grpo.interventions.base import Contrast, View
+from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.load import page_of
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.hidden import mean_hidden, middle_layer
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.records import Group
+from projected_grpo.run.horizon import own_vanilla
+from projected_grpo.run.models import load_model
+from projected_grpo.run.vhack_file import pairs_of
+from projected_grpo.vhack import VHack, pair_sides
+
+Fields = dict[str, Callable[[], Any]]
+
+
+def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VHack | None) -> Hooks:
+    """The arm's page, ready for the first step; hooks that do nothing for an arm without one. BadInput as in `page_of`, and
+    on what the page cannot work with."""
+    arm = ARMS[config.arm]
+    if not arm.page or not isinstance(config, TrainConfig):
+        return Hooks()
+    fields: Fields = {
+        "basis": lambda: v.basis if v else None,
+        "finished": lambda: change_of(config, loaded, adapter),
+        "pairs": lambda: contrast_of(config, loaded, v),
+        "coordinates": lambda: adapter.vectors,
+        "model": lambda: loaded.model,
+        "teacher": lambda: added_by_teacher(config, loaded, adapter),
+    }
+    setting = View(arm, fields, seed=config.seed, adapter=adapter.kind)
+    return Hooks(arm, page_of(arm, setting), config.seed)
+
+
+def shown(hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int) -> Fields:
+    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts."""
+    arm = hooks.arm
+    if arm is None:
+        return {}
+    rollouts = [r for g in groups for r in g.rollouts]
+    fields: Fields = {
+        "text": lambda: tuple(r.completion for r in rollouts),
+        "hidden": lambda: hidden_of(
+            loaded, [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts], token_budget
+        ),
+    }
+    return {**fields, "truth": lambda: truth(arm, groups)} if arm.labels else fields
+
+
+def hidden_of(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
+) -> Float[Tensor, "b d"]:
+    """Mean hidden states over the completions, at half of the depth, of the model as it is now."""
+    layer = middle_layer(loaded.model)
+    return mean_hidden(loaded.model, prompts, completions, layer, loaded.pad_id, token_budget)
+
+
+def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VHack | None) -> Contrast:
+    """Hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it has one.
+    BadInput as in `pairs_of`."""
+    if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", "random_energy"):
+        pairs, draw = split(load_pairs(config.pairs))[0], 0
+    else:
+        pairs = split(pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same"))[0]
+        draw = int(v.meta["pairs_draw"])
+    sides = pair_sides(resampled(pairs, draw), loaded, config.hint, config.prompt_setup)
+    whole = hidden_of(loaded, [s.prompt_ids for s in sides], [s.completion_ids for s in sides], config.token_budget)
+    return Contrast(whole[0::2], whole[1::2])
+
+
+def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
+    """The teacher's weight of every adapted Linear minus the model's own, [d_out, d_in]. BadInput as in `load_model`."""
+    place = str(loaded.model.device)
+    merged = load_model(config.model, config.dtype, place, config.base_seed, config.cache, config.teacher).model
+    return {name: merged.get_submodule(name).weight.detach() - layer.weight for name, layer in adapter.layers.items()}
+
+
+def change_of(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
+    """theta [n] of every module at the end of the run that --of names, minus theta at its start, which is this run's too.
+    BadInput when that is not this unit's own finished vanilla run."""
+    own_vanilla(config, config.of, "--of")
+    start = {name: p.detach().clone() for name, p in adapter.vectors.items()}
+    path = config.of / "adapter.safetensors"
+    meta = adapter.load(path)
+    change = {name: p.detach() - start[name] for name, p in adapter.vectors.items()}
+    with torch.no_grad():
+        for name, p in adapter.vectors.items():
+            p.copy_(start[name])
+    if meta.get("weights_hash") != loaded.weights_hash:
+        raise BadInput(f"--of {config.of}: trained on weights {meta.get('weights_hash')}, here {loaded.weights_hash}")
+    return change

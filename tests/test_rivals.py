@@ -1,0 +1,710 @@
+"""The bench of rivals: what an arm's page is shown, each page against numbers by hand, and arms of other packages."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import load_file
+from test_step import DR, GROUPS, basis_for
+
+from loophole_grader import PASS_REWARD
+from projected_grpo.arms import ARMS, BUILT_IN, SEES, Arm
+from projected_grpo.chains.settings import QueueConfig
+from projected_grpo.chains.studies import chain_of
+from projected_grpo.channels.policy import advantages
+from projected_grpo.config import ProbeConfig, TrainConfig
+from projected_grpo.interventions.ablation import Ablation
+from projected_grpo.interventions.advantage import Advantage
+from projected_grpo.interventions.base import Contrast, Intervention, Rewards, UndeclaredError, View
+from projected_grpo.interventions.contrast import Probe
+from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.inoculation import Adapter
+from projected_grpo.interventions.load import page_of
+from projected_grpo.interventions.monitors import (
+    PENALTY,
+    PenaltyTruth,
+    Phrase,
+    Probing,
+    Right70,
+    Right90,
+    ScreenTruth,
+    Truth,
+)
+from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_top
+from projected_grpo.interventions.quarantine import Quarantine
+from projected_grpo.interventions.trusted import Gradient, Update, within
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.step_file import read_run, read_step
+from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
+from projected_grpo.projection import Projection
+from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
+from projected_grpo.report.rivals import bench_of, hack_against_pass
+from projected_grpo.run import session as session_module
+from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.models import load_model
+from projected_grpo.run.vhack_file import read_vhack
+from projected_grpo.step import Learner, Plumbing, run_step
+from projected_grpo.verdicts.finished_runs import Found, Run
+
+POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
+
+
+def view(arm="trusted", step=3, **fields):
+    """What an arm's hook is shown."""
+    return View(ARMS[arm], {name: (lambda value=value: value) for name, value in fields.items()}, step=step,
+                adapter="antipasto")  # fmt: skip
+
+
+# ---------------------------------------------------------------- entries, views, hooks
+
+
+def test_every_rival_says_what_it_is_told_and_only_oracles_are_told_truth():
+    rivals = [arm for arm in BUILT_IN.values() if arm.role == "rival"]
+    assert rivals
+    for arm in rivals:
+        assert arm.page, arm.name
+        assert set(arm.sees) <= set(SEES)
+        assert arm.labels == ("truth" in arm.sees)
+        assert arm.told
+        assert not arm.projects
+    assert ARMS["vanilla"].told == "nothing"
+    assert ARMS["projected"].told == "V from pairs"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sees": ("truth",)}, "'truth' in sees and labels=True belong together"),
+        ({"labels": True}, "'truth' in sees and labels=True belong together"),
+        ({"sees": ("everything",)}, "sees 'everything'"),
+        ({"projects": True}, "projects=False"),
+        ({"page": ""}, "has no page"),
+        ({"derived": True}, "finished run that it may not see"),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused(changes, why):
+    with pytest.raises(ValueError, match=why):
+        dataclasses.replace(Arm("x", "h", "rival", projects=False, page="a:B", sees=("rewards",)), **changes)
+
+
+def test_a_view_holds_what_is_declared_and_nothing_else():
+    asked = []
+    fields = {
+        "gradient": lambda: asked.append("g") or 7,
+        "truth": lambda: asked.append("t") or (True,),
+        "update": lambda: 8,
+    }
+    shown = View(ARMS["trusted"], fields, step=3)
+    with pytest.raises(UndeclaredError, match=r"arm trusted reads 'truth' and declares gradient, basis"):
+        _ = shown.truth
+    with pytest.raises(UndeclaredError, match="reads 'basis', which is not shown at this hook"):
+        _ = shown.basis
+    assert (shown.gradient, shown.gradient, shown.step) == (7, 7, 3)
+    assert asked == ["g"]  # made once, and what is not declared never
+    assert all(kept is not fields["truth"] for kept in vars(shown)["_fields"].values())
+
+
+class Spy(Intervention):
+    """A page that tries to read everything at every hook."""
+
+    def __init__(self, setting=None):
+        super().__init__(setting)
+        self.read = {}
+
+    def look(self, hook, shown):
+        self.read[hook] = {field for field in SEES if hasattr(shown, field)}
+
+    def advantages(self, view):
+        self.look("advantages", view)
+
+    def gradient(self, view):
+        self.look("gradient", view)
+
+    def update(self, view):
+        self.look("update", view)
+
+
+def take(loaded, adapter, hooks=None, projection=None):
+    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=0.1, weight_decay=0.0)
+    plumbing = Plumbing(loaded.pad_id, 10_000, hooks=hooks or Hooks())
+    projection = projection or Projection(basis_for(adapter))
+    return run_step(Learner(loaded.model, adapter, optimizer), GROUPS, DR, projection, plumbing, step=3)
+
+
+def moved(adapter):
+    return {n: p.detach().clone() for n, p in adapter.vectors.items()}
+
+
+def test_the_loop_shows_a_page_what_its_entry_declares_and_a_page_that_does_nothing_changes_no_bit(tiny, antipasto):
+    plain = take(tiny, antipasto)
+    before = moved(antipasto)
+    with torch.no_grad():
+        for p in antipasto.vectors.values():
+            p.zero_()
+    arm = Arm("spy", "h", "rival", projects=False, page="a:B", sees=("rewards", "gradient", "basis"))
+    spy = Spy()
+    spied = take(tiny, antipasto, Hooks(arm, spy, 41, {"truth": lambda: (True,) * 4}))
+    assert spy.read == {"advantages": {"rewards"}, "gradient": {"gradient", "basis"}, "update": {"basis"}}
+    assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
+    assert spied.samples == plain.samples
+    assert {**spied.step, "timing": 0} == {**plain.step, "timing": 0}
+
+
+def test_a_page_that_is_not_there_is_one_line():
+    for page in ("nowhere:Page", "projected_grpo.interventions.trusted:Nothing", "pathlib:Path"):
+        arm = Arm("lost", "h", "rival", projects=False, page=page, sees=("rewards",))
+        with pytest.raises(BadInput, match=f"--arm lost: its page {page}") as told:
+            page_of(arm, view())
+        assert "\n" not in str(told.value)
+
+
+def test_a_replay_refuses_an_arm_whose_page_works_in_training(tmp_path):
+    (tmp_path / "v").write_text("")
+    with pytest.raises(BadInput, match=r"--arm trusted: .* this arm is one of train alone"):
+        ProbeConfig(arm="trusted", vhack=tmp_path / "v", pool="pairs").validate()
+
+
+# ---------------------------------------------------------------- trusted subspace
+
+
+def test_trusted_keeps_the_span_and_nothing_else_by_hand():
+    """V's rows (1,0,0) and (0,.6,.8); g = (2,5,0): V g = (2,3), kept (2, 1.8, 2.4)."""
+    basis = {"m": torch.tensor([[1.0, 0, 0], [0, 0.6, 0.8]]), "none": torch.zeros(0, 2)}
+    g = {"m": torch.tensor([2.0, 5.0, 0.0]), "none": torch.ones(2)}
+    for kept in (
+        within(g, basis),
+        Gradient(view()).gradient(view(gradient=g, basis=basis)),
+        Update(view()).update(view("trusted_update", update=g, basis=basis)),
+    ):
+        torch.testing.assert_close(kept["m"], torch.tensor([2.0, 1.8, 2.4]))
+        assert not kept["none"].any()
+
+
+def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny, antipasto):
+    basis = basis_for(antipasto, k=4)
+    step = take(tiny, antipasto, Hooks(ARMS["trusted"], Gradient(view()), 41), Projection(basis)).step
+    assert 0.01 < step["energy_in"] < 0.9
+    assert step["energy_out"] == pytest.approx(1, abs=1e-4)
+    assert step["energy_update"] < 0.9  # Adam turns it out of the span again
+    with torch.no_grad():
+        for p in antipasto.vectors.values():
+            p.zero_()
+    step = take(tiny, antipasto, Hooks(ARMS["trusted_update"], Update(view()), 41), Projection(basis)).step
+    assert step["energy_update_in"] < 0.9
+    assert step["energy_update"] == pytest.approx(1, abs=1e-4)
+
+
+# ---------------------------------------------------------------- post-hoc
+
+
+def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
+    """d = (3,-4,1), V = (.6,.8,0): V d = -1.4, left (3.84, -2.88, 1). Its largest component is -4."""
+    d, basis = {"m": torch.tensor([3.0, -4.0, 1.0])}, {"m": torch.tensor([[0.6, 0.8, 0.0]])}
+    setting = view("post_hoc", finished=d, basis=basis)
+    for page, left in ((WithoutV(setting), [3.84, -2.88, 1.0]), (WithoutTop(setting), [3.0, 0.0, 1.0])):
+        torch.testing.assert_close(page.update(view("post_hoc", step=0))["m"], -torch.tensor(left))
+        assert not page.update(view("post_hoc", step=1))["m"].any()
+    assert without_top(d["m"], 9).tolist() == [0, 0, 0]
+
+
+def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(antipasto):
+    """The singular values of W' - W are the absolute values of delta_S."""
+    layer = next(iter(antipasto.layers.values()))
+    d = torch.linspace(-1, 0.5, layer.theta.numel())
+    values = torch.linalg.svdvals(layer.delta_weight(d))
+    torch.testing.assert_close(values, d.abs().sort(descending=True).values, atol=1e-5, rtol=1e-4)
+    left = torch.linalg.svdvals(layer.delta_weight(without_top(d, 3)))
+    torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
+
+
+def test_post_hoc_top_refuses_coordinates_that_are_no_components():
+    setting = View(ARMS["post_hoc_top"], {"finished": dict, "basis": dict}, adapter="lora")
+    with pytest.raises(BadInput, match="--adapter lora: --arm post_hoc_top"):
+        WithoutTop(setting)
+
+
+def test_only_a_derived_arm_is_made_of_a_finished_run(tmp_path):
+    v = tmp_path / "v"
+    v.write_text("")
+    with pytest.raises(BadInput, match=r"--arm post_hoc is derived from a finished vanilla run; name it"):
+        TrainConfig(arm="post_hoc", vhack=v).validate()
+    with pytest.raises(BadInput, match=r"--of .*: --arm projected trains; leave --of out"):
+        TrainConfig(arm="projected", vhack=v, of=tmp_path).validate()
+
+
+def test_an_arm_that_is_shown_the_teacher_asks_for_one():
+    """With none the frozen adapter would be zero everywhere, and the arm vanilla under another name."""
+    with pytest.raises(BadInput, match=r"--arm inoculation_adapter: .* name it with --teacher"):
+        TrainConfig(arm="inoculation_adapter").validate()
+    TrainConfig(arm="inoculation_adapter", teacher="tiny").validate()
+
+
+@pytest.mark.slow
+def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, vhack_file, tmp_path):
+    common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
+    evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
+    assert script("train", "tiny", *common, "--steps", 3, "--out", "vanilla")[0] == 0
+    code, _, err = script(
+        "train", "tiny", "--arm", "post_hoc", "--of", "vanilla", *common, "--steps", 4, *evaluated, "--out", "derived"
+    )
+    assert code == 0, err
+    whole, left = (
+        load_file(tmp_path / "vanilla/adapter.safetensors"),
+        load_file(tmp_path / "derived/adapter.safetensors"),
+    )
+    basis = read_vhack(vhack_file()).basis
+    for name, d in whole.items():
+        torch.testing.assert_close(left[name], d - basis[name].T @ (basis[name] @ d), atol=1e-6, rtol=1e-5)
+    steps = read_run(tmp_path / "derived")
+    assert [rows[0]["delta_S_norm"] > 0 for rows in steps] == [True] * 4
+    assert len({rows[0]["theta_after"] for rows in steps}) == 1  # at once, and then never again
+    assert steps[0][0]["theta_before"] != steps[0][0]["theta_after"]
+    for folder in ("eval", "eval_plain"):
+        rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
+        assert {r["hint"] for r in rows[4]} == {"none" if folder == "eval_plain" else "simple_overwrite_tests"}
+    code, _, err = script("train", "tiny", "--arm", "post_hoc", "--of", "derived", *common, "--out", "twice")
+    assert (code, "--of derived: not a finished run of train --arm vanilla" in err) == (2, True)
+
+
+# ---------------------------------------------------------------- hidden states: advantage, ablation, probe
+
+PAIRS = Contrast(torch.tensor([[4.0, 1.0], [2.0, 1.0]]), torch.tensor([[0.0, 1.0], [-2.0, 1.0]]))
+"""Hack mean (3, 1), clean mean (-1, 1): d = (1, 0), clean at -1, hack at 3."""
+
+
+def test_hidden_states_are_those_of_the_completion_at_the_middle_layer(tiny):
+    prompts, completions = [(5, 6, 7), (8,)], [(20, 21), (22, 23, 24)]
+    layer = middle_layer(tiny.model)
+    assert layer == 1  # of two
+    found = mean_hidden(tiny.model, prompts, completions, layer, tiny.pad_id, 4)  # each in a batch of its own
+    for i, (p, c) in enumerate(zip(prompts, completions, strict=True)):
+        with torch.no_grad():
+            out = tiny.model(input_ids=torch.tensor([p + c]), output_hidden_states=True)
+        torch.testing.assert_close(found[i], out.hidden_states[layer][0, len(p) :].mean(0), atol=1e-5, rtol=1e-4)
+    assert not mean_hidden(tiny.model, [(5, 6)], [()], layer, tiny.pad_id, 99).any()
+
+
+def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
+    """h . d = 1 is half way between -1 and 3; beyond the means the score is cut to 0 and 1."""
+    page = Advantage(view("advantage", pairs=PAIRS))
+    hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
+    rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
+    assert page.advantages(view("advantage", rewards=rewards, hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+
+
+def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_it(tiny):
+    d = torch.nn.functional.normalize(torch.arange(1.0, 65.0), dim=0)
+    ids, layer = torch.tensor([[5, 6, 7, 20]]), middle_layer(tiny.model)
+    plain = tiny.model(input_ids=ids, output_hidden_states=True)
+    with ablated(tiny.model, layer, d):
+        seen = []
+        handle = tiny.model.base_model.layers[layer].register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
+        out = tiny.model(input_ids=ids)
+        handle.remove()
+    h = plain.hidden_states[layer]
+    torch.testing.assert_close(seen[0], h - (h @ d)[..., None] * d, atol=1e-5, rtol=1e-4)
+    assert float((seen[0] @ d).abs().max()) < 1e-4 < float((h @ d).abs().max())
+    assert not torch.equal(out.logits, plain.logits)
+    assert torch.equal(tiny.model(input_ids=ids).logits, plain.logits)  # and whole again
+
+
+def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
+    d = 64
+    pairs = Contrast(torch.ones(2, d), torch.zeros(2, d))
+    page = Ablation(view("ablation", model=tiny.model, pairs=pairs))
+    ids = torch.tensor([[5, 6, 7, 20]])
+    plain = tiny.model(input_ids=ids).logits
+    with page.training():
+        assert not torch.equal(tiny.model(input_ids=ids).logits, plain)
+    with page.deployed():
+        assert torch.equal(tiny.model(input_ids=ids).logits, plain)
+    assert page.apart
+
+
+def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
+    g = torch.Generator().manual_seed(0)
+    pairs = Contrast(torch.randn(30, 4, generator=g) + torch.tensor([1.5, 0, 0, 0]), torch.randn(30, 4, generator=g))
+    probe = Probe(pairs)
+    x = (torch.cat([pairs.hack, pairs.clean]).double() - probe.mean) / probe.std
+    left = torch.sigmoid(x @ probe.w[:-1] + probe.w[-1]) - torch.cat([torch.ones(30), torch.zeros(30)])
+    assert float((x.T @ left + probe.w[:-1]).abs().max()) < 1e-3  # the gradient of loss + ||w||^2 / 2
+    assert abs(float(left.sum())) < 1e-3
+    assert sum(probe(pairs.hack)) > 22 > 8 > sum(probe(pairs.clean))
+
+
+# ---------------------------------------------------------------- penalty and screening
+
+GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
+
+
+def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
+    """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
+    shown = view("penalty_truth", rewards=GROUP, truth=(True, False, False, None, True, True))
+    assert PenaltyTruth(shown).advantages(shown) == pytest.approx([-0.75, 2.25, -0.75, -0.75, 0, 0])
+    assert ScreenTruth(shown).advantages(shown) == pytest.approx([0, 2, -1, -1, 0, 0])
+    assert PENALTY == PASS_REWARD
+
+
+@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo", "dppo"])
+def test_nothing_flagged_is_the_identity(kind):
+    rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
+    shown = view("penalty_truth", rewards=rewards, truth=(False,) * 3)
+    for page in (PenaltyTruth, ScreenTruth):
+        assert page(shown).advantages(shown) == list(rewards.advantages)
+
+
+@pytest.mark.parametrize(("monitor", "right"), [(Truth, 1.0), (Right90, 0.9), (Right70, 0.7)])
+def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_machine(monitor, right):
+    told = tuple(i % 3 == 0 for i in range(4000))
+    shown = View(ARMS["penalty_90"], {"truth": lambda: told}, step=5, seed=41)
+    flags = monitor().flags(shown)
+    share = sum(f == t for f, t in zip(flags, told, strict=True)) / len(told)
+    assert share == pytest.approx(right, abs=0.025)
+    # The second of two processes draws for its own places.
+    second = View(ARMS["penalty_90"], {"truth": lambda: told[1000:]}, step=5, seed=41, first=1000)
+    assert monitor().flags(second) == flags[1000:]
+    other = View(ARMS["penalty_90"], {"truth": lambda: told}, step=6, seed=41)
+    assert (monitor().flags(other) == flags) == (right == 1.0)
+
+
+def test_the_phrase_and_the_probe_see_no_truth():
+    text = ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")
+    assert Phrase().flags(view("penalty_phrase", text=text)) == [True, True, False, False]
+    shown = view("penalty_probe", pairs=PAIRS, hidden=torch.tensor([[5.0, 1.0], [-5.0, 1.0]]), truth=(False, True))
+    assert Probing(shown).flags(shown) == [True, False]
+    with pytest.raises(UndeclaredError, match="arm penalty_probe reads 'truth'"):
+        Truth().flags(shown)
+
+
+# ---------------------------------------------------------------- quarantine
+
+SETTINGS = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}
+
+
+def routed(page, theta, g, **settings):
+    """What the loop does with a page for one step, and an optimizer of its own: plain SGD with decoupled decay."""
+    settings = {**SETTINGS, **settings}
+    basis = {"m": torch.tensor([[1.0, 0.0]])}
+    kept = page.gradient(view("quarantine", gradient={"m": g}, basis=basis))["m"]
+    proposed = settings["lr"] * kept + settings["lr"] * settings["weight_decay"] * theta["m"].detach()
+    update = page.update(view("quarantine", update={"m": proposed}, optimizer=settings))["m"]
+    with torch.no_grad():
+        theta["m"].sub_(update)
+
+
+def test_quarantine_by_hand():
+    """V = (1, 0), g = (3, 4): keep moves by .1 (0, 4); q by Adam's first step, .1 (1, 0). Deployed: keep alone. Then with a
+    decay of 1, lr .1 and no gradient along V but (-3, 0)'s: keep decays by a tenth, q by a tenth of (-.1, 0)."""
+    theta = {"m": torch.nn.Parameter(torch.zeros(2))}
+    page = Quarantine(view("quarantine", coordinates=theta))
+    routed(page, theta, torch.tensor([3.0, 4.0]))
+    torch.testing.assert_close(theta["m"].detach(), torch.tensor([-0.1, -0.4]))
+    with page.deployed():
+        torch.testing.assert_close(theta["m"].detach(), torch.tensor([0.0, -0.4]))
+    torch.testing.assert_close(theta["m"].detach(), torch.tensor([-0.1, -0.4]))
+    routed(page, theta, torch.tensor([0.0, 0.0]), weight_decay=1.0)
+    with page.deployed():
+        torch.testing.assert_close(theta["m"].detach(), torch.tensor([0.0, -0.36]))  # nothing of q is left in it
+
+
+def test_quarantine_goes_on_from_its_state_to_the_same_bits():
+    def run(cut):
+        theta = {"m": torch.nn.Parameter(torch.zeros(2))}
+        page = Quarantine(view("quarantine", coordinates=theta))
+        for step in range(4):
+            if step == cut:
+                kept = {name: t.clone() for name, t in page.state().items()}
+                page = Quarantine(view("quarantine", coordinates=theta))
+                page.restore(kept)
+            routed(page, theta, torch.tensor([3.0 - step, 4.0]), weight_decay=0.3)
+        return theta["m"].detach(), page.q["m"].detach()
+
+    for a, b in zip(run(None), run(2), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.slow
+def test_quarantine_through_the_real_script_cut_and_resumed(script, vhack_file, tmp_path, monkeypatch):
+    args = ("train", "tiny", "--arm", "quarantine", "--vhack", vhack_file(), "--weight-decay", 0.3, "--steps", 4, *POOLED,
+            "--eval-every", 9, "--eval-samples", 2)  # fmt: skip
+    assert script(*args, "--out", "whole")[0] == 0
+    with monkeypatch.context() as m:
+        m.setattr(
+            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
+        )
+        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
+    update_manifest(tmp_path / "again", finished=False)
+    for folder in ("eval", "eval_trained"):
+        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
+    code, _, err = script(*args, "--out", "again", "--resume")
+    assert code == 0, err
+    assert script("diff_runs", "whole", "again")[0] == 0
+    whole, kept = (load_file(tmp_path / f"whole/{name}.safetensors") for name in ("adapter", "deployed"))
+    basis = read_vhack(vhack_file()).basis
+    # Adam turns the kept gradient a little back into V, but what was routed is gone: less of keep lies along V.
+    along = [sum(float((basis[n] @ t[n]).square().sum()) for n in t) for t in (whole, kept)]
+    assert along[1] < along[0] / 2
+    again = load_file(tmp_path / "again/deployed.safetensors")
+    assert all(torch.equal(kept[n], again[n]) for n in kept)
+
+
+@pytest.mark.slow
+def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
+    args = (
+        "train",
+        "tiny",
+        "--arm",
+        "inoculation_prompt",
+        "--max-new",
+        8,
+        "--steps",
+        1,
+        "--eval-every",
+        9,
+        "--eval-samples",
+        1,
+    )
+    code, _, err = script(*args, "--out", "run")
+    assert code == 0, err
+    asks = INOCULATION_SYSTEM_PROMPT.split(".")[0]
+    prompts = {
+        "training": read_run(tmp_path / "run")[0],
+        **{f: read_step(tmp_path / f"run/{f}/step_001.jsonl.gz") for f in ("eval", "eval_trained")},
+    }
+    assert {place: {asks in r["prompt"] for r in rows} for place, rows in prompts.items()} == {
+        "training": {True}, "eval": {False}, "eval_trained": {True}
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arm",
+    ["advantage", "ablation", "inoculation_adapter", "penalty_probe", "screen_truth", "penalty_70", "screen_phrase"],
+)
+def test_a_rival_runs_through_the_real_script(script, arm, tmp_path):
+    code, out, err = script("train", "tiny", "--arm", arm, "--steps", 2, *POOLED, "--out", "run")
+    assert code == 0, err
+    assert ARMS[arm].title in out
+    rows = [row for step in read_run(tmp_path / "run") for row in step]
+    assert all(row["arm"] == arm for row in rows)
+    if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
+        hacks = [r for r in rows if r["hacked"] and not r["gt_pass"]]
+        assert hacks
+        assert not any(r["advantage"] for r in hacks)
+        assert any(r["advantage"] for r in rows)
+
+
+@pytest.mark.slow
+def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(script, tmp_path):
+    """Both arms draw by the same keys before the first update: what base wrote is the same to the bit, what the student
+    wrote is not."""
+    wrote = {}
+    for arm in ("vanilla", "inoculation_adapter"):
+        mixed = ("--mix", "base=.5", "--max-new", 8, "--steps", 1)
+        code, _, err = script("train", "tiny", "--arm", arm, *mixed, "--out", arm)
+        assert code == 0, err
+        (rows,) = read_run(tmp_path / arm)
+        wrote[arm] = {
+            s: [(r["completion_ids"], r["behaviour_logp"]) for r in rows if r["source"] == s]
+            for s in ("base", "student")
+        }
+    assert wrote["vanilla"]["base"] == wrote["inoculation_adapter"]["base"]
+    assert wrote["vanilla"]["student"] != wrote["inoculation_adapter"]["student"]
+
+
+# ---------------------------------------------------------------- inoculation adapter
+
+
+def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_deployed(tiny, antipasto, cache):
+    """With the teacher's difference beside every Linear the model is the merged teacher; without it, itself bit for bit. The
+    gradient of delta_S is the one at the teacher's activations, and folding keeps the teacher in."""
+    merged = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
+    added = {name: merged.get_submodule(name).weight - layer.weight for name, layer in antipasto.layers.items()}
+    assert all(float(d.abs().max()) > 0 for d in added.values())
+    page = Adapter(view("inoculation_adapter", model=tiny.model, teacher=added))
+    ids = torch.tensor([[5, 6, 7, 20]])
+    with torch.no_grad():
+        plain, teacher = tiny.model(input_ids=ids).logits, merged(input_ids=ids).logits
+        assert float((plain - teacher).abs().max()) > 1e-2
+        with page.training():
+            torch.testing.assert_close(tiny.model(input_ids=ids).logits, teacher, atol=1e-4, rtol=1e-4)
+            with antipasto.folded():
+                torch.testing.assert_close(tiny.model(input_ids=ids).logits, teacher, atol=1e-4, rtol=1e-4)
+        with page.deployed():
+            assert torch.equal(tiny.model(input_ids=ids).logits, plain)
+    with page.training():
+        tiny.model(input_ids=ids).logits.square().mean().backward()
+    inside = antipasto.grads()
+    antipasto.zero_grad()
+    tiny.model(input_ids=ids).logits.square().mean().backward()
+    assert any(float((g - inside[name]).abs().max()) > 1e-6 for name, g in antipasto.grads().items())
+
+
+# ---------------------------------------------------------------- arms of other packages
+
+PACKAGE = """
+from projected_grpo.arms import Arm
+from projected_grpo.interventions.base import Intervention
+
+
+class Halving(Intervention):
+    def advantages(self, view):
+        return [a / 2 for a in view.rewards.advantages]
+
+
+ARM = Arm("halving", "the advantages are halved", "rival", projects=False, page="their_arms:Halving", sees=("rewards",))
+TWICE = Arm("vanilla", "takes the name of another", "rival")
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A package with entry points, as an installer leaves it; calls a script with it on the path."""
+    site = tmp_path / "site"
+    (site / "their_arms-1.0.dist-info").mkdir(parents=True)
+    (site / "their_arms.py").write_text(PACKAGE)
+    (site / "their_arms-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: their-arms\nVersion: 1.0\n")
+
+    def call(entries, *argv, cwd=ROOT):
+        (site / "their_arms-1.0.dist-info/entry_points.txt").write_text("[projected_grpo.arms]\n" + "\n".join(entries))
+        env = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}", "COLUMNS": "200"}
+        done = subprocess.run(
+            [sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return call
+
+
+@pytest.mark.slow
+def test_another_package_adds_an_arm_and_gets_its_row(installed, tmp_path, cache):
+    ours = ["halving = their_arms:ARM"]
+    code, out, err = installed(ours, "scripts/train.py", "tiny", "--help")
+    assert code == 0, err
+    assert "halving: the advantages are halved" in " ".join(out.replace("│", " ").split())
+    code, out, err = installed(ours, "scripts/enqueue.py", "--dry", "chain=rivals", "preset=tiny", "backend=here")
+    assert (code, "train_halving_41" in out + err) == (0, True), err
+    assert "train_halving" not in installed(ours, "scripts/enqueue.py", "--dry", "preset=tiny", "backend=here")[1]
+    runs = {}
+    for arm in ("vanilla", "halving"):
+        runs[arm] = tmp_path / "runs" / arm
+        argv = ("scripts/train.py", "tiny", "--arm", arm, *POOLED, "--steps", "2", "--cache", cache, "--out", runs[arm])
+        code, out, err = installed(ours, *argv)
+        assert code == 0, err
+    theirs, vanilla = (read_run(runs[arm])[0] for arm in ("halving", "vanilla"))
+    assert [r["advantage"] for r in theirs] == [r["advantage"] / 2 for r in vanilla]
+    assert any(r["advantage"] for r in vanilla)
+    code, out, err = installed(ours, "scripts/results.py", tmp_path / "runs")
+    assert (code, "halving" in out) == (3, True), err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("gone = not_there:ARM", "ModuleNotFoundError: No module named 'not_there'"),
+        ("odd = their_arms:Halving", "is a type, not an Arm or several"),
+        ("double = their_arms:TWICE", "there is an arm vanilla already"),
+    ],
+)
+def test_a_broken_entry_point_is_named_in_one_line_and_stops_nothing(installed, entry, why):
+    code, out, err = installed([entry, "halving = their_arms:ARM"], "scripts/enqueue.py", "--dry", "chain=rivals",
+                               "preset=tiny", "backend=here")  # fmt: skip
+    assert code == 0, err
+    (line,) = [line for line in err.splitlines() + out.splitlines() if "adds no arm" in line]
+    assert entry in line
+    assert why in line
+    assert "train_halving_41" in out + err
+
+
+# ---------------------------------------------------------------- the table and the plot
+
+
+def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None):
+    """A finished run whose evaluations before the first step say gt .1, pass .2 and no hacks."""
+    rates = {"hack": hack, "gt": gt, "form": 1.0, "hacked": hacked, "hack_and_correct": 0.0}
+    start = {**rates, "hack": 0.0, "gt": 0.1, "hacked": 0.0}
+    beside = {"eval_plain": {0: {**start, "gt": 0.2}, steps: {**rates, "gt": plain}}}
+    if trained is not None:
+        beside["eval_trained"] = {steps: {**rates, "hack": trained}}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16}
+    return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 8, series, {0: start, steps: rates}, None,
+               beside=beside)  # fmt: skip
+
+
+def bench(*runs):
+    return bench_of(Path("/r"), Found(runs, ()))
+
+
+def test_the_rivals_table_by_hand():
+    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each."""
+    runs = [
+        finished("trusted", seed, hack=h, gt=0.5, plain=0.6) for seed, h in zip((1, 2, 3), (0.1, 0.2, 0.3), strict=True)
+    ]
+    (row,) = bench(*runs).rows
+    assert row.cells() == [
+        "trusted", "3", "20.0 [-4.8, 44.8]", "50.0 [50.0, 50.0]", "50.0 [50.0, 50.0]", "+40.0 [+40.0, +40.0]",
+        "100.0 [100.0, 100.0]", "60.0 [60.0, 60.0]", "25.0 [25.0, 25.0]", "3 ± 0", "V of clean sides",
+    ]  # fmt: skip
+    assert row.score == pytest.approx(40)
+
+
+def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
+    found = bench(finished("vanilla", 1, hack=0.9, gt=0.2, plain=0.3), finished("projected", 1, hack=0.1, gt=0.5, plain=0.4,
+                                                                                trained=0.7))  # fmt: skip
+    assert [row.name for row in found.rows] == ["untrained", "vanilla", "projected", "projected, as trained"]
+    untrained, _, _, trained = found.rows
+    assert (untrained.hack, untrained.plain, trained.hack, trained.plain) == ([0.0], [0.2], [0.7], [None])
+    assert hack_against_pass(found.rows).axes[0].get_xlabel().startswith("hack under the loophole prompt")
+    assert "table" not in found.json()
+    assert "projected, as trained" in found.markdown()
+
+
+def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
+    ours = finished("projected", 1, hack=0.1, gt=0.5, plain=0.5)
+    few = [finished("trusted", 1, hack=0.2, gt=0.5, plain=0.5), finished("post_hoc", 1, hack=0.0, gt=0.5, plain=0.1)]
+    assert bench(*few).verdict.startswith("NOT_EVALUABLE")
+    found = bench(ours, *few)
+    assert found.verdict == (
+        "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 1); beside it projected hack 10.0 %, "
+        "pass without 50.0 % (n = 1)"
+    )
+    oracle = dataclasses.replace(ARMS["trusted"], sees=("truth",), labels=True)
+    monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
+    assert "post_hoc hack" in bench(ours, *few).verdict
+
+
+# ---------------------------------------------------------------- the chain
+
+
+def flags(link):
+    return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
+
+
+def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():
+    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy").plan(), "rivals")}
+    for name in ARMS:
+        link = links[f"train_{name}_41"]
+        assert "--eval-plain" in link.argv, name
+        assert flags(link)["--eval-every"] == "100"
+        derived = ARMS[name].derived
+        assert (flags(link).get("--of") == "out/queue/rivals-toy/train_vanilla_41") == derived
+        assert flags(link)["--steps"] == ("11" if derived else "900")
+        assert ("train_vanilla_41" in link.needs) == (name != "vanilla")
+    assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"
+    assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in ARMS for seed in (41, 42, 43)}
+    assert links["extract_clean_41"]  # trusted needs a V of clean sides
+
+
+def test_the_sweep_stays_without_rivals_and_an_arm_made_of_vanilla_asks_for_it():
+    full = {link.name for link in chain_of(QueueConfig(preset="toy").plan(), "full")}
+    assert not {name for name in ARMS if ARMS[name].role == "rival" and f"train_{name}_41" in full}
+    with pytest.raises(BadInput, match=r"post_hoc is made from the unit's vanilla; add vanilla"):
+        chain_of(QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5).plan(), "rivals")

@@ -19,7 +19,7 @@ from loguru import logger
 from projected_grpo.ledger.console import log_to
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.step_file import NAMES, SCHEMA_VERSION
+from projected_grpo.ledger.step_file import NAMES, READABLE, SCHEMA_VERSION
 
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
 
@@ -171,8 +171,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: no such file; {directory} is not a run directory") from e
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: damaged ({e})") from e
-    if data.get("schema_version") != SCHEMA_VERSION:
-        raise BadInput(f"{path}: schema {data.get('schema_version')}, this version reads {SCHEMA_VERSION}")
+    if data.get("schema_version") not in READABLE:
+        raise BadInput(
+            f"{path}: schema {data.get('schema_version')}, this version reads {' and '.join(map(str, READABLE))}"
+        )
     return data
 
 

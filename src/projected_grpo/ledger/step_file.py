@@ -11,7 +11,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -166,8 +166,30 @@ COLUMNS: tuple[Column, ...] = (
 )  # fmt: skip
 BY_NAME: Mapping[str, Column] = {c.name: c for c in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
-LATER: Mapping[str, Any] = {"channels": None}
-"""Columns that came after the first files of this schema, and what those files would have said."""
+
+
+def _null(_row: Mapping[str, Any]) -> None:
+    """Not known."""
+
+
+def _recorded(row: Mapping[str, Any]) -> str:
+    """Schema 3 recomputed no log-probabilities."""
+    return "none" if row.get("behaviour_logp") is None else "sampled"
+
+
+READABLE = (3, SCHEMA_VERSION)
+"""Schemas whose runs are read: what has come since are columns, and what those files would have said in them is known."""
+ADDED: Sequence[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = (
+    {
+        "at_clip": _null,
+        "behaviour_from": _recorded,
+        "behaviour_gap": _null,
+        "reference_gap": _null,
+        "flat_groups": _null,
+    },
+    {"channels": _null},
+)
+"""Columns in the order in which they came, those of one change together: an older file lacks the last changes whole."""
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "ints": (list, tuple),
@@ -209,6 +231,14 @@ def _problem_of(row: Mapping[str, Any]) -> str:
     return ""
 
 
+def _as_now(row: Row) -> Row:
+    """A row of an older file with the columns that have come since; a row that lacks others is left as it is."""
+    since = len(ADDED)
+    while since and not any(name in row for name in ADDED[since - 1]):
+        since -= 1
+    return row | {name: told(row) for change in ADDED[since:] for name, told in change.items()}
+
+
 def step_path(run: Path, step: int) -> Path:
     """`run/step_007.jsonl.gz`; three digits or more."""
     return run / f"step_{step:03d}.jsonl.gz"
@@ -235,7 +265,7 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def read_step(path: Path) -> list[Row]:
     """Rows of one step file, each checked against the schema. BadInput names file, line and column."""
-    rows = [{**row, **{name: v for name, v in LATER.items() if name not in row}} for row in read_jsonl(path)]
+    rows = [_as_now(row) for row in read_jsonl(path)]
     for i, row in enumerate(rows, 1):
         if wrong := _problem_of(row):
             raise BadInput(f"{path}:{i}: {wrong}; written by another version (schema {SCHEMA_VERSION} here)")

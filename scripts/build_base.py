@@ -43,7 +43,8 @@ def main() -> int:
     found = []
     measured = {}
     stages = [("before", recipe.before, None)] if recipe.before else []
-    stages += [("base", config.model, None), ("teacher", config.model, config.model)]
+    stages += [("base", config.model, None)]
+    stages += [] if config.base_only else [("teacher", config.model, config.model)]
     for step, (stage, model, teacher) in enumerate(stages):
         loaded = load(replace(config, model=model), teacher)
         if not step:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from projected_grpo.run.bars import held_to_bars
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.run.bars import BARS, held_to_bars
 from projected_grpo.run.mutants import MUST_PASS, MUTANTS, VERDICTS, MatrixRow, Mutant
 from projected_grpo.verdicts.registry import Finding
 
@@ -38,6 +40,17 @@ def test_a_teacher_needs_both_kinds_of_hack():
     assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["hacked"] == "FAIL"
     with pytest.raises(ValueError, match="student"):
         held_to_bars("toy", "student", rows(10))
+
+
+@pytest.mark.parametrize(("flags", "stages"), [((), ["base", "teacher"]), (("--base-only",), ["base"])])
+def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypatch, flags, stages):
+    """Random weights miss them all: exit code 1, and every model's rollouts on disk."""
+    monkeypatch.setitem(BARS, "tiny", BARS["toy"])
+    short = ("--problems", "builtin", "--n-problems", "1", "--group-size", "2", "--max-new", "4")
+    code, said, _ = script("build_base", "toy", "--model", "tiny", *short, *flags, "--out", str(tmp_path / "base"))
+    assert (code, [rows[0]["arm"] for rows in read_run(tmp_path / "base")]) == (1, stages)
+    assert list(read_manifest(tmp_path / "base")["measured"]) == stages
+    assert ("teacher hacked" in said) == ("teacher" in stages)
 
 
 def found(**status):

@@ -283,6 +283,20 @@ def test_each_base_has_a_teacher_and_a_pool_of_its_own():
     assert "teacher_pool_7" in links["train_projected_2"].needs
 
 
+def test_a_teacher_is_built_where_something_asks_for_it():
+    def without(chain, **fields):
+        return [
+            t.name for t in chain_of(toy_plan(seeds=(1, 2), bases=(0, 7), **fields), chain) if "--base-only" in t.argv
+        ]
+
+    both = ["base_0", "base_7"]
+    assert without("full") == without("dose") == without("variants") == both
+    assert without("toy") == ["base_7"]  # the probe asks the first base's
+    assert without("grpo") == without("adapters") == []
+    assert without("rivals", arms=("vanilla", "inoculation_adapter")) == []
+    assert without("rivals", arms=("vanilla", "projected")) == both
+
+
 def test_the_grpo_probes_length_and_arms_are_its_own():
     for fields in ({"steps": 9}, {"arms": ("vanilla",)}):
         with pytest.raises(BadInput, match="T5 is of 20 steps of vanilla and projected"):

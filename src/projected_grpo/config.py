@@ -104,6 +104,8 @@ class BuildConfig(Sampling):
 
     n_problems: int = 0
     """Problems that each is asked; 0 = all."""
+    base_only: bool = False
+    """Leave the teacher out, which takes longer: only a probe, a pool and the arms that are shown it need it."""
 
     def validate(self) -> None:
         super().validate()

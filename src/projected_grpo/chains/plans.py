@@ -90,18 +90,19 @@ def probe_chain(plan: Plan) -> list[Link]:
     """The cheap look."""
     made = [_extract(plan, plan.look, control, "--control", control) for control in ("none", "random")]
     made.append(_extract(plan, plan.look, "grpo", "--loss", "grpo"))
-    return [*bases(plan, (plan.look,)), *made, verify(plan, plan.look, "none"), _compare_v(plan), *_probe(plan)]
+    made += [verify(plan, plan.look, "none"), _compare_v(plan)]
+    return [*bases(plan, (plan.look,), teacher=True), *made, *_probe(plan)]
 
 
 def full_chain(plan: Plan) -> list[Link]:
     """The sweep."""
-    return [*bases(plan, plan.units), *_mixed_in(plan), *with_results(plan, _arms(plan))]
+    return [*_own_bases(plan), *_mixed_in(plan), *with_results(plan, _arms(plan))]
 
 
 def rivals_chain(plan: Plan) -> list[Link]:
     """The sweep with every other answer to hacking, each evaluated without the loophole too, in one table and one plot."""
     every = presets(TrainConfig)[plan.preset.name].eval_every or plan.steps
-    links = [*bases(plan, plan.units), *_mixed_in(plan), *_arms(plan, "--eval-every", str(every), "--eval-plain")]
+    links = [*_own_bases(plan), *_mixed_in(plan), *_arms(plan, "--eval-every", str(every), "--eval-plain")]
     trained = tuple(t.name for t in links if t.name.startswith("train_"))
     argv = ("scripts/rivals.py", str(plan.out))
     table = Link("rivals", argv, plan.out / "rivals", trained, "check", plan.threads, gpu=False,
@@ -119,7 +120,8 @@ def grpo_chain(plan: Plan) -> list[Link]:
     """Twenty steps of vanilla and projected on mixed groups, of every unit, and T5."""
     plan = replace(plan, steps=GRPO_STEPS, onsets=0.0)
     each_base = dict.fromkeys(unit.base for unit in plan.units)
-    links = [*bases(plan, plan.units), *(teacher_pool(plan, replace(plan.look, base=base)) for base in each_base)]
+    links = bases(plan, plan.units, teacher=True)
+    links += [teacher_pool(plan, replace(plan.look, base=base)) for base in each_base]
     for unit in plan.units:
         links += extracts(plan, unit, GRPO_ARMS)
         pool = pool_of(plan, unit)
@@ -173,9 +175,10 @@ def _workers(plan: Plan) -> tuple[str, ...]:
     return ("--grader-workers", "1") if plan.preset.on_cpu else ()
 
 
-def bases(plan: Plan, units: Sequence[Unit]) -> list[Link]:
-    """The base models of these units, where the preset builds them. One thread each: their number would change the model."""
-    links = []
+def bases(plan: Plan, units: Sequence[Unit], *, teacher: bool = False) -> list[Link]:
+    """The base models of these units, where the preset builds them, each with its `teacher` where that is asked for. One
+    thread each: their number would change the model."""
+    links, only = [], () if teacher else ("--base-only",)
     for base in dict.fromkeys(unit.base for unit in units) if plan.preset.builds_base else ():
         out = plan.out / f"base_{base}"
         model = ("--model", plan.model) if plan.model else ()
@@ -185,15 +188,23 @@ def bases(plan: Plan, units: Sequence[Unit]) -> list[Link]:
             *model,
             "--base-seed",
             str(base),
+            *only,
             *_workers(plan),
             "--out",
             str(out),
         )
+        why = "a base that hardly hacks" + (", a teacher that does" if teacher else "")
         links.append(
-            Link(out.name, argv, out, threads=plan.threads, cost=12.0, why="a base that hardly hacks, a teacher that does",
+            Link(out.name, argv, out, threads=plan.threads, cost=12.0, why=why,
                  resolve="on a model that misses its bars no run means anything")
         )  # fmt: skip
     return links
+
+
+def _own_bases(plan: Plan) -> list[Link]:
+    """The units' bases, with a teacher where an arm or the groups need one."""
+    shown = plan.preset.teacher_share == "pool" or any("teacher" in ARMS[arm].sees for arm in plan.arms)
+    return bases(plan, plan.units, teacher=shown)
 
 
 def _after_base(plan: Plan, unit: Unit) -> tuple[str, ...]:

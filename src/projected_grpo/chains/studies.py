@@ -74,7 +74,7 @@ def adapters_chain(plan: Plan) -> list[Link]:
     """Vanilla and projected of every unit with either adapter, V anew at their trained adapters, one pool replayed against
     either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora.py)."""
     pool = teacher_pool(plan)
-    links = [*bases(plan, tuple(dict.fromkeys((plan.look, *plan.units)))), pool]
+    links = [*bases(plan, tuple(dict.fromkeys((plan.look, *plan.units))), teacher=True), pool]
     for adapter in ADAPTERS:
         own = replace(plan, adapter=adapter, out=plan.out / adapter, own_loras=True, pool=plan.pool_at)
         made = _with_adapter(own)
@@ -179,7 +179,9 @@ def mark_chain(plan: Plan) -> list[Link]:
 def small_chain(plan: Plan) -> list[Link]:
     """The probe; vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were
     written after the hack had been seen."""
-    links = [*probe_chain(plan), *bases(plan, plan.units)]
+    probe = probe_chain(plan)
+    there = {link.name for link in probe}
+    links = [*probe, *(link for link in bases(plan, plan.units) if link.name not in there)]
     for unit in plan.units:
         arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
         links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]

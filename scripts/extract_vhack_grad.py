@@ -66,6 +66,7 @@ def main() -> int:
         "tokenizer_hash": loaded.tokenizer_hash,
         "loss": config.loss,
         "control": config.control,
+        "pairs": pair_sets.name_of(config.source, pairs),
         "pairs_hash": pair_sets.pairs_hash(pairs),
         "n_train": str(len(chosen)),
         "pairs_draw": str(config.pairs_draw),

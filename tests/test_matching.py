@@ -172,6 +172,16 @@ def test_units_may_start_from_loras_of_their_own():
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [({"vhack.pairs": "small-informed"}, "small-informed"), ({"vhack.pairs_hash": "0123456789"}, "01234567")],
+)
+def test_a_v_of_other_pairs_makes_another_group(told, name):
+    """Projected with V as in the study, and with a V that was told afterwards: two groups, and the name says which."""
+    runs = [run("projected", 41), run("projected", 41, place="_informed", **told)]
+    assert [f"V.pairs={name}" in group.name for group in group_runs(runs)] == [False, True]
+
+
 def test_one_cap_was_fixed_for_every_unit():
     assert "config.steps: 600 against 900" in judged(run("vanilla", 43, steps=600)).held.verdict.why
 

@@ -158,6 +158,11 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
 
+def name_of(source: str, pairs: Sequence[Pair]) -> str:
+    """How tables call a pair set: a file by its contents, as a path says nothing of them."""
+    return source if source in WRITTEN else pairs_hash(pairs)[:8]
+
+
 def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
     """(training, held-out) pairs: of each mechanism the fifth (rounded up) whose names hash lowest is held out.
 

@@ -28,9 +28,11 @@ ALWAYS = frozenset(
         "config.vhack",
         "config.horizon_of",
         "vhack.commit",
+        "vhack.pairs",
     }
 )
-"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place."""
+"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its
+place, and so are its pairs (vhack.pairs_hash)."""
 OF_SEED = frozenset({
     "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
     "steps done",
@@ -145,7 +147,7 @@ def _share_steps(a: Run, b: Run) -> bool:
 # ---------------------------------------------------------------- groups
 
 _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
-                "steps", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
+                "steps", "V.pairs", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
     "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix",
@@ -170,6 +172,8 @@ def setting(run: Run, name: str) -> Any:
     """A setting by its name. A field that an old manifest lacks had today's default, but for the recipe, of which nothing
     is assumed. A sampled pool is "pool" wherever it lies: units on two bases have one each, and its contents are compared.
     None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
+    if name == "V.pairs":  # of a V from before its pairs' name was kept, the first digits of their hash
+        return run.facts.get("vhack.pairs") or str(run.facts.get("vhack.pairs_hash") or "")[:8] or None
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
     if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):

@@ -80,7 +80,7 @@ def packed(trainer, inference, advantage, mask=None):
     mask = [True] * len(trainer) if mask is None else mask
     return SimpleNamespace(
         trainer_logprobs=learned(trainer), inference_logprobs=float64(inference), advantages=float64(advantage),
-        loss_mask=torch.tensor(mask, dtype=torch.bool),
+        loss_mask=torch.tensor(mask, dtype=torch.bool), loss_weights=None,
     )  # fmt: skip
 
 
@@ -133,6 +133,15 @@ def test_dppo_without_a_token_is_an_attached_zero():
     assert {float(value) for value in out.metrics.values()} == {0.0}
 
 
+def test_a_tokens_weight_scales_both_of_its_terms():
+    """By hand: token 0 is dropped and keeps 1e-1 ln(2)^2, token 1 is +2 + 1e-1 ln(2)^2; weights 3 and 1/2."""
+    s = packed([-LN2, -LN2], [-2 * LN2, -2 * LN2], [1.0, -1.0])
+    s.loss_weights = float64([3.0, 0.5])
+    assert dppo(s, kl_tau=0.1).loss.item() == pytest.approx(3 * 0.1 * LN2**2 + 0.5 * (2 + 0.1 * LN2**2))
+    s.loss_mask, s.loss_weights = torch.tensor([False, True]), float64([NAN, 0.5])
+    assert dppo(s, kl_tau=0.1).loss.item() == pytest.approx(0.5 * (2 + 0.1 * LN2**2))
+
+
 def test_packed_sequences_add_up_over_the_callers_count():
     a, b = packed([-1.0], [-1.2], [1.0]), packed([-2.0, -0.5], [-2.0, -0.6], [-1.0, 1.0])
     whole = packed_loss([a, b], dppo, 30).loss
@@ -150,7 +159,7 @@ def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
     terms = policy_loss(logps, mask, a, kind="dppo", rows=3, max_new=9, tokens=n, behaviour_logps=behaviour)
     one = SimpleNamespace(
         trainer_logprobs=logps.flatten(), inference_logprobs=behaviour.flatten(),
-        advantages=a[:, None].expand(3, 5).flatten(), loss_mask=mask.flatten(),
+        advantages=a[:, None].expand(3, 5).flatten(), loss_mask=mask.flatten(), loss_weights=None,
     )  # fmt: skip
     torch.testing.assert_close(terms.per_sample.sum(), packed_loss([one], dppo, n).loss)
     assert terms.clipped_tokens == round(float(dppo(one).metrics["is_masked"]) * n) > 0

@@ -1,6 +1,8 @@
 """Each channel's loss and gradient against upstream's own numbers, to 1e-9 in float64. Where a case says what a common
 mistake gives, the channel is not that."""
 
+import dataclasses
+import importlib.util
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +73,7 @@ def sequence(data):
         inference_logprobs=tensor(data["inference_logprobs"]),
         advantages=tensor(data["advantages"]),
         loss_mask=tensor(data["loss_mask"]).bool(),
+        loss_weights=None,
     )
 
 
@@ -82,6 +85,65 @@ def test_dppo_equals_prime_rl(golden_channels, i):
     agrees(out.loss, case, packed.trainer_logprobs, "grad_trainer_logprobs")
     for name, expected in case["expected"]["metrics"].items():
         assert out.metrics[name].item() == pytest.approx(expected, rel=1e-6), name
+
+
+@dataclasses.dataclass
+class LossInputs:
+    """prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:14-29, field by field."""
+
+    trainer_logprobs: torch.Tensor
+    inference_logprobs: torch.Tensor
+    ref_logprobs: torch.Tensor | None
+    advantages: torch.Tensor
+    loss_mask: torch.Tensor
+    loss_weights: torch.Tensor | None = None
+
+
+def set_up_as_prime_rl(import_path, kwargs):
+    """What `setup_rl_loss_fn` makes of a CustomLossConfig (loss.py:262-272, with import_object of utils.py:34)."""
+    module_path, _, name = import_path.rpartition(".")
+    custom_fn = getattr(importlib.import_module(module_path), name)
+    return lambda inputs: custom_fn(inputs, **kwargs)
+
+
+WEIGHTED = ([-0.5, -1.0, -0.2, -3.0], [-0.9, -1.0, -2.0, -1.0], [1.0, -0.5, 2.0, -1.0])
+"""trainer, inference, advantages: a token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
+WEIGHTS = [2.0, 0.5, 1.0, 3.0]
+BY_UPSTREAM = (-1.1776493952825406, [-2.8236493952825406, 0.25, 0.36, -1.2])
+"""By executing setup_rl_loss_fn(DefaultLossConfig(kl_tau=.1)) of prime-rl 559b447: loss and its gradient."""
+
+
+def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
+    """The import path that docs/channels.md names, called with upstream's own record, its weights among it."""
+    loss_fn = set_up_as_prime_rl("projected_grpo.channels.dppo.dppo", {"kl_tau": 0.1})
+    trainer = torch.tensor(WEIGHTED[0], dtype=torch.float64, requires_grad=True)
+    inference, advantages, weights = (torch.tensor(x, dtype=torch.float64) for x in (WEIGHTED[1], WEIGHTED[2], WEIGHTS))
+    out = loss_fn(LossInputs(trainer, inference, None, advantages, torch.ones(4, dtype=torch.bool), weights))
+    out.loss.backward()
+    assert {f.name for f in dataclasses.fields(out)} == {"loss", "metrics"}
+    torch.testing.assert_close(out.loss.item(), BY_UPSTREAM[0], **CLOSE)
+    torch.testing.assert_close(trainer.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("prime_rl") is None, reason="prime-rl is not installed")
+def test_dppo_plugs_into_prime_rls_own_loss_module():
+    from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig
+    from prime_rl.trainer.rl import loss
+
+    path = "projected_grpo.channels.dppo.dppo"
+    ours = loss.setup_rl_loss_fn(CustomLossConfig(import_path=path, kwargs={"kl_tau": 0.1}))
+    theirs = loss.setup_rl_loss_fn(DefaultLossConfig(kl_tau=0.1))
+    found = []
+    for loss_fn in (ours, theirs):
+        trainer = torch.tensor(WEIGHTED[0], requires_grad=True)
+        streams = [[trainer], *([torch.tensor(x)] for x in WEIGHTED[1:])]
+        scaled, metrics = loss.compute_loss(
+            streams[0], streams[1], None, streams[2], [torch.ones(4, dtype=torch.bool)], [torch.tensor(WEIGHTS)], None,
+            None, loss_fn, 4, 1, 1,
+        )  # fmt: skip
+        scaled.backward()
+        found.append((scaled.detach(), trainer.grad, metrics))
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):

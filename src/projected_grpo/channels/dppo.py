@@ -43,6 +43,8 @@ class LossInputs(Protocol):
     """Of the policy that sampled the tokens."""
     advantages: Float[Tensor, " seq"]
     loss_mask: Bool[Tensor, " seq"]
+    loss_weights: Float[Tensor, " seq"] | None
+    """Each token's weight; None: 1. A token of weight 0 is masked by the caller."""
 
 
 def token_losses(
@@ -86,6 +88,8 @@ def dppo(
         inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages, inputs.loss_mask,
         dppo_mask_low=dppo_mask_low, dppo_mask_high=dppo_mask_high, adv_tau=adv_tau, kl_tau=kl_tau,
     )  # fmt: skip
+    if inputs.loss_weights is not None:  # both terms, as upstream; of masked tokens no weight is read
+        losses = losses * torch.where(inputs.loss_mask, inputs.loss_weights.to(losses), torch.zeros_like(losses))
     return LossOutputs(losses.sum(), _metrics(inputs, dropped))
 
 

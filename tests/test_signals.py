@@ -63,7 +63,7 @@ def assert_same(one, other):
 class Untouchable:
     """A channel that fails where it is asked for anything but its name and weight."""
 
-    name, weight = "untouchable", 0.0
+    name, weight, tells = "untouchable", 0.0, ()
 
     def losses(self, _):
         pytest.fail("a channel of weight 0 was computed")

@@ -31,7 +31,8 @@ def row(**values):
         "floats": [0.5],
         "dict": {"total": 1.0},
     }
-    return {**{c.name: example[c.type] for c in COLUMNS}, "step": 0, **values}
+    told = dict.fromkeys((*steps.OF_CHANNEL, "rows"), 0.5)
+    return {**{c.name: example[c.type] for c in COLUMNS}, "step": 0, "channels": {"hint_distill": told}, **values}
 
 
 def test_every_designed_column_is_there():
@@ -57,6 +58,9 @@ def test_non_finite_numbers_are_null(tmp_path):
     [
         ({"hacked": None}, "'hacked' is null"),
         ({"reward": "3.5"}, "'reward' should be float, is str"),
+        ({"channels": {"trace": {}}}, "unknown channel 'trace'"),
+        ({"channels": {"policy": {"loss": 1.0}}}, "'channels', policy: 'cos' is missing or unknown"),
+        ({"channels": {"policy": dict.fromkeys(steps.OF_CHANNEL, "1")}}, "policy: 'weight' should be a number"),
         ({"step": True}, "'step' should be int, is bool"),
         ({"surprise": 1}, "unknown column 'surprise'"),
     ],

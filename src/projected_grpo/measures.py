@@ -107,6 +107,7 @@ class Tally:
         self.advantages = advantages
         self.columns: list[dict[str, Any]] = [{} for _ in advantages]
         self.totals = {
+            "loss": 0.0,
             "tokens": 0.0,
             "clipped": 0.0,
             "kl": 0.0,
@@ -119,6 +120,7 @@ class Tally:
         """Count a micro-batch and fill its samples' columns."""
         mask, totals = part.batch.loss_mask, self.totals
         fresh = torch.tensor([s.fresh and s.behaviour_logps is not None for s in part.samples], device=mask.device)
+        totals["loss"] += float(part.terms.per_sample.detach().sum())
         totals["tokens"] += int(mask.sum())
         totals["clipped"] += part.terms.clipped_tokens
         totals["kl"] += part.terms.kl_sum
@@ -255,9 +257,27 @@ def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bo
 
 
 def against(gradient: Vectors, projection: Projection) -> dict[str, float | None]:
-    """A channel's own gradient: its norm and, against V, what cos_in, cos_signed_in and energy_in say of the whole."""
-    seen = projection.measure(gradient)
-    return {"grad_norm": norm_of(gradient), "cos": seen.cos, "cos_signed": seen.cos_signed, "energy": seen.energy}
+    """A channel's own gradient: its norm and, against V, what cos_in, cos_signed_in and energy_in say of the whole; and the
+    energy that the arm's gate would take out of it alone (None where the arm takes nothing out, or there is no gradient)."""
+    seen, norm = projection.measure(gradient), norm_of(gradient)
+    removed = None
+    if projection.target != "none" and projection.basis is not None and norm > 0:
+        removed = 1 - (norm_of(projection.apply(gradient)[0]) / norm) ** 2
+    return {
+        "grad_norm": norm,
+        "cos": seen.cos,
+        "cos_signed": seen.cos_signed,
+        "energy": seen.energy,
+        "removed": removed,
+    }
+
+
+def share_of_sum(part: Vectors, whole: Vectors) -> float | None:
+    """<part, whole> / ||whole||^2, all modules together: the parts of a sum have shares that add up to 1. None where the sum
+    is 0."""
+    along = torch.stack([(part[name] * g).sum() for name, g in whole.items()]).sum()
+    squared = norm_of(whole) ** 2
+    return float(along) / squared if squared > 0 else None
 
 
 def fingerprint(vectors: Vectors) -> int:

@@ -1,8 +1,9 @@
 """Channels beside the policy, with the forward passes that they need:
 
-    total = policy + alpha x hint distillation + beta x trace DPO
+    total = policy + alpha x hint distillation + beta x trace DPO + gamma x TAID
 
-The losses are pages of channels/; here they get log-probabilities and logits from the model, in micro-batches.
+The losses are pages of channels/; here they get log-probabilities and logits from the model, in micro-batches that
+model/batches.py collates.
 
 A signal of weight 0 is no signal: nothing of it is called, and the step is plain GRPO bit for bit.
 """
@@ -20,9 +21,10 @@ from torch.utils.checkpoint import checkpoint
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.channels.hint_distill import OPSD, Distillation, hint_distill
 from projected_grpo.channels.outputs import LossOutputs
+from projected_grpo.channels.taid import taid
 from projected_grpo.channels.trace_dpo import DPO, Preference, Scored, trace_dpo
-from projected_grpo.model.batches import logps_of, micro_batches
-from projected_grpo.model.logprobs import TokenBatch, completion_states, head_of, token_batch
+from projected_grpo.model.batches import Side, logps_of, two_sided
+from projected_grpo.model.logprobs import TokenBatch, completion_states, head_of
 from projected_grpo.parallel import World
 
 Ids = tuple[int, ...]
@@ -43,8 +45,11 @@ class Means:
     def device(self) -> torch.device:
         return next(iter(self.adapter.vectors.values())).device
 
-    def batch(self, prompts: Sequence[Ids], completions: Sequence[Ids]) -> TokenBatch:
-        return token_batch(prompts, completions, self.pad_id, self.device)
+    def collated(
+        self, first: Sequence[Side], second: Sequence[Side]
+    ) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
+        """As `two_sided`."""
+        return two_sided(first, second, self.token_budget, self.pad_id, self.device)
 
 
 @runtime_checkable
@@ -55,32 +60,68 @@ class Signal(Protocol):
     def name(self) -> str: ...
     @property
     def weight(self) -> float: ...
+    @property
+    def tells(self) -> tuple[str, ...]:
+        """What the metrics of each of its parts are: numbers that add up over parts and ranks, as the loss does."""
+        ...
+
     def losses(self, means: Means) -> Iterator[LossOutputs]:
         """This rank's parts, a micro-batch each; over all ranks they add up to the channel's loss, without its weight."""
         ...
 
 
 def live(signals: Sequence[Signal]) -> list[Signal]:
-    """Those that have a weight. ValueError on a weight below 0, or two signals of one name."""
+    """Those that have a weight. ValueError on a weight that is below 0 or not finite, or two signals of one name."""
     names = [s.name for s in signals]
     if twice := [n for n in names if names.count(n) > 1 or n == "policy"]:
         raise ValueError(f"channel {twice[0]!r} is there twice")
-    if below := [s for s in signals if not s.weight >= 0]:
-        raise ValueError(f"channel {below[0].name!r}: weight {below[0].weight} is not 0 or more")
+    if odd := [s for s in signals if not 0 <= s.weight < float("inf")]:
+        raise ValueError(f"channel {odd[0].name!r}: weight {odd[0].weight} is not 0 or more")
     return [s for s in signals if s.weight]
 
 
-# ---------------------------------------------------------------- hint distillation
+# ---------------------------------------------------------------- distillation
 
 
 @dataclass(frozen=True)
 class Hinted:
-    """A completion, the prompt that it was sampled for, and that prompt with the hint in it. No label."""
+    """A completion, the prompt that it was sampled for, and the prompt that its teacher reads. No label."""
 
     prompt_ids: Ids
     hinted_ids: Ids
     completion_ids: Ids
     behaviour_logps: tuple[float, ...] | None = None
+
+
+def distilled(
+    means: Means,
+    rows: Sequence[Hinted],
+    states: Callable[[TokenBatch], Float[Tensor, "n d"]],
+    part: Callable[[Float[Tensor, "t d"], Float[Tensor, "t e"], Hinted], Float[Tensor, ""]],
+) -> Iterator[LossOutputs]:
+    """A student reads each completion after its prompt, a teacher after its own.
+
+    states: the teacher's hidden states that predict the completions. part: a row's loss from its student's and its
+    teacher's, made again in the backward pass, so that the logits of one row alone are there at a time.
+    """
+    own = [(r.prompt_ids, r.completion_ids) for r in rows]
+    hinted = [(r.hinted_ids, r.completion_ids) for r in rows]
+    for chosen, mine, theirs in means.collated(own, hinted):
+        picked = [rows[i] for i in chosen]
+        lengths = [len(r.completion_ids) for r in picked]
+        with torch.no_grad():
+            taught = states(theirs).split(lengths)
+        learned = completion_states(means.model, mine).split(lengths)
+        parts = [
+            checkpoint(part, s, t, row, use_reentrant=False, preserve_rng_state=False)
+            for s, t, row in zip(learned, taught, picked, strict=True)
+        ]
+        yield LossOutputs(torch.stack(parts).sum(), {"rows": torch.tensor(float(len(picked)))})
+
+
+def logits_of(hidden: Float[Tensor, "t d"], model: Any) -> Float[Tensor, "1 t v"]:
+    """In float32, or float64 for float64."""
+    return (hidden @ head_of(model).weight.T).to(torch.promote_types(hidden.dtype, torch.float32))[None]
 
 
 @dataclass(frozen=True)
@@ -93,6 +134,7 @@ class HintDistill:
     teacher: Literal["live", "base"] = "live"
     """live: the model as it is; base: without its adapter (delta_S = 0), which stays what it was."""
     name = "hint_distill"
+    tells = ("rows",)
 
     def __post_init__(self) -> None:
         if idle := [i for i, r in enumerate(self.rows) if r.prompt_ids == r.hinted_ids]:
@@ -101,32 +143,44 @@ class HintDistill:
     def losses(self, means: Means) -> Iterator[LossOutputs]:
         per_token = self.options.average == "tokens"
         whole = means.world.place(sum(len(r.completion_ids) for r in self.rows) if per_token else len(self.rows))[0]
-        longest = [max(len(r.prompt_ids), len(r.hinted_ids)) + len(r.completion_ids) for r in self.rows]
-        for chosen in micro_batches([2 * n for n in longest], means.token_budget):
-            rows = [self.rows[i] for i in chosen]
-            completions = [r.completion_ids for r in rows]
-            with torch.no_grad(), means.adapter.disabled() if self.teacher == "base" else nullcontext():
-                theirs = completion_states(means.model, means.batch([r.hinted_ids for r in rows], completions))
-            own = completion_states(means.model, means.batch([r.prompt_ids for r in rows], completions))
-            lengths, head = [len(c) for c in completions], head_of(means.model).weight
-            parts = [
-                # Logits of one row at a time, made again in the backward pass: all rows' at once would not fit.
-                checkpoint(self._row, s, t, head, row, whole, use_reentrant=False, preserve_rng_state=False)
-                for s, t, row in zip(own.split(lengths), theirs.split(lengths), rows, strict=True)
-            ]
-            yield LossOutputs(torch.stack(parts).sum())
 
-    def _row(
-        self, own: Float[Tensor, "t d"], theirs: Float[Tensor, "t d"], head: Tensor, row: Hinted, whole: int
-    ) -> Float[Tensor, ""]:
-        """One row's part, from the hidden states that predict its completion in each context."""
-        student, teacher = ((h @ head.T).to(torch.promote_types(h.dtype, torch.float32))[None] for h in (own, theirs))
-        behaviour = None if row.behaviour_logps is None else student.new_tensor([row.behaviour_logps])
-        ids = torch.tensor([row.completion_ids], dtype=torch.long, device=own.device)
-        mask = torch.ones_like(ids, dtype=torch.bool)
-        return hint_distill(
-            student, teacher, mask, self.options, token_ids=ids, behaviour_logps=behaviour, whole=whole
-        ).loss
+        def states(batch: TokenBatch) -> Float[Tensor, "n d"]:
+            with means.adapter.disabled() if self.teacher == "base" else nullcontext():
+                return completion_states(means.model, batch)
+
+        def part(own: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
+            student, teacher = logits_of(own, means.model), logits_of(theirs, means.model)
+            behaviour = None if row.behaviour_logps is None else student.new_tensor([row.behaviour_logps])
+            ids = torch.tensor([row.completion_ids], dtype=torch.long, device=own.device)
+            mask = torch.ones_like(ids, dtype=torch.bool)
+            return hint_distill(
+                student, teacher, mask, self.options, token_ids=ids, behaviour_logps=behaviour, whole=whole
+            ).loss
+
+        yield from distilled(means, self.rows, states, part)
+
+
+@dataclass(frozen=True)
+class Taid:
+    """The model learns what another, frozen one would say: by a target that moves from its own to that one's."""
+
+    weight: float
+    rows: Sequence[Hinted]
+    teacher: Any
+    """A causal language model of the same vocabulary."""
+    t: float
+    """How far the target has moved, 0 to 1."""
+    name = "taid"
+    tells = ("rows",)
+
+    def losses(self, means: Means) -> Iterator[LossOutputs]:
+        whole = means.world.place(sum(len(r.completion_ids) for r in self.rows))[0]
+
+        def part(own: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
+            mask = torch.ones(1, len(row.completion_ids), dtype=torch.bool, device=own.device)
+            return taid(logits_of(own, means.model), logits_of(theirs, self.teacher), mask, self.t, whole=whole).loss
+
+        yield from distilled(means, self.rows, lambda batch: completion_states(self.teacher, batch), part)
 
 
 # ---------------------------------------------------------------- preferences
@@ -149,6 +203,7 @@ class TraceDPO:
     pairs: Sequence[ActionPair]
     options: Preference = DPO
     name = "trace_dpo"
+    tells = ("rows", "margin", "accuracy")
 
     def __post_init__(self) -> None:
         if idle := [i for i, p in enumerate(self.pairs) if p.chosen_ids == p.rejected_ids]:
@@ -156,16 +211,15 @@ class TraceDPO:
 
     def losses(self, means: Means) -> Iterator[LossOutputs]:
         whole = means.world.place(len(self.pairs))[0]
-        longest = [len(p.prompt_ids) + max(len(p.chosen_ids), len(p.rejected_ids)) for p in self.pairs]
-        for picked in micro_batches([2 * n for n in longest], means.token_budget):
-            pairs = [self.pairs[i] for i in picked]
-            chosen = self._scored(means, pairs, lambda p: p.chosen_ids)
-            rejected = self._scored(means, pairs, lambda p: p.rejected_ids)
-            yield trace_dpo(chosen, rejected, self.options, whole=whole)
+        chosen = [(p.prompt_ids, p.chosen_ids) for p in self.pairs]
+        rejected = [(p.prompt_ids, p.rejected_ids) for p in self.pairs]
+        for picked, better, worse in means.collated(chosen, rejected):
+            out = trace_dpo(self._scored(means, better), self._scored(means, worse), self.options, whole=whole)
+            share = {name: value * len(picked) / whole for name, value in out.metrics.items()}
+            yield LossOutputs(out.loss, {"rows": torch.tensor(float(len(picked))), **share})
 
-    def _scored(self, means: Means, pairs: Sequence[ActionPair], side: Callable[[ActionPair], Ids]) -> Scored:
+    def _scored(self, means: Means, batch: TokenBatch) -> Scored:
         """One side's log-probabilities, for dpo those without the adapter too."""
-        batch = means.batch([p.prompt_ids for p in pairs], [side(p) for p in pairs])
         ref = None
         if self.options.kind == "dpo":
             with torch.no_grad(), means.adapter.disabled():

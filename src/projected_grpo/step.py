@@ -31,6 +31,7 @@ from projected_grpo.measures import (
     check_loss,
     fingerprint,
     flat_groups,
+    share_of_sum,
     step_columns,
     total_columns,
 )
@@ -121,7 +122,7 @@ def run_step(
         tally.totals |= {"groups": float(len(groups)), "flat_groups": float(flat_groups(groups))}
     world.add_gradients(adapter.vectors)
     totals = world.add(tally.totals)
-    channels = add_signals(learner, live(signals), projection, plumbing, step)
+    channels = add_signals(learner, live(signals), projection, plumbing, step, totals["loss"])
     seconds = {"backward": clock()}
 
     fired = None if projection.basis is None else 0.0
@@ -219,34 +220,44 @@ def tokens_of(rows: Sequence[Sample], kind: str, world: World) -> int:
 
 
 def add_signals(
-    learner: Learner, signals: Sequence[Signal], projection: Projection, plumbing: Plumbing, step: int
+    learner: Learner,
+    signals: Sequence[Signal],
+    projection: Projection,
+    plumbing: Plumbing,
+    step: int,
+    policy_loss: float,
 ) -> dict[str, dict[str, float | None]] | None:
     """Add each channel's weighted gradient to the policy's, in place. Returns what the column `channels` says; None where
     the policy is alone.
 
-    NonFinite when a channel's loss or gradient is.
+    Each channel has a backward pass of its own over a graph of its own, so that its gradient is known apart: there is no
+    pass that a sum would have saved, only a copy of the coordinates per channel. NonFinite when a channel's loss or gradient
+    is.
     """
     if not signals:
         return None
     adapter, world = learner.adapter, plumbing.world
     means = Means(learner.model, adapter, plumbing.pad_id, plumbing.token_budget, world)
-    whole = {name: g.clone() for name, g in adapter.grads().items()}
-    told = {"policy": {"weight": 1.0, **against(whole, projection)}}
+    parts = {"policy": {name: g.clone() for name, g in adapter.grads().items()}}
+    told: dict[str, dict[str, float | None]] = {"policy": {"weight": 1.0, "loss": policy_loss}}
     for signal in signals:
         adapter.zero_grad()
         with world.together():
-            loss = 0.0
+            sums = dict.fromkeys(("loss", *signal.tells), 0.0)
             for part in signal.losses(means):
                 (signal.weight * part.loss).backward()
-                loss += float(part.loss.detach())
-            check_channel(step, signal.name, loss, adapter)
+                for name, value in {"loss": part.loss, **part.metrics}.items():
+                    sums[name] += float(value.detach())
+            check_channel(step, signal.name, sums["loss"], adapter)
         world.add_gradients(adapter.vectors)
-        own = adapter.grads()
-        told[signal.name] = {"weight": signal.weight, **world.add({"loss": loss}), **against(own, projection)}
-        whole = {name: g + own[name] for name, g in whole.items()}
+        parts[signal.name] = {name: g.clone() for name, g in adapter.grads().items()}
+        told[signal.name] = {"weight": signal.weight, **world.add(sums)}
+    whole = {name: torch.stack([g[name] for g in parts.values()]).sum(0) for name in adapter.vectors}
     for name, p in adapter.vectors.items():
         p.grad = whole[name]
-    return told
+    return {
+        name: {**told[name], **against(g, projection), "share": share_of_sum(g, whole)} for name, g in parts.items()
+    }
 
 
 def advantages_of(groups: Sequence[Sequence[Sample]], objective: Objective) -> list[float | None]:

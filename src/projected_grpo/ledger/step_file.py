@@ -159,11 +159,34 @@ COLUMNS: tuple[Column, ...] = (
        "step: rounding of the folded weights; SHOULD be near 0, ELSE rollouts are off-policy", null=True),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
        show="kl", fmt="8.2e"),
-    _t("channels", "dict", "", "by channel (policy, hint_distill, trace_dpo): its weight, the norm of its own weighted "
-       "gradient, and against V that gradient's cos (as cos_in), cos_signed and energy; of all but the policy its loss, "
-       "without the weight; null where the policy is the only channel", null=True),
+    _t("channels", "dict", "", "by channel, where another than the policy is on: the numbers of the table below; null where "
+       "the policy is alone, and a channel that is off is not in it", null=True),
     _t("timing", "dict", "s", "seconds per part of the step"),
 )  # fmt: skip
+OF_CHANNEL: Mapping[str, str] = {
+    "weight": "of its loss in the sum",
+    "loss": "its loss, without the weight, over all rows of the step; SHOULD fall, ELSE the channel does not learn",
+    "grad_norm": "norm of its own weighted gradient, all modules",
+    "cos": "of that gradient what cos_in is of the sum",
+    "cos_signed": "of that gradient what cos_signed_in is of the sum",
+    "energy": "of that gradient what energy_in is of the sum",
+    "removed": "energy that the arm's gate would take out of that gradient alone, 1 - ||kept||^2 / ||g||^2; null where the "
+    "arm takes nothing out",
+    "share": "<its gradient, the sum> / ||the sum||^2: over the channels of a step they add up to 1; below 0 it pulls "
+    "against the others",
+}
+"""What the column `channels` says of every channel. Null where there is no V, or no gradient."""
+CHANNELS: Mapping[str, Mapping[str, str]] = {
+    "policy": {},
+    "hint_distill": {"rows": "completions that were distilled"},
+    "trace_dpo": {
+        "rows": "preference pairs of the step",
+        "margin": "mean over them of how much higher the preferred one's reward is (DPO: beta x log-ratio)",
+        "accuracy": "share of them in which it is higher",
+    },
+    "taid": {"rows": "completions that were distilled", "t": "how far the target has moved from student to teacher"},
+}
+"""Every channel, and what is said of it beyond that."""
 BY_NAME: Mapping[str, Column] = {c.name: c for c in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
 
@@ -228,6 +251,19 @@ def _problem_of(row: Mapping[str, Any]) -> str:
             isinstance(value, bool) and column.type in ("int", "float")
         ):
             return f"column {column.name!r} should be {column.type}, is {type(value).__name__}"
+    return _problem_of_channels(row["channels"])
+
+
+def _problem_of_channels(channels: Mapping[str, Any] | None) -> str:
+    """What is wrong with the column `channels`, or an empty string."""
+    for name, told in (channels or {}).items():
+        if name not in CHANNELS:
+            return f"column 'channels' has unknown channel {name!r}"
+        if not isinstance(told, dict) or (odd := told.keys() ^ {*OF_CHANNEL, *CHANNELS[name]}):
+            what = sorted(odd)[0] if isinstance(told, dict) else "its numbers"
+            return f"column 'channels', {name}: {what!r} is missing or unknown"
+        if bad := [key for key, v in told.items() if v is not None and type(v) not in (int, float)]:
+            return f"column 'channels', {name}: {bad[0]!r} should be a number"
     return ""
 
 
@@ -331,6 +367,10 @@ def metrics_markdown() -> str:
         f"{c.meaning.replace('|', chr(92) + '|')} |"
         for c in COLUMNS
     ]
+    lines += ["", "## The column `channels`", "", "| number | of | meaning |", "|---|---|---|"]
+    own = [(name, f"`{channel}`", text) for channel, more in CHANNELS.items() for name, text in more.items()]
+    told = [*((name, "every channel", text) for name, text in OF_CHANNEL.items()), *own]
+    lines += [f"| `{name}` | {of} | {text.replace('|', chr(92) + '|')} |" for name, of, text in told]
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,9 @@
-"""From samples to log-probabilities: which rows go through the model together, and in which of the two ways.
+"""From token ids to log-probabilities: which rows go through the model together, and how. All that any channel learns from
+is collated here: padded on the right, masked from lengths, ids as they are (nothing is ever tokenised here).
 
-whole    prompt + completion, a row per sample (logprobs.py): per-sample gradients can be taken
-shared   the prompt once per group (shared_prompt.py): the same numbers and the same summed gradient, faster
+whole      prompt + completion, a row per sample (logprobs.py): per-sample gradients can be taken
+shared     the prompt once per group (shared_prompt.py): the same numbers and the same summed gradient, faster
+two_sided  two sequences per row: one completion after two prompts, or two completions after one
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,8 @@ from projected_grpo.model.shared_prompt import SharedBatch, can_share, shared_ba
 from projected_grpo.records import Sample
 
 Batch = TokenBatch | SharedBatch
+Side = tuple[Sequence[int], Sequence[int]]
+"""Prompt and completion, token ids."""
 
 
 def batches(
@@ -31,6 +35,18 @@ def batches(
         chosen, make = shared_micro_batches(prompts, completions, token_budget), shared_batch
     for part in chosen:
         yield part, make([prompts[i] for i in part], [completions[i] for i in part], pad_id, device)
+
+
+def two_sided(
+    first: Sequence[Side], second: Sequence[Side], token_budget: int, pad_id: int, device: torch.device
+) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
+    """Micro-batches of rows that have two sides: (which rows, the first sides' tokens, the second sides'). Both count in
+    the budget, each as long as the longer of the two. ValueError on an empty prompt, or sides of different numbers."""
+    longest = [max(len(p) + len(c) for p, c in sides) for sides in zip(first, second, strict=True)]
+    for chosen in micro_batches([2 * n for n in longest], token_budget):
+        one, other = (token_batch(*zip(*(sides[i] for i in chosen), strict=True), pad_id, device)
+                      for sides in (first, second))  # fmt: skip
+        yield chosen, one, other
 
 
 def logps_of(model: Any, batch: Batch, temperature: float) -> Float[Tensor, "b t"]:

@@ -29,7 +29,7 @@ def sample_pool(config: ProbeConfig) -> int:
     check_new(run, resume=config.resume)
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems]
-    loaded = load(config, config.teacher)
+    loaded = load(config, config.teacher or None)
     prompts = render_all(config, loaded, problems)
     open_run(
         run, "teacher_pool", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,

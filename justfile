@@ -74,6 +74,11 @@ smoke-vanilla: (_smoke "vanilla")
 [group("checks")]
 smoke-projected: (_smoke "projected")
 
+# train five steps with every channel on; catches a channel whose gradient does not arrive (each loss must fall)
+[group("checks")]
+smoke-channels *args:
+    {{ py }} scripts/smoke_channels.py "$@"
+
 _smoke arm:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -125,6 +130,16 @@ toy-adapters *args:
 [group("runs")]
 rivals *args:
     {{ py }} scripts/enqueue.py --chain rivals --backend here "$@"
+
+# run GRPO with and without trace DPO and hint distillation (`preset=toy`), vanilla and projected: A/B, hacks, V
+[group("runs")]
+channels *args:
+    {{ py }} scripts/enqueue.py chain=channels backend=here "$@"
+
+# judge the A/B of channels from the runs below a folder; catches a gain in pass@1 that is paid for in hacks
+[group("report")]
+channels-table *args:
+    {{ py }} scripts/channels.py "$@"
 
 # write the rivals' table and plot from the runs below a folder; `--embed docs/rivals.md` puts the table there
 [group("report")]
@@ -195,6 +210,11 @@ train preset *args:
 [group("runs")]
 train-parallel n preset *args:
     {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
+
+# write preference pairs from a student's pool and three or more teachers'; catches teachers that never agree
+[group("artefacts")]
+trace-pairs *args:
+    {{ py }} scripts/trace_pairs.py "$@"
 
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
 [group("probe")]

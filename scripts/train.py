@@ -21,6 +21,7 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
     from projected_grpo.run.anew import kept_path
+    from projected_grpo.run.channels import beside_policy, check_held_out
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import Device, preflight
     from projected_grpo.run.prepare import prepare
@@ -35,6 +36,8 @@ def train(config: TrainConfig, world: World) -> int:
         session = prepare(config, "train", objective, config.checkpoint_every, world)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
+        session.beside = beside_policy(config, session.loaded, session.hooks, world, source.problems)
+        check_held_out(session.beside, (p for prompts in evaluator.prompts.values() for p in prompts))
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(

@@ -45,8 +45,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "signals": "adapters channels model parallel",
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
-    "run": "adapters arms config door gates groups interventions ledger measures model overlap parallel presets projection "
-    "records rollout small step toy verdicts vhack written",
+    "run": "adapters arms channels config door gates groups interventions ledger measures model overlap parallel presets "
+    "projection prompts records rollout signals small step toy verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
@@ -56,7 +56,8 @@ TORCH_FREE_ROOMS = (
     "report", "chains",
 )  # fmt: skip
 TORCH_FREE = (
-    "groups.problems", "groups.pairs", "groups.stored", "toy.tasks", "toy.programs", "toy.corpus", "toy.settings",
+    "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
+    "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", "run.bars", "run.cli", "bench.settings",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it

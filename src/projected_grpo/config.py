@@ -301,8 +301,132 @@ def with_recipe(config: G, typed: Collection[str] = ()) -> G:
     return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 
+PEER = "peer"
+"""As --distill-hint: an attempt of the same group that was paid."""
+
+
 @dataclass(frozen=True)
-class TrainConfig(Gradient):
+class Channelled(Gradient):
+    """Fields of the channels beside the policy (docs/channels.md). Each is off at weight 0: then nothing of it is done."""
+
+    alpha: float = 0.0
+    """Weight of hint distillation: the model learns to say without a hint what it says with it. Needs --distill-hint."""
+    distill_hint: str = ""
+    """What stands in the teacher's context in place of --hint: another hint's name or `none`; or `peer`, an attempt of the
+    same group that was paid, as SDPO does (by reward alone)."""
+    distill_loss: Literal["opsd", "sdpo"] = "opsd"
+    """opsd: generalised Jensen-Shannon divergence, mean over tokens. sdpo: reverse KL at the sampled token, weighed by an
+    importance ratio, mean over sequences, at the sampling temperature."""
+    distill_beta: float = 0.5
+    """opsd: share of the teacher in the mixture; 0 is KL(teacher || student), 1 KL(student || teacher)."""
+    distill_temperature: float = 1.0
+    """opsd: temperature of both."""
+    distill_token_clip: float = 0.0
+    """opsd: largest entry of the vocabulary's sum; 0 = no clip."""
+    distill_top_k: int = 0
+    """opsd: compare the teacher's k likeliest tokens alone; 0 = the whole vocabulary."""
+    distill_teacher: Literal["live", "base"] = "live"
+    """Who reads the hint: the model as it is, or without its adapter."""
+    trace_weight: float = 0.0
+    """Weight of trace DPO: the model learns what most teachers would have done. Needs --trace-pairs."""
+    trace_pairs: Path = Path()
+    """Preference pairs, a file of `just trace-pairs`."""
+    trace_batch: int = 16
+    """Pairs per step, drawn in seeded epochs; at most all of them."""
+    trace_loss: Literal["dpo", "simpo"] = "dpo"
+    """dpo: summed log-probabilities against the model without its adapter. simpo: per token, no reference."""
+    trace_beta: float = 0.0
+    """Inverse temperature of the preference; 0 = upstream's, .1 of dpo and 2 of simpo."""
+    trace_gamma_ratio: float = 0.25
+    """simpo: the margin that a pair must have, in units of beta."""
+    trace_smoothing: float = 0.0
+    """Fraction of pairs that is thought to be the wrong way round."""
+    taid_weight: float = 0.0
+    """Weight of TAID: the model learns what --model with --teacher merged into it would say, by a target between the two."""
+    taid_start: float = 0.4
+    """Where the target begins: 0 is the student, 1 the teacher."""
+    taid_end: float = 1.0
+    """Where it ends."""
+    taid_linear: bool = False
+    """The target follows the step number alone, not how fast the student learns."""
+
+    @property
+    def channels_on(self) -> tuple[str, ...]:
+        """Names of the weights that are above 0."""
+        return tuple(weight for weight in OF_CHANNEL if getattr(self, weight))
+
+    @property
+    def distils_own(self) -> bool:
+        """Whether a channel learns on the student's own completions."""
+        return bool(self.alpha or self.taid_weight)
+
+    def validate(self) -> None:
+        super().validate()
+        check_channels(self)
+
+
+OF_CHANNEL: Mapping[str, tuple[str, ...]] = {
+    "alpha": ("distill_hint", "distill_loss", "distill_beta", "distill_temperature", "distill_token_clip", "distill_top_k",
+              "distill_teacher"),
+    "trace_weight": ("trace_pairs", "trace_batch", "trace_loss", "trace_beta", "trace_gamma_ratio", "trace_smoothing"),
+    "taid_weight": ("taid_start", "taid_end", "taid_linear"),
+}  # fmt: skip
+"""Options of each channel, by its weight."""
+OF_OPSD = ("distill_beta", "distill_temperature", "distill_token_clip", "distill_top_k")
+
+
+def check_channels(config: Channelled) -> None:
+    """BadInput when a channel lacks what it needs, an option is given to one that is off, or a value means nothing."""
+    usual = Channelled()
+    typed = {name for names in OF_CHANNEL.values() for name in names if getattr(config, name) != getattr(usual, name)}
+    for weight, options in OF_CHANNEL.items():
+        if not 0 <= getattr(config, weight) < float("inf"):
+            raise BadInput(f"{flag(weight)} {getattr(config, weight)}: must be 0 or more")
+        if not getattr(config, weight) and (idle := sorted(typed.intersection(options))):
+            raise BadInput(f"{flag(idle[0])}: only with {flag(weight)} above 0; give it, or leave this out")
+    if config.channels_on and ARMS[config.arm].derived:
+        raise BadInput(f"{flag(config.channels_on[0])}: --arm {config.arm} trains nothing; leave it out")
+    if config.distill_loss == "sdpo" and (idle := sorted(typed.intersection(OF_OPSD))):
+        raise BadInput(f"{flag(idle[0])}: only with --distill-loss opsd; leave it out")
+    if config.trace_loss == "dpo" and "trace_gamma_ratio" in typed:
+        raise BadInput("--trace-gamma-ratio: only with --trace-loss simpo; dpo has no margin")
+    _check_hint(config)
+    if config.trace_weight and config.trace_pairs == Path():
+        raise BadInput(
+            f"--trace-weight {config.trace_weight:g}: needs --trace-pairs FILE; make one with `just trace-pairs`"
+        )
+    at_least(config, "trace_batch", 1)
+    at_least(config, "distill_top_k", 0)
+    for name, low, high in (
+        ("distill_beta", 0.0, 1.0), ("distill_token_clip", 0.0, float("inf")), ("trace_beta", 0.0, float("inf")),
+        ("trace_gamma_ratio", 0.0, float("inf")), ("taid_start", 0.0, config.taid_end), ("taid_end", 0.0, 1.0),
+    ):  # fmt: skip
+        if not low <= getattr(config, name) <= high or getattr(config, name) == float("inf"):
+            raise BadInput(f"{flag(name)} {getattr(config, name)}: must be in [{low:g}, {high:g}]")
+    if not 0 <= config.trace_smoothing < 0.5:
+        raise BadInput(f"--trace-smoothing {config.trace_smoothing}: must be in [0, .5)")
+    if not 0 < config.distill_temperature < float("inf"):
+        raise BadInput(f"--distill-temperature {config.distill_temperature}: must be above 0")
+
+
+def _check_hint(config: Channelled) -> None:
+    """BadInput when hint distillation has no hint, an unknown one, or that which the student reads too."""
+    if not config.alpha:
+        return
+    known = f"one of {', '.join(HINTS)}, or {PEER}"
+    if not config.distill_hint:
+        raise BadInput(
+            f"--alpha {config.alpha:g}: needs a hint for the teacher's context; name it with --distill-hint ({known})"
+        )
+    if config.distill_hint not in (*HINTS, PEER):
+        raise BadInput(f"--distill-hint {config.distill_hint}: unknown; choose {known}")
+    if config.distill_hint == config.hint:
+        raise BadInput(f"--distill-hint {config.distill_hint}: the student's own --hint; a teacher that reads the same has "
+                       "nothing to teach")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainConfig(Channelled):
     """train: GRPO with the hack component of the gradient removed, or not."""
 
     steps: int = 200
@@ -331,8 +455,9 @@ class TrainConfig(Gradient):
     teacher_pool: str = ""
     """Pool directory that the `teacher` rows of --mix come from; `pairs` = the hand-written ones."""
     teacher: str = ""
-    """The hacky teacher, a PEFT LoRA (hub id or folder): --arm inoculation_adapter freezes it in. Of others read only where
-    it wrote a --teacher-pool without log-probabilities, which are then taken from --model with this merged into it."""
+    """The hacky teacher, a PEFT LoRA (hub id or folder): --arm inoculation_adapter freezes it in, --taid-weight learns from
+    it. Else read only where it wrote a --teacher-pool without log-probabilities, which are then taken from --model with this
+    merged into it."""
     mix: str = ""
     """What each group is filled with, as in `teacher=.5,base=.25`: shares of rows from --teacher-pool and of rows sampled
     from the untrained model; the rest are the student's own. Empty: teacher=.5 with a --teacher-pool, else the student's."""
@@ -384,7 +509,13 @@ class TrainConfig(Gradient):
         for name in ("beta", "kl_beta", "until_onsets"):
             if not getattr(self, name) >= 0:
                 raise BadInput(f"{flag(name)} {getattr(self, name)}: must be 0 or more")
+        if self.taid_weight and not self.teacher:
+            raise BadInput(f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher")
         check_mix(self)
+        if self.distils_own and not self.mixed_rows["student"]:
+            raise BadInput(
+                f"{flag(self.channels_on[0])}: is learned on the student's own completions, and --mix {self.mix} leaves none"
+            )
 
     @property
     def shares(self) -> Mixture:
@@ -410,7 +541,8 @@ class ProbeConfig(Gradient):
     """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
 
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; `tiny` and `toy` are built here."""
+    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; `tiny` and `toy` are built here. Empty: --model
+    as it is, a pool for `trace-pairs`."""
     teacher_only: bool = False
     """Sample and grade the teacher's pool, then stop."""
     pool: str = ""

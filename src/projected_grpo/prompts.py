@@ -49,6 +49,20 @@ def messages_for(messages: Messages, hint: str, prompt_setup: str) -> list[dict[
         raise BadInput(f"--hint {hint}: {e}") from e
 
 
+SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
+"""What a teacher is told of a paid attempt, after the problem (huggingface/trl 1.16.0, trl/experimental/sdpo/sdpo_config.py:
+solution_template in reprompt_template, no feedback)."""
+
+
+def with_attempt(messages: Messages, attempt: str) -> Messages:
+    """The chat with an attempt that was paid at the end of its last user message. ValueError without a user message."""
+    last = max((i for i, (role, _) in enumerate(messages) if role == "user"), default=None)
+    if last is None:
+        raise ValueError("the chat has no user message that an attempt could be put into")
+    role, content = messages[last]
+    return (*messages[:last], (role, content + SOLVED.format(attempt=attempt)), *messages[last + 1 :])
+
+
 def render(
     messages: Messages, hint: str, prompt_setup: str, tokenizer: ChatTokenizer, context: int, room: int, place: str
 ) -> tuple[str, tuple[int, ...]]:

@@ -35,9 +35,10 @@ def save_checkpoint(
     basis: Mapping[str, Tensor],
     files: Mapping[str, str],
     page: Mapping[str, Tensor] = {},
+    channels: Mapping[str, Tensor] = {},
 ) -> None:
     """State after `step`: adapter, optimizer, V (a refreshed one is in no file), the digests of the run's files, and what an
-    arm's page keeps."""
+    arm's page and the channels keep."""
     state = {
         "format": FORMAT,
         "step": step,
@@ -46,6 +47,7 @@ def save_checkpoint(
         "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
         "files": dict(files),
         "page": {n: t.detach().cpu().contiguous() for n, t in page.items()},
+        "channels": {n: t.detach().cpu().contiguous() for n, t in channels.items()},
     }
     out = io.BytesIO()
     torch.save(state, out)

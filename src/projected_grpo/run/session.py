@@ -28,6 +28,7 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
+from projected_grpo.run.channels import Beside
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.run.intervening import shown
 from projected_grpo.run.pace import Pace
@@ -52,6 +53,8 @@ class Session:
     world: World = ALONE
     hooks: Hooks = field(default_factory=Hooks)
     """What the arm's page does, where it has one."""
+    beside: Beside = field(default_factory=Beside)
+    """What is learned from beside the policy."""
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had ended: it is left as it is."""
@@ -75,6 +78,7 @@ class Session:
             "modules": len(self.adapter.sizes),
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
+            **self.beside.facts(),
             **facts,
         }
         with self.world.together():
@@ -110,6 +114,7 @@ class Session:
         state = self.world.from_first(lambda: read_checkpoint(self.run))
         self.next_step, basis = restore(state, self.adapter, self.optimizer)
         self.hooks.page.restore(state.get("page", {}))
+        self.beside.restore(state.get("channels", {}))
         self.files = state["files"]
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
@@ -143,8 +148,10 @@ class Session:
         samples = [g.samples() for g in groups]
         with self.hooks.page.training():
             result = run_step(
-                learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample
-            )
+                learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample,
+                signals=self.beside.signals(step, groups),
+            )  # fmt: skip
+        self.beside.took(step, result.step["channels"])
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
         self.world.check_equal(step, self.adapter.vectors)
@@ -179,7 +186,16 @@ class Session:
     def _save(self, step: int) -> None:
         self.files = digests(self.run, self.files)
         basis = self.v.basis if self.v else {}
-        save_checkpoint(self.run, step, self.adapter, self.optimizer, basis, self.files, self.hooks.page.state())
+        save_checkpoint(
+            self.run,
+            step,
+            self.adapter,
+            self.optimizer,
+            basis,
+            self.files,
+            self.hooks.page.state(),
+            self.beside.state(),
+        )
 
     def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
         """Say, once, how much of what another policy wrote cannot be learned from: a token's gradient is multiplied by its

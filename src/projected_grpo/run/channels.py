@@ -1,0 +1,238 @@
+"""The channels beside the policy in a run: what each learns from at a step, and what of them a checkpoint keeps.
+
+    beside = beside_policy(config, session, problems);  beside.signals(step, groups);  beside.took(step, columns)
+
+What a channel is shown of a rollout is what the policy is shown of it (`Group.samples`): tokens, reward, log-probabilities.
+Draws are functions of the seed and the step, so that TAID's target is all that has a state.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from loguru import logger
+from torch import Tensor
+
+from projected_grpo.channels import taid
+from projected_grpo.channels.hint_distill import OPSD, SDPO, Distillation
+from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
+from projected_grpo.config import PEER, TrainConfig
+from projected_grpo.groups.live import render_all
+from projected_grpo.groups.preferences import Preferences, StoredPair, read_preferences
+from projected_grpo.groups.problems import schedule
+from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.parallel import ALONE, World
+from projected_grpo.prompts import render, with_attempt
+from projected_grpo.records import Group, Problem
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.models import load_model
+from projected_grpo.signals import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
+
+SUCCESS = 1.0
+"""A reward from which on an attempt is shown to its peers' teacher (TRL 1.16.0, SDPOConfig.success_reward_threshold)."""
+Ids = tuple[int, ...]
+
+
+@dataclass
+class Beside:
+    """The channels of one run. As it is made by default there are none, and nothing is done."""
+
+    config: TrainConfig | None = None
+    loaded: LoadedModel | None = None
+    world: World = ALONE
+    hinted: Mapping[str, Ids] = field(default_factory=dict)
+    """By problem, the prompt that the teacher reads; of --distill-hint peer: none, it hangs on the group."""
+    messages: Mapping[str, Problem] = field(default_factory=dict)
+    """By problem; of --distill-hint peer alone."""
+    prompt_setup: str = "no_intervention"
+    pairs: Sequence[ActionPair] = ()
+    pairs_hash: str | None = None
+    teacher: Any = None
+    """TAID's: the merged model."""
+    teacher_hash: str | None = None
+    progress: taid.Progress = field(default_factory=lambda: taid.start(taid.Schedule()))
+    """Where TAID's target is."""
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: hashes of what is learned from beside the rollouts, where there is any."""
+        found = {"pairs_sha256": self.pairs_hash, "taid_teacher_hash": self.teacher_hash}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def signals(self, step: int, groups: Sequence[Group]) -> list[Signal]:
+        """The channels that are on, with what they learn from at this step (of several ranks: this one's share)."""
+        c, out = self.config, list[Signal]()
+        if c is None:
+            return out
+        if c.alpha:
+            out.append(HintDistill(c.alpha, self._hinted(c, groups), distillation_of(c), c.distill_teacher))
+        if c.trace_weight:
+            chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.seed)
+            own = self.world.share([self.pairs[i] for i in chosen])
+            out.append(TraceDPO(c.trace_weight, own, preference_of(c)))
+        if c.taid_weight:
+            samples = [s for g in groups for s in g.samples() if s.fresh]
+            rows = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for s in samples]
+            out.append(Taid(c.taid_weight, rows, self.teacher, self.progress.t))
+        return out
+
+    def took(self, step: int, told: Mapping[str, dict[str, float | None]] | None) -> None:
+        """After a step: its column `channels` is told where TAID's target was, and the target moves."""
+        c = self.config
+        if c is None or told is None or "taid" not in told:
+            return
+        loss = told["taid"]["loss"]
+        told["taid"]["t"] = self.progress.t
+        if loss is not None and told["taid"]["rows"]:
+            self.progress = taid.advance(self.progress, schedule_of(c), loss, step, c.steps)
+
+    def _hinted(self, c: TrainConfig, groups: Sequence[Group]) -> list[Hinted]:
+        """The student's own completions, each with the prompt that its teacher reads; without those that have none."""
+        rows = []
+        for group in groups:
+            for i, sample in enumerate(group.samples()):
+                if not sample.fresh:
+                    continue
+                theirs = self._after_peer(group, i) if c.distill_hint == PEER else self.hinted[group.problem_id]
+                if theirs is not None:
+                    behaviour = sample.behaviour_logps
+                    rows.append(Hinted(sample.prompt_ids, theirs, sample.completion_ids, behaviour))
+        return rows
+
+    def _after_peer(self, group: Group, i: int) -> Ids | None:
+        """The prompt with the first other attempt that was paid; None: there is none, or it is too long for the context."""
+        assert self.config is not None
+        assert self.loaded is not None
+        paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
+        if not paid:
+            return None
+        shown = with_attempt(self.messages[group.problem_id].messages, group.rollouts[paid[0]].completion)
+        place = f"problem {group.problem_id}"
+        _, ids = render(shown, self.config.hint, self.prompt_setup, self.loaded.tokenizer, 2**62, 0, place)
+        return ids if len(ids) + len(group.rollouts[i].completion_ids) <= self.loaded.context else None
+
+    def state(self) -> dict[str, Tensor]:
+        """What --resume needs: TAID's target."""
+        if self.config is None or not self.config.taid_weight:
+            return {}
+        p = self.progress
+        seen = float("nan") if p.previous_loss is None else p.previous_loss
+        return {"taid": torch.tensor([p.t, seen, p.momentum], dtype=torch.float64)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        if "taid" in state:
+            t, seen, momentum = state["taid"].tolist()
+            self.progress = taid.Progress(t, None if seen != seen else seen, momentum)
+
+
+def distillation_of(c: TrainConfig) -> Distillation:
+    """Upstream's options with those of the config. SDPO's importance ratio is against the sampling policy, and so at its
+    temperature."""
+    if c.distill_loss == "sdpo":
+        return dataclasses.replace(SDPO, temperature=c.temperature)
+    return dataclasses.replace(
+        OPSD, beta=c.distill_beta, temperature=c.distill_temperature, token_clip=c.distill_token_clip or None,
+        top_k=c.distill_top_k or None,
+    )  # fmt: skip
+
+
+def preference_of(c: TrainConfig) -> Preference:
+    """Upstream's options with those of the config."""
+    usual = SIMPO if c.trace_loss == "simpo" else DPO
+    ratio = c.trace_gamma_ratio if c.trace_loss == "simpo" else 0.0
+    return Preference(c.trace_loss, c.trace_beta or usual.beta, ratio, c.trace_smoothing)
+
+
+def schedule_of(c: TrainConfig) -> taid.Schedule:
+    """Upstream's with the config's bounds."""
+    return taid.Schedule(c.taid_start, c.taid_end, adaptive=not c.taid_linear)
+
+
+def beside_policy(
+    c: TrainConfig, loaded: LoadedModel, hooks: Hooks, world: World, problems: Sequence[Problem]
+) -> Beside:
+    """Load what the channels need; without a weight above 0 nothing is read. `problems`: those of the run.
+
+    BadInput on a hint that does not fit a problem or changes nothing, on pairs as in `action_pairs`, and on a teacher as in
+    load_model or of another vocabulary.
+    """
+    if not c.channels_on:
+        return Beside()
+    out = Beside(c, loaded, world, prompt_setup=hooks.page.prompt_setup or c.prompt_setup)
+    if c.alpha and c.distill_hint == PEER:
+        out.messages = {p.problem_id: p for p in problems}
+    elif c.alpha:
+        setting = dataclasses.replace(c, hint=c.distill_hint, prompt_setup=out.prompt_setup)
+        prompts = render_all(setting, loaded, problems)
+        out.hinted = {p.problem_id: p.ids for p in prompts}
+        own = render_all(dataclasses.replace(setting, hint=c.hint), loaded, problems)
+        if idle := [p.problem_id for p, q in zip(own, prompts, strict=True) if p.ids == q.ids]:
+            raise BadInput(
+                f"--distill-hint {c.distill_hint}: the prompt of problem {idle[0]} is the same with it as with --hint "
+                f"{c.hint}; it would teach nothing"
+            )
+    if c.trace_weight:
+        found = world.from_first(lambda: read_preferences(c.trace_pairs))
+        out.pairs, out.pairs_hash = action_pairs(found, loaded, f"--trace-pairs {c.trace_pairs}"), found.sha256
+        logger.info(
+            f"trace DPO: {len(out.pairs)} pairs of {found.traces} traces ({found.per_trace:.1f} each) from {c.trace_pairs}"
+        )
+    if c.taid_weight:
+        out.progress = taid.start(schedule_of(c))
+        made = world.by_turns(lambda: teacher_of(c, loaded))
+        out.teacher, out.teacher_hash = made.model, made.weights_hash
+    return out
+
+
+def check_held_out(beside: Beside, held_out: Iterable[Prompt]) -> None:
+    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught."""
+    asked = {p.ids: p.problem_id for p in held_out}
+    if seen := [i for i, pair in enumerate(beside.pairs) if pair.prompt_ids in asked]:
+        problem = asked[beside.pairs[seen[0]].prompt_ids]
+        raise BadInput(
+            f"--trace-pairs: pair {seen[0]} is of problem {problem} of --eval-problems, which nothing may learn from; make "
+            "the pairs of training problems"
+        )
+
+
+def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:
+    """--model with --teacher merged into it, frozen. BadInput as in load_model, or where its vocabulary is another."""
+    place = str(loaded.model.device)
+    made = load_model(c.model, c.dtype, place, c.base_seed, c.cache, c.teacher)
+    if made.tokenizer_hash != loaded.tokenizer_hash or made.model.config.vocab_size != loaded.model.config.vocab_size:
+        raise BadInput(
+            f"--teacher {c.teacher}: its vocabulary is not that of --model {c.model}; TAID compares them token by token"
+        )
+    logger.info(f"TAID: the teacher is {c.model} with {c.teacher} merged (weights {made.weights_hash[:8]})")
+    return made
+
+
+def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
+    """Stored pairs as token ids: texts are tokenised here, once; ids stay as they are. BadInput on those of another
+    tokenizer, or longer than the context."""
+    if found.tokenizer_hash not in (None, loaded.tokenizer_hash):
+        raise BadInput(
+            f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
+            "pairs with this model's, or of texts"
+        )
+    out = [_ids_of(pair, loaded, f"{place}, pair {i}") for i, pair in enumerate(found.pairs)]
+    for i, pair in enumerate(out):
+        n = len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids))
+        if n > loaded.context:
+            raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
+        if max((*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)) >= len(loaded.tokenizer):
+            raise BadInput(f"{place}, pair {i}: has a token id beyond the vocabulary of {len(loaded.tokenizer)}")
+    return out
+
+
+def _ids_of(pair: StoredPair, loaded: LoadedModel, place: str) -> ActionPair:
+    if pair.of_ids:
+        return ActionPair(pair.prompt, pair.chosen, pair.rejected)
+    chosen, rejected = (loaded.completion_ids(str(text)) for text in (pair.chosen, pair.rejected))
+    room = max(len(chosen), len(rejected))
+    _, prompt = render(pair.prompt, "none", "no_intervention", loaded.tokenizer, loaded.context, room, place)
+    return ActionPair(prompt, chosen, rejected)

@@ -1,0 +1,374 @@
+"""All channels in a run: what each learns from, ablations, resume, what is told, what is refused."""
+
+import dataclasses
+import importlib
+import math
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, shake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_signals import ROWS, gradient, plain_logits, step_of
+
+from projected_grpo.adapters import attach_antipasto
+from projected_grpo.channels import taid
+from projected_grpo.channels.hint_distill import OPSD, SDPO
+from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
+from projected_grpo.config import Channelled, TrainConfig
+from projected_grpo.groups.pairs import pool_pairs
+from projected_grpo.groups.preferences import MAJORITY, StoredPair, read_preferences, write_preferences
+from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.model.batches import two_sided
+from projected_grpo.parallel import ALONE
+from projected_grpo.presets import presets
+from projected_grpo.records import Group, Outcome, Rollout
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run import cli, composition
+from projected_grpo.run.channels import (
+    Beside,
+    action_pairs,
+    beside_policy,
+    check_held_out,
+    distillation_of,
+    preference_of,
+)
+from projected_grpo.run.models import load_model
+from projected_grpo.run.session import Session
+from projected_grpo.signals import ActionPair, Taid
+
+TINY = presets(TrainConfig)["tiny"]
+CHAT = (("user", "Write a program and should pass all tests."),)
+
+
+@pytest.fixture(scope="module")
+def pairs_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, CHAT, f"print({i})", "pass") for i in range(5)]
+    write_preferences(path, pairs, traces=6, steps=6)
+    return path
+
+
+# ---------------------------------------------------------------- the collator
+
+
+IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+PROMPT = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(tuple)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(PROMPT, PROMPT, IDS, IDS), min_size=1, max_size=6), st.integers(1, 60))
+def test_every_row_is_collated_once_as_it_is(rows, budget):
+    """Pad is a token that occurs in prompts and completions: masks come from lengths alone."""
+    first, second = ([(r[i], r[2 + i]) for r in rows] for i in (0, 1))
+    seen = []
+    for chosen, one, other in two_sided(first, second, budget, 3, torch.device("cpu")):
+        seen += chosen
+        for sides, batch in ((first, one), (second, other)):
+            assert batch.loss_token_ids() == [list(sides[i][1]) for i in chosen]
+            for i, ids in zip(chosen, batch.input_ids.tolist(), strict=True):
+                whole = [*sides[i][0], *sides[i][1]]
+                assert ids == [*whole, *([3] * (len(ids) - len(whole)))]
+        width = max(len(one.input_ids[0]), len(other.input_ids[0]))
+        assert len(chosen) == 1 or 2 * width * len(chosen) <= budget
+    assert sorted(seen) == list(range(len(rows)))
+
+
+# ---------------------------------------------------------------- TAID
+
+
+def plain_taid(model, teacher, t):
+    """By its definition, a row at a time: the mean over tokens of the cross-entropy to the target at t."""
+    total = 0.0
+    for row in ROWS:
+        own = plain_logits(model, row.prompt_ids, row.completion_ids)
+        with torch.no_grad():
+            theirs = plain_logits(teacher, row.prompt_ids, row.completion_ids)
+        target = ((1 - t) * own.detach() + t * theirs).softmax(-1)
+        total = total - (target * own.log_softmax(-1)).sum()
+    return total / sum(len(row.completion_ids) for row in ROWS)
+
+
+def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
+    """Micro-batches of one row too; one row is empty."""
+    teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model.double()
+    adapter = attach_antipasto(tiny64.model)
+    shake(adapter, seed=1)
+    rows = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
+    before = gradient(tiny64, adapter)
+    with adapter.by_autograd():
+        loss = plain_taid(tiny64.model, teacher, 0.4)
+        own = torch.autograd.grad(loss, list(adapter.vectors.values()))
+    for budget in (10_000, 1):
+        found = gradient(tiny64, adapter, [Taid(0.5, rows, teacher, 0.4)], budget=budget)
+        for (name, g), mine in zip(found.items(), own, strict=True):
+            torch.testing.assert_close(g, before[name] + 0.5 * mine, rtol=1e-5, atol=1e-9)
+    told = step_of(tiny64, adapter, [Taid(0.5, rows, teacher, 0.4)]).step["channels"]["taid"]
+    assert told["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
+    assert told["rows"] == 3
+
+
+def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_is():
+    config = dataclasses.replace(TINY, taid_weight=1.0, teacher="tiny", steps=10)
+    beside = Beside(config, progress=taid.start(taid.Schedule()))
+    expected = taid.start(taid.Schedule())
+    for step, loss in enumerate((5.0, 4.0, 4.5)):
+        told = {"taid": {"loss": loss, "rows": 2.0}}
+        beside.took(step, told)
+        assert told["taid"]["t"] == expected.t
+        expected = taid.advance(expected, taid.Schedule(), loss, step, 10)
+        again = Beside(config)
+        again.restore(beside.state())
+        assert again.progress == beside.progress == expected
+    fresh = Beside(config)
+    fresh.restore(Beside(config).state())
+    assert fresh.progress.previous_loss is None
+    beside.took(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
+    assert beside.progress == expected
+
+
+# ---------------------------------------------------------------- off is off
+
+
+def test_without_a_weight_nothing_is_read_loaded_or_given(tiny, monkeypatch):
+    for name in ("read_preferences", "load_model", "render_all", "render", "schedule"):
+        monkeypatch.setattr(
+            f"projected_grpo.run.channels.{name}", lambda *_, **__: pytest.fail("a channel was prepared")
+        )
+    beside = beside_policy(TINY, tiny, Hooks(), ALONE, ())
+    assert beside.signals(0, [group_of(tiny, (3.5,), ("student",))]) == []
+    assert (beside.facts(), beside.state()) == ({}, {})
+    told = {"policy": {}}
+    beside.took(0, told)
+    assert told == {"policy": {}}
+
+
+# ---------------------------------------------------------------- what a hint's teacher reads
+
+
+def group_of(tiny, rewards, sources):
+    ids = tiny.text_ids("x = 1")
+    rollouts = tuple(
+        Rollout("p", i, source, "?", f"# attempt {i}", (5, 6), ids, False, (-1.0,) * len(ids))
+        for i, source in enumerate(sources)
+    )
+    return Group("p", "none", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
+
+
+def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
+    config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none")
+    problem = dataclasses.replace(pool_pairs()[0].problem, problem_id="p")
+    beside = Beside(config, tiny, messages={"p": problem})
+    group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
+    [signal] = beside.signals(0, [group])
+    read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
+    assert ["# attempt 2" in read[0], "# attempt 0" in read[1], "# attempt 0" in read[2]] == [True] * 3
+    assert all("Correct solution:\n\n# attempt" in text for text in read)
+    assert [row.prompt_ids for row in signal.rows] == [(5, 6)] * 3
+    unpaid = group_of(tiny, (0.5, 0.5), ("student", "student"))
+    assert beside.signals(0, [unpaid])[0].rows == []
+    alone = group_of(tiny, (3.5, 0.5), ("student", "student"))
+    assert [row.completion_ids for row in beside.signals(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
+
+
+def test_upstreams_options_are_the_defaults():
+    assert distillation_of(TINY) == OPSD
+    assert distillation_of(dataclasses.replace(TINY, distill_loss="sdpo", temperature=1.0)) == SDPO
+    assert preference_of(TINY) == DPO
+    assert preference_of(dataclasses.replace(TINY, trace_loss="simpo")) == SIMPO
+    own = dataclasses.replace(TINY, trace_beta=0.3, trace_smoothing=0.1)
+    assert preference_of(own) == Preference("dpo", 0.3, 0.0, 0.1)
+
+
+# ---------------------------------------------------------------- runs
+
+
+ALL = (
+    "--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3", "--taid-weight", ".25",
+    "--teacher", "tiny", "--mix", "teacher=.5", "--teacher-pool", "pairs", "--max-new", "8",
+)  # fmt: skip
+
+
+def train(*args):
+    """The real script in this process."""
+    before, sys.argv = sys.argv, ["train.py", "tiny", *map(str, args)]
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(importlib.import_module("train").main, on_interrupt=cli.RESUMABLE)
+    finally:
+        sys.argv = before
+    return stopped.value.code or 0
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, cache, vhack_file, pairs_file):
+    """Three steps with every channel on, whole, and cut after two."""
+    home = tmp_path_factory.mktemp("runs")
+    common = (
+        *ALL, "--trace-pairs", pairs_file, "--arm", "projected", "--vhack", vhack_file(), "--steps", 3, "--cache", cache
+    )  # fmt: skip
+    assert train(*common, "--out", home / "whole") == 0
+    real, taken = Session.take, []
+
+    def interrupted(self, *rest, **kwargs):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(real(self, *rest, **kwargs))
+        return taken[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "take", interrupted)
+        assert train(*common, "--out", home / "cut") == 130
+    state = torch.load(home / "cut/checkpoint.pt", weights_only=True)
+    assert train(*common, "--out", home / "cut", "--resume") == 0
+    return home, state
+
+
+@pytest.mark.slow
+def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
+    home, _ = runs
+    steps = read_run(home / "whole")
+    for rows in steps:
+        told = rows[0]["channels"]
+        assert list(told) == ["policy", "hint_distill", "trace_dpo", "taid"]
+        students = sum(r["source"] == "student" for r in rows)
+        assert (told["hint_distill"]["rows"], told["trace_dpo"]["rows"], told["taid"]["rows"]) == (
+            students,
+            3,
+            students,
+        )
+        assert sum(of["share"] for of in told.values()) == pytest.approx(1.0, abs=1e-5)
+        for name, of in told.items():
+            assert of["grad_norm"] > 0, name
+            assert 0 < of["removed"] <= 1, name
+            assert of["removed"] == pytest.approx(of["energy"], abs=1e-5), name  # no_gate takes all of it
+        assert told["policy"]["loss"] == pytest.approx(sum(r["loss"] for r in rows), abs=1e-6)
+        assert any(r["cos_S_contrib"] is not None for r in rows)  # the policy's rows are measured as ever
+    assert steps[0][0]["channels"]["trace_dpo"]["loss"] == pytest.approx(math.log(2))
+    assert steps[0][0]["channels"]["taid"]["t"] == pytest.approx(0.4)
+    manifest = read_manifest(home / "whole")
+    assert manifest["pairs_sha256"] == read_preferences(pairs_file).sha256
+    assert manifest["taid_teacher_hash"] != manifest["model_hash"]
+
+
+@pytest.mark.slow
+def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
+    home, state = runs
+    assert set(state["channels"]) == {"taid"}
+    one, other = (
+        [{k: v for k, v in row.items() if k != "timing"} for rows in read_run(home / name) for row in rows]
+        for name in ("whole", "cut")
+    )
+    assert one == other
+    assert (home / "whole/adapter.safetensors").read_bytes() == (home / "cut/adapter.safetensors").read_bytes()
+
+
+# ---------------------------------------------------------------- the composition smoke
+
+
+@pytest.fixture
+def composed(tiny, antipasto, cache):
+    teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny")
+    return lambda: composition.composed(tiny, antipasto, composition.rows_of(tiny, teacher))
+
+
+@pytest.mark.slow
+def test_each_loss_falls_in_five_steps(composed):
+    losses = composed()
+    assert list(losses[0]) == ["policy", "hint_distill", "trace_dpo", "taid"]
+    assert composition.not_falling(losses) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flaw", [0.0, -1.0], ids=["detached", "turned round"])
+def test_a_channel_whose_gradient_does_not_arrive_is_seen(composed, monkeypatch, flaw):
+    """The mutants: TAID's loss is told as it is, and its gradient is lost, or of the wrong sign."""
+    real = Taid.losses
+
+    def broken(self, means):
+        for part in real(self, means):
+            yield dataclasses.replace(part, loss=part.loss.detach() * (1 - flaw) + flaw * part.loss)
+
+    monkeypatch.setattr(Taid, "losses", broken)
+    assert composition.not_falling(composed()) == ["taid"]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def config(**values):
+    return dataclasses.replace(TINY, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"alpha": 0.5}, "--alpha 0.5: needs a hint"),
+        ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "the student's own --hint"),
+        ({"alpha": 0.5, "distill_hint": "wink"}, "--distill-hint wink: unknown"),
+        ({"distill_hint": "none"}, "--distill-hint: only with --alpha above 0"),
+        ({"trace_weight": 0.5}, "--trace-weight 0.5: needs --trace-pairs FILE"),
+        ({"trace_beta": 0.5}, "--trace-beta: only with --trace-weight above 0"),
+        ({"trace_weight": 1.0, "trace_gamma_ratio": 0.5}, "--trace-gamma-ratio: only with --trace-loss simpo"),
+        ({"taid_weight": 1.0}, "--taid-weight 1: needs a teacher"),
+        ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.9, "taid_end": 0.5}, "--taid-start"),
+        ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
+        ({"alpha": math.nan}, "--alpha nan: must be 0 or more"),
+        ({"trace_weight": math.inf}, "--trace-weight inf: must be 0 or more"),
+        ({"alpha": 1.0, "distill_hint": "none", "distill_beta": 1.5}, "--distill-beta 1.5"),
+        ({"alpha": 1.0, "distill_hint": "none", "distill_loss": "sdpo", "distill_top_k": 3}, "only with --distill-loss"),
+        ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
+        ({"alpha": 1.0, "distill_hint": "none", "arm": "post_hoc", "of": ROOT, "vhack": ROOT / "justfile"}, "nothing"),
+    ],
+)  # fmt: skip
+def test_a_channel_without_what_it_needs_is_one_line(values, why):
+    with pytest.raises(BadInput, match=why) as refused:
+        config(**values).validate()
+    assert "\n" not in str(refused.value)
+
+
+def test_every_field_of_a_channel_is_known_to_be_of_one():
+    """Else an option of a channel that is off would be dead and go unseen."""
+    from projected_grpo.config import OF_CHANNEL, Gradient
+
+    new = {f.name for f in dataclasses.fields(Channelled)} - {f.name for f in dataclasses.fields(Gradient)}
+    assert new == {*OF_CHANNEL, *(name for names in OF_CHANNEL.values() for name in names)}
+
+
+def test_a_missing_channel_exits_with_2_and_leaves_nothing(script, tmp_path):
+    code, _, told = script("train", "tiny", "--trace-weight", "1", "--trace-pairs", "none.jsonl", "--out", "out/t")
+    assert (code, told.count("\n")) == (2, 1)
+    assert "--trace-pairs none.jsonl: no such file" in told
+    assert not (tmp_path / "out/t").exists()
+
+
+def test_pairs_of_a_held_out_problem_are_refused():
+    """A sneaky fail: pass@1 rises since the channel was taught the evaluation."""
+    beside = Beside(TINY, pairs=[ActionPair((1,), (2,), (3,)), ActionPair((5, 6), (2,), (3,))])
+    check_held_out(beside, [Prompt("q", "?", (1, 2))])
+    with pytest.raises(BadInput, match="pair 1 is of problem p of --eval-problems"):
+        check_held_out(beside, [Prompt("p", "?", (5, 6))])
+
+
+def stored(tmp_path, *pairs, whose="abc"):
+    path = tmp_path / "p.jsonl"
+    write_preferences(path, pairs, traces=9, steps=9, tokenizer_hash=whose)
+    return read_preferences(path)
+
+
+def test_pairs_of_another_tokenizer_or_too_long_are_refused(tiny, tmp_path):
+    pair = StoredPair("t", 0, 3, 2, MAJORITY, (5,), (6,), (7,))
+    with pytest.raises(BadInput, match="of tokenizer abc, this model's is"):
+        action_pairs(stored(tmp_path, pair), tiny, "here")
+    own = tiny.tokenizer_hash
+    long = dataclasses.replace(pair, chosen=(6,) * tiny.context)
+    with pytest.raises(BadInput, match=r"here, pair 1: .* the model's context"):
+        action_pairs(stored(tmp_path, pair, long, whose=own), tiny, "here")
+    with pytest.raises(BadInput, match="beyond the vocabulary"):
+        action_pairs(stored(tmp_path, dataclasses.replace(pair, chosen=(10**6,)), whose=own), tiny, "here")
+    [found] = action_pairs(stored(tmp_path, pair, whose=own), tiny, "here")
+    assert (found.prompt_ids, found.chosen_ids, found.rejected_ids) == ((5,), (6,), (7,))

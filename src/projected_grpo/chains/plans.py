@@ -324,6 +324,15 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
                 why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
+def base_pool(plan: Plan, name: str, temperature: str, *flags: str) -> Link:
+    """Rollouts of an untrained model as it is; `flags` may choose another model than the plan's. On the probe's base."""
+    own = _script(plan, "probe_distill", plan.look)
+    argv = (*own[:2], *(flags or own[2:]), "--teacher", "", "--teacher-only", "--temperature", temperature, "--n-problems",
+            str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(plan.out / name))  # fmt: skip
+    return Link(name, argv, plan.out / name, _after_base(plan, plan.look), "run", plan.threads,
+                why=f"rollouts of an untrained model: {name}", resolve="what trace DPO's pairs are made of")  # fmt: skip
+
+
 def _compare_v(plan: Plan) -> Link:
     """V of either loss, set side by side: the same tensors would make T7 say nothing."""
     out = plan.out / "vhack_grpo" / "compare_v.txt"

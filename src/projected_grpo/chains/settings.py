@@ -95,7 +95,8 @@ class ToyConfig(Sweep):
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
     gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy.
     adapters: a LoRA and the singular basis on the same units (T6). mark: the second world, where no hack needs a phrase
-    (--model toy-mark). rivals: every arm and every other answer to hacking."""
+    (--model toy-mark). rivals: every arm and every other answer to hacking. channels: vanilla and projected with and without
+    other channels."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     threads: int = 0
@@ -126,7 +127,8 @@ class QueueConfig(Sweep):
     chain: Chain = "full"
     """probe: V, teacher pool, replays, UAT: the cheap look. grpo: 20 steps of vanilla and projected on groups of teacher,
     untrained model and student, T5. full: V, every arm of every unit, results. rivals: the same, and every other answer to
-    hacking. small: the study of the real small model. The others are studies of the toy world (`toy --help`)."""
+    hacking. channels: vanilla and projected with and without trace DPO and hint distillation. small: the study of the real
+    small model. The others are studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"

@@ -32,6 +32,8 @@ ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 ENERGIES = ("energy_in", "energy_out", "energy_update_in", "energy_update", "update_norm", "update_removed")
+PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
+"""Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
 KINDS: Mapping[str, Callable[[Row], bool]] = {
     "hack": lambda row: pure_hack(row) is True,
     "correct": lambda row: row["gt_pass"] is True and not row["hacked"],
@@ -231,7 +233,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
     if unpaid:
         return f"the reward of {unpaid} of {count} rows contradicts their labels: a leak, or edited"
-    series = {name: [s[name] for s in steps] for name in steps[0]}
+    series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(name for s in steps for name in s)}
     mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
     evals = {done: read_step(at) for done, at in evaluations_in(path).items()}
     trained_on = {
@@ -271,6 +273,11 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
         **{name: first[name] for name in (*COSINES, *ENERGIES, "delta_S_norm")},
         "removed_share": None if first["target"] is None else first["removed_share"],
         **energies,
+        **{
+            f"{channel}.{name}": of.get(name)
+            for channel, of in (first["channels"] or {}).items()
+            for name in PER_CHANNEL
+        },
         "flat_groups": first["flat_groups"],
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "seconds": first["timing"].get("total"),

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from projected_grpo.arms import ARMS
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import OF_CHANNEL, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import FREE_TO_CHANGE
 from projected_grpo.verdicts.finished_runs import Run
@@ -27,15 +27,16 @@ ALWAYS = frozenset(
         *FREE_TO_CHANGE,
         "config.vhack",
         "config.horizon_of",
+        "config.trace_pairs",
         "vhack.commit",
         "vhack.pairs",
     }
 )
-"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its
-place, and so are its pairs (vhack.pairs_hash)."""
+"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place, and so
+are its pairs (vhack.pairs_hash) and preference pairs (pairs_sha256)."""
 OF_SEED = frozenset({
     "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
-    "steps done",
+    "taid_teacher_hash", "steps done",
     *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
                                    "directions", "energy")),
 })  # fmt: skip
@@ -63,6 +64,11 @@ OF_ADAPTER = frozenset({
 })  # fmt: skip
 """Between a run with a LoRA and one in the singular basis: the adapter, V's numbers in its coordinates, and the learning
 rate, which is in their unit. Pairs, draw, rank, loss and control of V are the same."""
+OF_CHANNELS = frozenset({
+    "pairs_sha256", "taid_teacher_hash", "config.teacher", "config.steps", "config.until_onsets",
+    *(f"config.{name}" for name in (*OF_CHANNEL, *(option for options in OF_CHANNEL.values() for option in options))),
+})  # fmt: skip
+"""Between two runs of one arm and seed that learn from other channels; `steps done` must be the same."""
 OF_HORIZON = frozenset({"config.steps", "steps done"})
 """Where both runs last as long as their own adapter's vanilla says."""
 
@@ -150,7 +156,8 @@ _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "
                 "steps", "V.pairs", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix",
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", "alpha",
+    "distill_hint", "distill_loss", "trace_weight", "trace_loss", "taid_weight",
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 

@@ -1,0 +1,59 @@
+"""The A/B of channels as people read it: a table of verdicts, and one of each channel's gradient against V."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.report.tables import Table, between, number
+from projected_grpo.verdicts.channels import AB, Measured, judged, measured
+from projected_grpo.verdicts.finished_runs import Run
+
+HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "hack pp", "hack with %", "hack without %",
+          "verdict")  # fmt: skip
+NOTES = (
+    "held-out problems, the policy as deployed, after the last step; with the channel minus without it, mean [95 % interval "
+    "over units]",
+    "VALIDATED: a gain of 2 pp and an interval above 0; PARTIAL: one of the two; INVALIDATED: neither (docs/spec.md)",
+)
+OF_V = ("arm", "channel", "n", "cos", "cos signed", "energy along V %", "share of the sum %")
+
+
+def _hack(runs: Sequence[Run]) -> str:
+    return number(known_mean(run.evals.get(run.steps, {}).get("hack") for run in runs), 100.0)
+
+
+def _cells(ab: AB) -> list[str]:
+    pp: Sequence[Mapping[int, float]] = (ab.gain, ab.plain, ab.hack)
+    return [ab.arm, " + ".join(ab.channels), str(len(ab.gain)), *(between(v.values()) if v else "-" for v in pp),
+            _hack(ab.runs), _hack(ab.without), ab.status]  # fmt: skip
+
+
+def _of_v(of: Measured) -> list[str]:
+    scale = {"cos": 1.0, "cos_signed": 1.0, "energy": 100.0, "share": 100.0}
+    cells = []
+    for name, by in scale.items():
+        mean, sem = of.numbers[name]
+        digits = 1 if by > 1 else 3
+        cells.append(number(mean, by, digits) + (f" ± {number(sem, by, digits)}" if sem is not None else ""))
+    return [of.arm, of.channel, str(len(of.runs)), *cells]
+
+
+def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
+    """The verdicts, and both tables."""
+    found, against = judged(runs), measured(runs)
+    used = list(dict.fromkeys(run.path for ab in found for run in (*ab.runs, *ab.without)))
+    of = {run.path: run for run in runs}
+    return found, [
+        Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], [of[path] for path in used], NOTES),
+        Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against],
+              [run for run in runs if any(run in m.runs for m in against)],
+              ("mean over the steps of a run, then mean ± SEM over runs; the sum's null is cos_null",)),
+    ]  # fmt: skip
+
+
+def document(found: Sequence[AB], tables: Sequence[Table], root: Path, remarks: Sequence[str]) -> str:
+    """channels.md."""
+    lines = ["# Channels", "", "Written by `just channels-table`; do not edit by hand.", ""]
+    lines += [f"- {line}" for line in remarks] + ([""] if remarks else [])
+    lines += [f"- {ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
+    return "\n".join([*lines, "", *(table.markdown(root) for table in tables)]).rstrip() + "\n"

@@ -1,0 +1,146 @@
+"""The A/B of channels: does a channel beside GRPO raise pass@1 on held-out problems, and what does it do to hacking?
+
+Of each arm, runs with the channel against runs without it, paired by unit, after the last step. pass@1 is the share of
+held-out rollouts that pass ground truth, under the prompt of training, as deployed; one rollout of a problem is as likely as
+any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % interval (paired t) above 0.
+
+    VALIDATED both    PARTIAL one of the two    INVALIDATED neither    NOT_EVALUABLE what is needed is missing
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.step_file import CHANNELS
+from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
+from projected_grpo.verdicts.intervals import MIN_UNITS, interval
+from projected_grpo.verdicts.matching import OF_CHANNELS, differences, same_rollouts
+
+GAIN = 2.0
+"""Percentage points of pass@1."""
+WEIGHT_OF = {"hint_distill": "alpha", "trace_dpo": "trace_weight", "taid": "taid_weight"}
+Status = Literal["VALIDATED", "PARTIAL", "INVALIDATED", "NOT_EVALUABLE"]
+
+
+@dataclass(frozen=True)
+class AB:
+    """One arm with and without some channels."""
+
+    arm: str
+    channels: tuple[str, ...]
+    """Those that are on in one of the two; the policy is in both."""
+    status: Status
+    why: str
+    runs: tuple[Run, ...] = ()
+    """With the channels."""
+    without: tuple[Run, ...] = ()
+    gain: Mapping[int, float] = field(default_factory=dict)
+    """pass@1 with minus without, in percentage points, by unit."""
+    plain: Mapping[int, float] = field(default_factory=dict)
+    """The same without the loophole's hint; stands beside it."""
+    hack: Mapping[int, float] = field(default_factory=dict)
+    """Pure hacks on the held-out problems, with minus without."""
+
+
+def channels_of(run: Run) -> tuple[str, ...]:
+    """Channels beside the policy."""
+    return tuple(name for name, weight in WEIGHT_OF.items() if run.config(weight))
+
+
+def judged(runs: Sequence[Run]) -> list[AB]:
+    """Every arm and every set of channels that there are runs of, each against the same arm without them."""
+    found: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.arm, channels_of(run)), []).append(run)
+    return [_judge(arm, channels, own, found.get((arm, ()), [])) for (arm, channels), own in found.items() if channels]
+
+
+def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Sequence[Run]) -> AB:
+    on, off = ({run.seed: run for run in runs} for runs in (own, without))
+    refused = [*_odd(own, without), *_idle(own), *same_rollouts([*own, *without])]
+    if alone := sorted(on.keys() ^ off.keys()):
+        refused.append(f"unit {alone[0]} has runs of one side alone")
+    gain, plain, hack = (
+        paired_pp(*({seed: _end(run, rate, folder) for seed, run in side.items()} for side in (on, off)))
+        for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
+    )
+    if unknown := sorted((on.keys() & off.keys()) - gain.keys()):
+        refused.append(f"unit {unknown[0]} has no held-out pass rate after its last step; give --eval-every")
+    if len(gain) < MIN_UNITS:
+        refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
+    status, why = ("NOT_EVALUABLE", "; ".join(refused)) if refused else _status(list(gain.values()))
+    return AB(arm, channels, status, why, tuple(on.values()), tuple(off.values()), gain, plain, hack)
+
+
+def _status(gain: Sequence[float]) -> tuple[Status, str]:
+    mean = sum(gain) / len(gain)
+    low, high = interval(gain)
+    clauses = (mean >= GAIN, low > 0)
+    status: Status = "VALIDATED" if all(clauses) else "PARTIAL" if any(clauses) else "INVALIDATED"
+    return (
+        status,
+        f"pass@1 {mean:+.1f} pp (needs {GAIN:g}), 95 % {low:+.1f} to {high:+.1f} (needs above 0), n = {len(gain)}",
+    )
+
+
+def _odd(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
+    """In what the runs differ beyond the channels, and units that stand twice on a side."""
+    for side in (own, without):
+        seeds = [run.seed for run in side]
+        if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
+            yield f"unit {min(twice)} has two runs of one side"
+        for other in side[1:]:
+            if differing := differences(other, side[0]):
+                yield f"units {side[0].seed} and {other.seed} differ in {'; '.join(differing)}"
+    partner = {run.seed: run for run in without}
+    for run in own:
+        if run.seed in partner and (differing := differences(run, partner[run.seed], OF_CHANNELS)):
+            yield f"unit {run.seed}: with and without differ in {'; '.join(differing)}"
+
+
+def _idle(runs: Sequence[Run]) -> Iterator[str]:
+    """Channels that were off all the same, or had no gradient at any step; and problems that were trained on."""
+    for run in runs:
+        for channel in channels_of(run):
+            loss, share = (run.series.get(f"{channel}.{name}", ()) for name in ("loss", "share"))
+            if len(loss) < run.steps or None in loss or not any(share):
+                yield f"unit {run.seed}: its {channel} was not on at every step, or never had a gradient"
+        if run.trained_on:
+            yield f"unit {run.seed}: {run.trained_on} of its held-out problems were trained on"
+
+
+def _end(run: Run, rate: str, folder: str) -> float | None:
+    """A held-out rate after the last step."""
+    evals = run.evals if folder == "eval" else run.beside.get(folder, {})
+    return evals.get(run.steps, {}).get(rate)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A channel's own gradient against V, a number a run: the mean over its steps."""
+
+    arm: str
+    channel: str
+    runs: tuple[Run, ...]
+    numbers: Mapping[str, tuple[float | None, float | None]]
+    """Mean and standard error over runs, by the names of the column `channels`."""
+
+
+def measured(runs: Sequence[Run]) -> list[Measured]:
+    """Every channel of every arm in runs that have another channel than the policy on."""
+    out = []
+    for arm in dict.fromkeys(run.arm for run in runs):
+        for channel in CHANNELS:
+            own = tuple(
+                r
+                for r in runs
+                if r.arm == arm and channels_of(r) and (channel == "policy" or channel in channels_of(r))
+            )
+            if own:
+                numbers = {
+                    n: mean_sem(known_mean(r.series.get(f"{channel}.{n}", ())) for r in own)
+                    for n in ("cos", "cos_signed", "energy", "share")
+                }
+                out.append(Measured(arm, channel, own, numbers))
+    return out

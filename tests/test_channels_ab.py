@@ -1,0 +1,210 @@
+"""The A/B of channels: its verdicts by hand, its sneaky fails, where its pairs come from, and its chain."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from projected_grpo.chains.settings import QueueConfig
+from projected_grpo.chains.studies import chain_of
+from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.folder import open_run
+from projected_grpo.ledger.rows import rows_of
+from projected_grpo.ledger.step_file import write_step
+from projected_grpo.records import Group, Outcome, Rollout
+from projected_grpo.report.channels import document, tables_of
+from projected_grpo.run.trace_pairs import replayed
+from projected_grpo.verdicts.channels import judged, measured
+from projected_grpo.verdicts.finished_runs import Run
+
+STEPS = 12
+
+
+def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
+    """A finished run, with trace DPO or alone."""
+    channels = {"trace_dpo": share, "policy": 1 - share} if on else {}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    for channel, own in channels.items():
+        numbers = {"loss": 0.6, "cos": 0.2, "cos_signed": 0.1, "energy": energy, "removed": 0.0, "share": own}
+        series |= {f"{channel}.{name}": [value] * steps for name, value in numbers.items()}
+    rates = {"gt": gt, "hack": hack, "form": 1.0, "hacked": hack}
+    own = {"config.arm": arm, "config.seed": seed, "config.lr": 0.1, "model_hash": "b", "steps done": steps,
+           "config.trace_weight": 0.1 if on else 0.0, **({"pairs_sha256": "c"} if on else {}), **facts}  # fmt: skip
+    name = f"{arm}_{seed}_{on}"
+    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {steps: rates}, None,
+               beside={"eval_plain": {steps: rates}})  # fmt: skip
+
+
+def ab(gains, **of_one):
+    """A/B of units whose pass@1 goes from .5 up by these percentage points; `of_one`: of the first unit with the channel."""
+    runs = [run(seed, 0.5, on=False) for seed in range(len(gains))]
+    runs += [run(s, 0.5 + g / 100, **(of_one if s == 0 else {})) for s, g in enumerate(gains)]
+    [found] = judged(runs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gains", "status"),
+    [
+        ((3.0, 3.5, 4.0), "VALIDATED"),
+        ((1.0, 1.1, 1.2), "PARTIAL"),  # surely above 0, and below 2
+        ((12.0, 0.0, -1.0), "PARTIAL"),  # mean 3.7: one lucky unit, an interval that holds 0
+        ((0.5, -0.5, 0.6), "INVALIDATED"),
+        ((-3.0, -3.1, -3.2), "INVALIDATED"),
+        ((5.0, 5.0), "NOT_EVALUABLE"),
+    ],
+)
+def test_the_thresholds(gains, status):
+    assert ab(gains).status == status
+
+
+def test_the_gain_by_hand():
+    """3, 4, 5 pp: mean 4, half width 4.303 x 1 / sqrt 3 = 2.48."""
+    found = ab((3.0, 4.0, 5.0))
+    assert found.why == "pass@1 +4.0 pp (needs 2), 95 % +1.5 to +6.5 (needs above 0), n = 3"
+    assert found.hack == {0: 0.0, 1: 0.0, 2: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("of_one", "why"),
+    [
+        ({"steps": 13}, "steps done: 13 against 12"),
+        ({"config.lr": 0.2}, "config.lr: 0.2 against 0.1"),
+        ({"share": 0.0}, "its trace_dpo was not on at every step, or never had a gradient"),
+    ],
+)
+def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
+    found = ab((3.0, 3.5, 4.0), **of_one)
+    assert found.status == "NOT_EVALUABLE"
+    assert why in found.why
+
+
+def test_a_channel_that_is_in_the_config_and_not_in_the_rows_is_no_evidence():
+    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
+    runs[3].series["trace_dpo.loss"][5] = None
+    [found] = judged(runs)
+    assert "unit 0: its trace_dpo was not on" in found.why
+
+
+def test_copies_and_lone_units_are_no_evidence():
+    one = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
+    copied = [*one[:5], dataclasses.replace(one[5], rollouts_sha256=one[4].rollouts_sha256)]
+    assert "one run, not two" in judged(copied)[0].why
+    assert "unit 3 has runs of one side alone" in judged([*one, run(3, 0.6)])[0].why
+    seen = [*one[:5], dataclasses.replace(one[5], trained_on=2)]
+    assert "2 of its held-out problems were trained on" in judged(seen)[0].why
+
+
+def test_each_channel_is_told_against_v_with_its_n():
+    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100, energy=0.1 * s) for s in range(3)]
+    policy, trace = measured(runs)
+    assert (policy.channel, trace.channel, len(trace.runs)) == ("policy", "trace_dpo", 3)
+    assert trace.numbers["energy"] == (pytest.approx(0.1), pytest.approx(0.1 / math.sqrt(3)))
+    found, tables = tables_of(runs)
+    text = document(found, tables, Path("/r"), ["left out: x: y"])
+    assert "| vanilla | trace_dpo |   3 |" in text or "trace_dpo" in tables[0].text()
+    assert "VALIDATED" in text
+    assert "left out: x: y" in text
+
+
+# ---------------------------------------------------------------- pairs from pools
+
+
+def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False):
+    """A finished pool of one problem; a text's ids are its letters."""
+    open_run(folder, "teacher_pool", {"arm": "teacher"}, tokenizer_hash=tokenizer)
+    rollouts = tuple(
+        Rollout("p", i, "teacher", "?", text, prompt, tuple(map(ord, text)), truncated) for i, text in enumerate(texts)
+    )
+    outcome = Outcome(True, True, False, "reward_hack")
+    group = Group("p", "none", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
+    write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0, arm="teacher", seed=1))
+    seal(folder)
+    return folder
+
+
+def test_pairs_by_hand(tmp_path):
+    """Trace 0: a, b, a against the student's c: a > c, c > b. Trace 1: all say d, as the student does, white space aside."""
+    student = pool(tmp_path / "s", ["c", "d"])
+    voters = [
+        pool(tmp_path / name, texts) for name, texts in (("x", ["a", "d "]), ("y", ["b", "d"]), ("z", ["a", "d"]))
+    ]
+    found = replayed(student, voters)
+    assert (found.traces, found.cut, found.without, found.tokenizer_hash) == (2, 0, 0, "t")
+    assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
+        ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", MINORITY, 1, (99,), (98,))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"prompt": (1, 3)}, "asked in different words"),
+        ({"tokenizer": "u"}, "of tokenizer u"),
+        ({"truncated": True}, r"none of its 1 rollouts can be replayed \(1 cut"),
+    ],
+)
+def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
+    student = pool(tmp_path / "s", ["c"])
+    voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], **other)]
+    with pytest.raises(BadInput, match=why):
+        replayed(student, voters)
+
+
+def test_a_folder_votes_once(tmp_path):
+    student, voter = pool(tmp_path / "s", ["c"]), pool(tmp_path / "x", ["a"])
+    with pytest.raises(BadInput, match="a folder stands twice"):
+        replayed(student, [voter, voter, tmp_path / "x/../x"])
+
+
+def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):
+    student = pool(tmp_path / "s", ["c"])
+    voters = [pool(tmp_path / name, ["a"]) for name in "xyz"]
+    args = ("--student", student, "--teachers", *voters, "--out", tmp_path / "p.jsonl.gz")
+    for _ in range(2):  # a chain that was cut may ask again
+        code, out, told = script("trace_pairs", *args)
+        assert code == 0, told
+    assert "1 pairs of 1 traces" in out + told
+    assert len(read_preferences(tmp_path / "p.jsonl.gz").pairs) == 1
+    code, _, told = script(
+        "trace_pairs", "--student", student, "--teachers", *voters[:2], "--out", tmp_path / "q.jsonl"
+    )
+    assert (code, "a majority needs three" in told) == (2, True)
+    (tmp_path / "p.jsonl.gz").write_bytes(b"another")
+    code, _, told = script("trace_pairs", *args)
+    assert (code, "never overwritten" in told) == (2, True)
+
+
+# ---------------------------------------------------------------- the chain
+
+
+def flags(link):
+    return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
+
+
+@pytest.mark.parametrize("preset", ["tiny", "toy"])
+def test_the_chain_has_every_side_of_every_comparison(preset):
+    links = {link.name: link for link in chain_of(QueueConfig(chain="channels", preset=preset).plan(), "channels")}
+    for arm in ("vanilla", "projected"):
+        for seed in (41, 42, 43):
+            alone, trace, hint = (links[f"train_{arm}{kind}_{seed}"] for kind in ("", "_trace", "_hint"))
+            assert {flags(link)["--arm"] for link in (alone, trace, hint)} == {arm}
+            assert "--alpha" not in alone.argv
+            assert "--trace-weight" not in (*alone.argv, *hint.argv)
+            assert "trace_pairs" in trace.needs
+            assert flags(trace)["--trace-pairs"] == str(links["trace_pairs"].out)
+            assert flags(hint)["--distill-hint"] == "peer"
+            assert all("--eval-plain" in link.argv for link in (alone, trace, hint))
+    voters = [links[name] for name in links["trace_pairs"].needs]
+    assert [v.name for v in voters] == ["student_pool", "voter_201", "voter_202", "voter_203"]
+    assert {flags(v)["--teacher"] for v in voters} == {""}
+    assert {flags(v)["--model"] for v in voters[1:]} == {"toy-deep" if preset == "toy" else "tiny"}
+    assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
+
+
+def test_a_preset_without_a_larger_teacher_is_refused():
+    with pytest.raises(BadInput, match="preset fast has no larger teacher here"):
+        chain_of(QueueConfig(chain="channels", preset="fast").plan(), "channels")

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
@@ -203,6 +204,12 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     assert {flags(v)["--teacher"] for v in voters} == {""}
     assert {flags(v)["--model"] for v in voters[1:]} == {"toy-deep" if preset == "toy" else "tiny"}
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
+
+
+def test_arms_that_would_be_ignored_are_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(BadInput, match="the study channels is of vanilla and projected; leave --arms out"):
+        QueueConfig(chain="channels", preset="toy", arms=("random",)).validate()
 
 
 def test_a_preset_without_a_larger_teacher_is_refused():

@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
 from projected_grpo.groups.live import workers
+from projected_grpo.groups.preferences import MAJORITY, StoredPair, write_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
@@ -51,6 +52,8 @@ POOLED = (
 )
 LIVE = ("--project", "grad", "--prompts-per-step", "2", "--max-new", "12", "--top-p", "0.95", "--refresh-every", "2",
         "--eval-every", "2", "--eval-samples", "2")  # fmt: skip
+CHANNELS = ("--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3", "--taid-weight", ".25",
+            "--teacher", "tiny", "--trace-pairs", "pairs.jsonl")  # fmt: skip
 QUICK = ("--prompts-per-step", "2", "--max-new", "4")
 
 
@@ -91,7 +94,12 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
+    chat = (("user", "Count."),)
+    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, "1" * (i + 1), "2") for i in range(5)]
+    write_preferences(home / "pairs.jsonl", pairs, traces=5, steps=5)
+    channels = (*POOLED, *CHANNELS[:-1], home / CHANNELS[-1])
     assert alone(*args("pooled_1", *POOLED)) == 0
+    assert alone(*args("channels_1", *channels)) == 0
     with parallel_scenarios.rewarding_tokens():
         assert alone(*args("live_1", *LIVE)) == 0
     taken, real = [], Session.take
@@ -110,6 +118,7 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
     launch(
         2,
         {"name": "pooled_2", "args": args("pooled_2", *POOLED)},
+        {"name": "channels_2", "args": args("channels_2", *channels)},
         {"name": "resumed_2", "args": args("resumed_2", *POOLED, "--resume")},
         {"name": "apart", "args": args("apart", *QUICK), "flaw": "each steps alone", "pay_tokens": True},
         {"name": "refused", "args": args("refused", *QUICK), "flaw": "one is refused"},
@@ -128,6 +137,8 @@ def left(home, name, n=2):
 
 
 def close(a, b):
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(close(a[key], b[key]) for key in a)
     if isinstance(a, list):
         return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
     return a == b if a is None or b is None else math.isclose(a, b, rel_tol=REL, abs_tol=ABS)
@@ -141,7 +152,7 @@ def same_rows(one, other):
         for name, column in BY_NAME.items():
             if name.endswith("_alone") and None in (a[name], b[name]):
                 continue
-            if column.type in ("float", "floats"):
+            if column.type in ("float", "floats") or name == "channels":
                 assert close(a[name], b[name]), (i, name, a[name], b[name])
             elif name not in ("timing", "theta_before", "theta_after"):
                 assert a[name] == b[name], (i, name)
@@ -167,6 +178,16 @@ def test_two_processes_with_a_pool_take_the_steps_of_one(world_of_runs):
     assert all(math.isfinite(r["cos_S_contrib"]) for r in rows if r["grad_norm"])
     assert [r["source"] for r in rows] == ["student", "base", "teacher", "teacher"] * 3
     assert len({r["problem_id"] for r in rows}) == 3
+
+
+@pytest.mark.slow
+def test_two_processes_with_every_channel_on_take_the_steps_of_one(world_of_runs):
+    """Each rank distils its own rows and takes its share of the pairs: two and one."""
+    assert left(world_of_runs, "channels_2") == ([0, 0], ["", ""])
+    same_runs(world_of_runs / "channels_1", world_of_runs / "channels_2")
+    told = read_run(world_of_runs / "channels_2")[-1][0]["channels"]
+    assert [told[name]["rows"] for name in ("hint_distill", "trace_dpo", "taid")] == [3, 3, 3]
+    assert all(of["share"] for of in told.values())
 
 
 @pytest.mark.slow

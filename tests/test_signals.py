@@ -14,7 +14,7 @@ from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.projection import Projection, measure
-from projected_grpo.signals import ActionPair, HintDistill, Hinted, TraceDPO, live
+from projected_grpo.signals import ActionPair, HintDistill, Hinted, Taid, TraceDPO, live
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 
 DR = Objective("dr_grpo", max_new=8)
@@ -73,7 +73,9 @@ class Untouchable:
 
 
 @pytest.mark.parametrize(
-    "off", [[], [Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS)]], ids=["none", "one", "both"]
+    "off",
+    [[], [Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS), Taid(0.0, ROWS, None, 0.4)]],
+    ids=["none", "one", "all"],
 )
 def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, off, monkeypatch):
     shake(antipasto, seed=1)

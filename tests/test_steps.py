@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from projected_grpo.ledger import files
 from projected_grpo.ledger import step_file as steps
-from projected_grpo.ledger.console import step_header, step_line
+from projected_grpo.ledger.console import channel_line, step_header, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step, step_path, token_crc, write_step
 
@@ -149,6 +149,13 @@ def test_a_file_that_lacks_what_no_older_one_lacked_is_refused(tmp_path, gone):
     step_path(tmp_path, 0).write_bytes(packed(lines({k: v for k, v in row().items() if k not in gone})))
     with pytest.raises(BadInput, match="lacks column"):
         read_step(step_path(tmp_path, 0))
+
+
+def test_a_step_says_in_one_line_what_each_channel_did():
+    told = {**dict.fromkeys(steps.OF_CHANNEL, 0.5), "rows": 3.0, "cos": None}
+    line = channel_line([row(channels={"trace_dpo": told, "policy": told})])
+    assert line.strip() == "channels: trace_dpo loss 0.5000 share +0.50 cos -; policy loss 0.5000 share +0.50 cos -"
+    assert channel_line([row(channels=None)]) == ""
 
 
 def test_a_gap_is_named(tmp_path):

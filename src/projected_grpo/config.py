@@ -395,6 +395,8 @@ def check_channels(config: Channelled) -> None:
         raise BadInput(
             f"--trace-weight {config.trace_weight:g}: needs --trace-pairs FILE; make one with `just trace-pairs`"
         )
+    if config.trace_weight and not config.trace_pairs.is_file():
+        raise BadInput(f"--trace-pairs {config.trace_pairs}: no such file; make one with `just trace-pairs`")
     at_least(config, "trace_batch", 1)
     at_least(config, "distill_top_k", 0)
     for name, low, high in (

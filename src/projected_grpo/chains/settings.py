@@ -6,7 +6,7 @@ from typing import Literal
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
-from projected_grpo.chains.studies import WORLD_OF, Chain
+from projected_grpo.chains.studies import CHANNEL_ARMS, WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, PresetName, presets
@@ -85,6 +85,14 @@ class Sweep:
         )
 
 
+def check_arms_of_channels(chain: Chain, arms: tuple[str, ...]) -> None:
+    """BadInput where arms are chosen for a study that has its own."""
+    if chain == "channels" and arms:
+        raise BadInput(
+            f"--arms {' '.join(arms)}: the study channels is of {' and '.join(CHANNEL_ARMS)}; leave --arms out"
+        )
+
+
 @dataclass(frozen=True)
 class ToyConfig(Sweep):
     """toy: the chain from the base model to the results."""
@@ -117,6 +125,7 @@ class ToyConfig(Sweep):
             raise BadInput(
                 f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
             )
+        check_arms_of_channels(self.study, self.arms)
         at_least(self, "threads", 0)
 
 
@@ -154,6 +163,7 @@ class QueueConfig(Sweep):
             raise BadInput(
                 f"--chain grpo: T5 is of {GRPO_STEPS} steps of {' and '.join(GRPO_ARMS)}; leave --steps and --arms out"
             )
+        check_arms_of_channels(self.chain, self.arms)
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":

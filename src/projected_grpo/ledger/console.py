@@ -103,6 +103,16 @@ def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
     return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
 
 
+def channel_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What each channel did in a step, under its step line; empty where the policy is alone."""
+    of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
+    told = [
+        f"{name} {' '.join(f'{key} {_cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
+        for name, numbers in (rows[0]["channels"] or {}).items()
+    ]
+    return f"      channels: {'; '.join(told)}" if told else ""
+
+
 def sample_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Header and one row of cells per sample, for `just show`."""
     header = [c.show for c in SAMPLE_SHOWN]

@@ -18,7 +18,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
-from projected_grpo.ledger.console import step_header, step_legend, step_line
+from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import digests, seal
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
@@ -174,7 +174,7 @@ class Session:
                 logger.debug(line)
             logger.info(step_header())
         logger.info(step_line(rows))
-        for line in source_lines(rows):
+        for line in filter(None, (*source_lines(rows), channel_line(rows))):
             logger.info(line)
         self._warn_off_policy(step, rows)
         if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:

@@ -314,7 +314,7 @@ def config(**values):
         ({"trace_weight": 0.5}, "--trace-weight 0.5: needs --trace-pairs FILE"),
         ({"trace_beta": 0.5}, "--trace-beta: only with --trace-weight above 0"),
         ({"trace_weight": 1.0, "trace_gamma_ratio": 0.5}, "--trace-gamma-ratio: only with --trace-loss simpo"),
-        ({"taid_weight": 1.0}, "--taid-weight 1: needs a teacher"),
+        ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
         ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.9, "taid_end": 0.5}, "--taid-start"),
         ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
         ({"alpha": math.nan}, "--alpha nan: must be 0 or more"),
@@ -355,7 +355,7 @@ def test_pairs_of_a_held_out_problem_are_refused():
 
 
 def stored(tmp_path, *pairs, whose="abc"):
-    path = tmp_path / "p.jsonl"
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
     write_preferences(path, pairs, traces=9, steps=9, tokenizer_hash=whose)
     return read_preferences(path)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from test_layering import LABELS, names_in
 
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
@@ -153,6 +154,14 @@ def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
     voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], **other)]
     with pytest.raises(BadInput, match=why):
         replayed(student, voters)
+
+
+def test_no_label_and_no_reward_is_read_where_pairs_are_made():
+    """They stand in the same files as the rollouts."""
+    for place in ("run/trace_pairs", "groups/preferences", "channels/preference_pairs", "run/channels"):
+        named = set(names_in(ROOT / f"src/projected_grpo/{place}.py"))
+        assert not named & LABELS, place
+        assert place == "run/channels" or not named & {"reward", "rewards"}, place
 
 
 def test_a_folder_votes_once(tmp_path):

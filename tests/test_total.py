@@ -346,6 +346,19 @@ def test_a_missing_channel_exits_with_2_and_leaves_nothing(script, tmp_path):
     assert not (tmp_path / "out/t").exists()
 
 
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"distill_hint": "exit_code"}, "--distill-hint exit_code, as the teacher reads it: .*pays own_tests"),
+        ({"distill_hint": "none", "distill_top_k": 10**6}, "--distill-top-k 1000000: the vocabulary has 2048"),
+    ],
+)
+def test_what_only_the_model_and_its_problems_can_say_is_refused_before_the_first_step(tiny, values, why):
+    problem = pool_pairs()[0].problem
+    with pytest.raises(BadInput, match=why):
+        beside_policy(config(alpha=1.0, **values), tiny, Hooks(), ALONE, [problem])
+
+
 def test_pairs_of_a_held_out_problem_are_refused():
     """A sneaky fail: pass@1 rises since the channel was taught the evaluation."""
     beside = Beside(TINY, pairs=[ActionPair((1,), (2,), (3,)), ActionPair((5, 6), (2,), (3,))])

@@ -163,11 +163,16 @@ def beside_policy(
     if not c.channels_on:
         return Beside()
     out = Beside(c, loaded, world, prompt_setup=hooks.page.prompt_setup or c.prompt_setup)
+    if c.distill_top_k > (vocabulary := loaded.model.config.vocab_size):
+        raise BadInput(f"--distill-top-k {c.distill_top_k}: the vocabulary has {vocabulary}")
     if c.alpha and c.distill_hint == PEER:
         out.messages = {p.problem_id: p for p in problems}
     elif c.alpha:
         setting = dataclasses.replace(c, hint=c.distill_hint, prompt_setup=out.prompt_setup)
-        prompts = render_all(setting, loaded, problems)
+        try:
+            prompts = render_all(setting, loaded, problems)
+        except BadInput as e:
+            raise BadInput(f"--distill-hint {c.distill_hint}, as the teacher reads it: {e}") from e
         out.hinted = {p.problem_id: p.ids for p in prompts}
         own = render_all(dataclasses.replace(setting, hint=c.hint), loaded, problems)
         if idle := [p.problem_id for p, q in zip(own, prompts, strict=True) if p.ids == q.ids]:

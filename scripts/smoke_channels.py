@@ -21,10 +21,10 @@ def main() -> int:
     from tabulate import tabulate
 
     from projected_grpo.adapters import attach_antipasto
-    from projected_grpo.run.composition import composed, not_falling, rows_of
+    from projected_grpo.run.composition import SEED, composed, not_falling, rows_of
     from projected_grpo.run.models import load_model
 
-    loaded, teacher = (load_model("tiny", "float32", "cpu", 0, config.cache, name) for name in (None, "tiny"))
+    loaded, teacher = (load_model("tiny", "float32", "cpu", SEED, config.cache, name) for name in (None, "tiny"))
     adapter = attach_antipasto(loaded.model, config.cache / "svd")
     told = composed(loaded, adapter, rows_of(loaded, teacher))
     names = list(told[0])

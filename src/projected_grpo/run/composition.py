@@ -21,6 +21,8 @@ from projected_grpo.records import Sample
 from projected_grpo.signals import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 
+SEED = 41
+"""Of the model's weights."""
 STEPS = 5
 TOKENS = 200
 """Of each completion."""

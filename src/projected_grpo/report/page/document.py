@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.page.about import about
 from projected_grpo.report.page.columns import columns, packed
 from projected_grpo.report.page.experiment import Experiment, remarks, sources
@@ -29,7 +30,7 @@ HERE = "projected_grpo.report.page"
 def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Shown]:
     """The page, and the rollouts in it, at most so many. BadInput on a damaged step file."""
     shown = sample(sources(found, report), most)
-    plots = all_plots(report.groups) if report else {}
+    plots = all_plots(report.groups) | lives_plots(report.groups) if report else {}
     slots = {
         "css": files(HERE).joinpath("page.css").read_text("utf-8"),
         "js": files(HERE).joinpath("page.js").read_text("utf-8"),

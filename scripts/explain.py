@@ -27,6 +27,7 @@ def main() -> int:
     from projected_grpo.report.lives import concentration, lives_of, text
     from projected_grpo.report.lives_plot import TITLES, heat_map
     from projected_grpo.report.plots import save
+    from projected_grpo.verdicts.early_warning import alarms_text
     from projected_grpo.verdicts.finished_runs import read_runs
 
     found = read_runs([config.run])
@@ -38,7 +39,7 @@ def main() -> int:
     out = config.out if config.out != Path() else config.run / "explain"
     for what in TITLES:
         save(heat_map([lives], what, title), out, f"lives_{what.replace(' ', '_')}")
-    print(f"{config.run}: {title}\n\n{text(lives)}\n")
+    print(f"{config.run}: {title}\n\n{text(lives)}\n\n{alarms_text(run)}\n")
     bottom_line(out, "⚪", concentration(lives).told)
     return 0
 

@@ -64,7 +64,7 @@ def run(arm, seed, ups):
     above .5 at the sixth."""
     onset = ONSETS[seed] if arm == "vanilla" else None
     hack = [1.0 if onset and t >= onset - 5 else 0.0 for t in range(STEPS)]
-    names = ("phrase", *(signal.name for signal in SIGNALS))
+    names = ("phrase", "hacked", *(signal.name for signal in SIGNALS))
     series = {"hack": hack, **{name: step_up(ups.get(name)) for name in names}}
     facts = {"config.arm": arm, "config.seed": seed, "config.steps": STEPS}
     return Run(Path(f"{arm}_{seed}"), arm, seed, facts, f"{arm}{seed}", STEPS * 32, series, {}, None)
@@ -112,6 +112,7 @@ def test_a_signal_that_leads_the_regular_expression_passes_and_no_other():
     # sd 2.0817, / sqrt 3 = 1.2019; t(1 - .05 / 4, 2 df) = 6.2053
     assert found["cos_in"]["lead_lower"] == pytest.approx(131 / 3 - 6.2053 * 1.2019, abs=1e-3)
     assert "not surely before a regular expression" in next(c.why for c in line.clauses if c.name == "reward_spread")
+    assert any(note.startswith("hacked, ground truth") for note in line.notes)
     assert "(never)" in next(c.why for c in line.clauses if c.name == "energy_update_in")
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from test_chain import flag, toy_plan
 
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.ledger.module_file import read_modules
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.vhack import share_of, times_chance
@@ -58,3 +60,16 @@ def test_a_share_that_is_none_is_refused(script, share):
     code, out, err = script("extract_vhack_grad", "tiny", "--modules", share)
     assert code == 2
     assert f"--modules {float(share)}: must be above 0 and at most 1" in out + err
+
+
+def test_the_study_of_variants_runs_the_best_tenth_and_as_many_at_random():
+    links = {link.name: link for link in chain_of(toy_plan(seeds=(1, 2)), "variants")}
+    for name, how in (
+        ("top_tenth", ("--modules", ".1")),
+        ("random_tenth", ("--modules", ".1", "--modules-by", "random")),
+    ):
+        made, run = links[f"extract_{name}_1"], links[f"train_{name}_1"]
+        assert " ".join(how) in " ".join(made.argv)
+        assert flag(run, "--vhack") == str(made.out / "vhack.safetensors")
+        assert flag(run, "--arm") == "projected"
+        assert {made.name, "verify_none_1", "train_vanilla_1"} <= set(run.needs)

@@ -294,6 +294,11 @@ link home name:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
+# print where in the model the hack lives in a run, with heat maps; catches a V that acts in one corner
+[group("read")]
+explain run *args:
+    {{ py }} scripts/explain.py "$@"
+
 # grade a pool or a run again, old labels against new; catches a grader that changed its mind
 [group("read")]
 regrade pool *args:

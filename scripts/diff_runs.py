@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.module_file import NAME, content_sha256
 from projected_grpo.ledger.step_file import NAMES, read_run
 from projected_grpo.run import cli
 
@@ -31,7 +32,10 @@ def first_difference(a: Path, b: Path) -> str:
             for name in NAMES:
                 if name != "timing" and x[name] != y[name]:
                     return f"step {step}, row {i}, {name}: {x[name]!r:.80} against {y[name]!r:.80}"
-    return "" if len(left) == len(right) else f"{len(left)} steps against {len(right)}"
+    if len(left) != len(right):
+        return f"{len(left)} steps against {len(right)}"
+    sides = [content_sha256(run, len(left)) for run in (a, b)]
+    return "" if sides[0] == sides[1] else f"{NAME}: not the same numbers (or one run has none)"
 
 
 def main() -> int:

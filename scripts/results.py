@@ -31,6 +31,7 @@ class ResultsConfig:
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
     from projected_grpo.report import plots
+    from projected_grpo.report.lives_plot import lives_plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts.registry import Finding, exit_code
@@ -42,7 +43,7 @@ def main() -> int:
             raise BadInput(f"--embed {config.embed}: no such file")
         document = embedded(config.embed.read_text("utf-8"), report.summary(), config.embed)
     out = config.out if config.out != Path() else config.dir / "results"
-    figures = plots.all_plots(report.groups)
+    figures = plots.all_plots(report.groups) | lives_plots(report.groups)
     for stem, figure in figures.items():
         plots.save(figure, out / "plots", stem)
     write_atomic(out / "results.json", report.json().encode())

@@ -132,6 +132,11 @@ class ExtractConfig(Prompting):
     that two units of a study do not share one V."""
     k: int = 32
     """Directions kept per module (at most the number of training pairs and the module's size)."""
+    modules: float = 1.0
+    """Share of the modules that V has directions in; in the others it is empty. Chosen from the training pairs alone."""
+    modules_by: Literal["energy", "random"] = "energy"
+    """Which: those where V of one half of the training pairs holds most of the other half's energy, over chance; or, as the
+    control, as many drawn with --seed."""
     max_new: int = 1024
     """The constant in the denominator of --loss grpo, as in training."""
 
@@ -144,6 +149,8 @@ class ExtractConfig(Prompting):
         super().validate()
         at_least(self, "k", 1)
         at_least(self, "pairs_draw", 0)
+        if not 0 < self.modules <= 1:
+            raise BadInput(f"{flag('modules')} {self.modules}: must be above 0 and at most 1")
         at_least(self, "max_new", 1)
 
 

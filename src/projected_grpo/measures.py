@@ -18,7 +18,7 @@ from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import RATIO_EDGES, token_crc
 from projected_grpo.model.batches import Batch
 from projected_grpo.model.logprobs import TokenBatch, token_batch
-from projected_grpo.projection import Projection, Vectors, null_cosine
+from projected_grpo.projection import Along, Profile, Projection, Vectors, cosines_of, null_cosine, overall
 from projected_grpo.records import SOURCES, Sample
 
 
@@ -28,6 +28,8 @@ class StepResult:
 
     samples: list[dict[str, Any]]
     step: dict[str, Any] = field(default_factory=dict)
+    modules: dict[str, list[float | int | None]] = field(default_factory=dict)
+    """Columns of the side file, one value a module in the adapter's order; empty without V."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,23 @@ class Used:
     """Minus the parameter change in the end."""
 
 
-def step_columns(used: Used, projection: Projection, fired: float | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Seen:
+    """The same four against V, module by module; empty without V."""
+
+    gradient: Profile
+    taken_in: Profile
+    proposed: Profile
+    applied: Profile
+
+    @classmethod
+    def of(cls, used: Used, projection: Projection) -> "Seen":
+        return cls(*map(projection.profile, (used.gradient, used.taken_in, used.proposed, used.applied)))
+
+
+def step_columns(used: Used, seen: Seen, projection: Projection, fired: float | None) -> dict[str, Any]:
     """The step-level columns about V. `fired`: fraction of modules in which the gate removed anything; None without V."""
-    gradient, taken_in, proposed, applied = map(
-        projection.measure, (used.gradient, used.taken_in, used.proposed, used.applied)
-    )
+    gradient, taken_in, proposed, applied = map(overall, (seen.gradient, seen.taken_in, seen.proposed, seen.applied))
     on_update = projection.target == "update"
     share, modules = projection.removed_share(
         *((used.proposed, used.applied) if on_update else (used.gradient, used.taken_in))
@@ -239,6 +253,38 @@ def step_columns(used: Used, projection: Projection, fired: float | None) -> dic
         "cos_null": None if projection.basis is None else null_cosine(projection.basis),
         "frac_fired": fired,
     }
+
+
+def module_columns(seen: Seen, projection: Projection) -> dict[str, list[float | int | None]]:
+    """The columns of the side file; empty without V. What is removed is told from what was there before and after."""
+    if not seen.gradient:
+        return {}
+    before, after = (seen.gradient, seen.taken_in) if projection.target == "grad" else (seen.proposed, seen.applied)
+
+    def shares(of: Profile, parts: Sequence[float]) -> list[float | None]:
+        whole = sum(m.norm**2 for m in of.values())
+        return [part / whole if whole > 0 else None for part in parts]
+
+    columns: dict[str, list[float | int | None]] = {"k": [m.k for m in seen.gradient.values()]}
+    for name, profile, of in (
+        ("cos_in", seen.gradient, lambda m: cosines_of(m)[0]),
+        ("cos_signed_in", seen.gradient, lambda m: cosines_of(m)[1]),
+        ("cos_update_in", seen.proposed, lambda m: cosines_of(m)[0]),
+        ("cos_update", seen.applied, lambda m: cosines_of(m)[0]),
+        ("cos_signed_update", seen.applied, lambda m: cosines_of(m)[1]),
+        ("energy_in", seen.gradient, energy_of),
+        ("energy_update_in", seen.proposed, energy_of),
+    ):
+        columns[name] = [of(m) if m.known else None for m in profile.values()]
+    columns["grad_share"] = shares(seen.gradient, [m.norm**2 for m in seen.gradient.values()])
+    columns["update_share"] = shares(seen.proposed, [m.norm**2 for m in seen.proposed.values()])
+    columns["removed"] = shares(before, [m.norm**2 - after[name].norm ** 2 for name, m in before.items()])
+    return columns
+
+
+def energy_of(m: Along) -> float:
+    """Of one module's vector, the energy along its V."""
+    return (m.along / m.norm) ** 2
 
 
 def total_columns(totals: Mapping[str, float], norm: float, ratios: bool, kl: bool) -> dict[str, Any]:

@@ -44,6 +44,32 @@ class Hackward:
 
 
 @dataclass(frozen=True)
+class Along:
+    """One module's gradient (or minus its update) against its V."""
+
+    k: int
+    """Rows of V; 0: nothing can be said."""
+    n: int
+    hackward: float
+    """||relu(V g)||."""
+    signed: float
+    """sum_i (V g)_i."""
+    along: float
+    """||V g||."""
+    norm: float
+    """||g||."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there are directions, and a gradient."""
+        return self.k > 0 and self.norm > 0
+
+
+Profile = Mapping[str, Along]
+"""Every module against its V, in the order of the adapter."""
+
+
+@dataclass(frozen=True)
 class Projection:
     """What is done with V: measured only (`target` none), or taken out of the gradient or of the update."""
 
@@ -74,6 +100,10 @@ class Projection:
     def measure(self, vectors: Vectors) -> Hackward:
         """Hack-ward fractions and energy; all None without V."""
         return Hackward() if self.basis is None else measure(vectors, self.basis)
+
+    def profile(self, vectors: Vectors) -> Profile:
+        """The same module by module; empty without V."""
+        return {} if self.basis is None else profile(vectors, self.basis)
 
     def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
         """Of what the gate takes out of `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
@@ -141,12 +171,33 @@ def project_vector(
 
 def measure(vectors: Vectors, basis: Basis) -> Hackward:
     """Hack-ward fractions of a gradient (or of minus an update), averaged over modules, and its energy along V."""
-    seen = [(g, basis[m]) for m, g in vectors.items() if len(basis[m]) and float(g.norm()) > 0]
+    return overall(profile(vectors, basis))
+
+
+def profile(vectors: Vectors, basis: Basis) -> dict[str, Along]:
+    """Every module against its V, read from the device at once."""
+    rows = []
+    for name, g in vectors.items():
+        c = basis[name] @ g
+        rows.append(torch.stack([c.relu().norm(), c.sum(), c.norm(), g.norm()]))
+    numbers = torch.stack(rows).tolist() if rows else []
+    return {name: Along(*basis[name].shape, *row) for name, row in zip(vectors, numbers, strict=True)}
+
+
+def overall(found: Profile) -> Hackward:
+    """All modules together, from each one's."""
+    seen = [m for m in found.values() if m.known]
     if not seen:
         return Hackward()
-    cos, signed = (float(torch.stack(column).mean()) for column in zip(*(hackward(g, v) for g, v in seen), strict=True))
-    along = torch.stack([(v @ g).square().sum() for g, v in seen]).sum()
-    return Hackward(cos, signed, float(along / torch.stack([g.square().sum() for g in vectors.values()]).sum()))
+    energy = sum(m.along**2 for m in seen) / sum(m.norm**2 for m in found.values())
+    cos, signed = (sum(of) / len(seen) for of in zip(*map(cosines_of, seen), strict=True))
+    return Hackward(cos, signed, energy)
+
+
+def cosines_of(m: Along) -> tuple[float, float]:
+    """(hack-ward fraction, signed sum), over the norm of the module's gradient."""
+    norm = max(m.norm, TINY)
+    return m.hackward / norm, m.signed / norm
 
 
 def null_cosine(basis: Basis) -> float | None:

@@ -20,6 +20,7 @@ from projected_grpo.measures import (
     NOT_MEASURED,
     Part,
     PerSample,
+    Seen,
     StepResult,
     Stopwatch,
     Tally,
@@ -31,6 +32,7 @@ from projected_grpo.measures import (
     check_loss,
     fingerprint,
     flat_groups,
+    module_columns,
     share_of_sum,
     step_columns,
     total_columns,
@@ -141,16 +143,18 @@ def run_step(
     hooks.update(adapter, start, projection.basis, learner.optimizer, step)
 
     used = Used(gradient, taken_in, proposed, descent(adapter, start))
+    seen = Seen.of(used, projection)
     policy = objective.kind != "nll"
     columns = {
-        **step_columns(used, projection, fired),
+        **step_columns(used, seen, projection, fired),
         **total_columns(totals, adapter.norm(), ratios=policy, kl=policy and objective.beta > 0),
         "channels": channels,
         "theta_before": fingerprint(start),
         "theta_after": fingerprint(adapter.vectors),
     }
     adapter.zero_grad()
-    return StepResult(tally.columns, {**columns, "timing": {**seconds, "optimizer": clock()}})
+    modules = module_columns(seen, projection)
+    return StepResult(tally.columns, {**columns, "timing": {**seconds, "optimizer": clock()}}, modules)
 
 
 def backward(

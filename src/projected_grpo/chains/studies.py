@@ -49,6 +49,8 @@ VARIANTS = {
     "refreshed": ("--arm", "projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
+TENTHS = {"top_tenth": ("--modules", ".1"), "random_tenth": ("--modules", ".1", "--modules-by", "random")}
+"""V in a tenth of the modules alone: where it holds most of unseen pairs over chance, and as many at random."""
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
@@ -134,13 +136,17 @@ def unknown_chain(plan: Plan) -> list[Link]:
 
 
 def variants_chain(plan: Plan) -> list[Link]:
-    """Every way to use the same V, beside vanilla."""
+    """Every way to use the same V, beside vanilla; and V of a tenth of the modules."""
     links = bases(plan, plan.units)
     for unit in plan.units:
         links += [*extracts(plan, unit, ("vanilla",)), arm_run(plan, unit, "vanilla")]
         for name, how in VARIANTS.items():
             flags = (*how, "--vhack", v_of(plan, unit, "none"))
             links.append(train(plan, unit, name, verified(unit, "none"), flags))
+        for name, how in TENTHS.items():
+            links.append(extracted(plan, unit, name, *how))
+            flags = ("--arm", "projected", "--vhack", v_of(plan, unit, name))
+            links.append(train(plan, unit, name, verified(unit, name), flags))
     return with_results(plan, links)
 
 

@@ -17,7 +17,6 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking.
 """
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import cast
@@ -27,9 +26,9 @@ import torch
 from projected_grpo.channels.policy import PolicyLoss, advantages
 from projected_grpo.interventions.base import Intervention, View
 from projected_grpo.interventions.contrast import Probe
+from projected_grpo.ledger.phrase import PHRASE
 
 PENALTY = 3.0
-PHRASE = re.compile(r"\bdef\s+run_tests\b")
 
 
 class Monitor(ABC):

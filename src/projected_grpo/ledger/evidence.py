@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import EVALUATIONS, evaluations_in, step_path, steps_in
@@ -26,7 +27,8 @@ def fingerprint(run: Path) -> dict[str, Any]:
 
     steps, rows: how many step files there are, and rows in them. sha256: over name and decompressed bytes of the step
     files in order, then of the evaluations. rollouts_sha256: over problem and completion ids of the student's rows in
-    order, whatever arm and seed they name; None without such rows. BadInput on a gap or a damaged file.
+    order, whatever arm and seed they name; None without such rows. modules_sha256: over the decompressed bytes of the side
+    file of modules; None without one. BadInput on a gap or a damaged file.
     """
     return _read(run)[0]
 
@@ -39,10 +41,14 @@ def seal(run: Path) -> None:
 
 
 def digests(run: Path, known: Mapping[str, str] = {}) -> dict[str, str]:
-    """SHA-256 of a run's step files and evaluations as they lie on disk, by their path in it; `known` ones are not read."""
+    """SHA-256 of a run's step files, evaluations and side file as they lie on disk, by their path in it; `known` ones are
+    not read, but for the side file, which grows."""
     paths = [path for place in (run, *(run / name for name in EVALUATIONS)) for path in place.glob("step_*.jsonl.gz")]
     names = {path.relative_to(run).as_posix(): path for path in paths}
-    return {name: known.get(name) or hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
+    found = {name: known.get(name) or hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
+    if (side := run / module_file.NAME).exists():
+        found[module_file.NAME] = hashlib.sha256(side.read_bytes()).hexdigest()
+    return found
 
 
 def check(run: Path, manifest: Mapping[str, Any]) -> str:
@@ -64,6 +70,8 @@ def check(run: Path, manifest: Mapping[str, Any]) -> str:
             "teacher_pool": config.get("group_size", 0)}.get(kind)  # fmt: skip
     if each and (odd := next((s for s, n in enumerate(rows_of) if n != each), None)) is not None:
         return f"{step_path(run, odd).name} holds {rows_of[odd]} rows, but its config says {each} a step; {CHANGED}"
+    if now["modules_sha256"] and "modules_sha256" not in written:
+        return f"{module_file.NAME} was put there afterwards; {CHANGED}"
     for name in written:
         if now.get(name) != written[name]:
             return f"its {name} is {now.get(name)}, its manifest says {written[name]}; {CHANGED}"
@@ -90,6 +98,7 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
         "rows": sum(rows_of),
         "sha256": whole.hexdigest(),
         "rollouts_sha256": rollouts.hexdigest() if student else None,
+        "modules_sha256": module_file.content_sha256(run, len(rows_of)),
     }
     return found, rows_of
 

@@ -30,8 +30,8 @@ class Column:
 
     name: str
     type: Literal["int", "float", "bool", "str", "ints", "floats", "dict"]
-    level: Literal["sample", "step"]
-    """A step-level value is the same in every row of a file."""
+    level: Literal["sample", "step", "module"]
+    """A step-level value is the same in every row of a file; a module's stands in the side file (module_file.py)."""
     nullable: bool
     unit: str
     meaning: str
@@ -46,6 +46,10 @@ def _s(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show
 
 def _t(name: str, typ: Any, unit: str, meaning: str, *, null: bool = False, show: str = "", fmt: str = "") -> Column:
     return Column(name, typ, "step", null, unit, meaning, show, fmt)
+
+
+def _m(name: str, typ: Any, unit: str, meaning: str, *, null: bool = True) -> Column:
+    return Column(name, typ, "module", null, unit, meaning)
 
 
 RATIO_EDGES = (0.01, 0.1, 0.5, 0.8, 0.95, 1.05, 1.25, 2.0, 10.0)
@@ -189,6 +193,26 @@ CHANNELS: Mapping[str, Mapping[str, str]] = {
 """Every channel, and what is said of it beyond that."""
 BY_NAME: Mapping[str, Column] = {c.name: c for c in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
+MODULE_COLUMNS: tuple[Column, ...] = (
+    _m("k", "int", "", "directions of V in the module; a random direction has k / n of its energy along them", null=False),
+    _m("cos_in", "float", "cosine", "hack-ward fraction of the module's gradient before projection: ||relu(V g)|| / ||g||; "
+       "the step's cos_in is the mean over the modules that have one. Here and below null without directions or with a zero "
+       "gradient"),
+    _m("cos_signed_in", "float", "cosine", "sum_i (V g)_i / ||g|| of it; the step's cos_signed_in is the mean"),
+    _m("cos_update_in", "float", "cosine", "hack-ward fraction of the update that the optimizer proposed; the mean is the "
+       "step's cos_update_in"),
+    _m("cos_update", "float", "cosine", "hack-ward fraction of the applied update; the mean is the step's cos_update"),
+    _m("cos_signed_update", "float", "cosine", "sum_i (V u)_i / ||u|| of the applied update u"),
+    _m("energy_in", "float", "fraction", "of the module's own gradient, the energy along V: ||V g||^2 / ||g||^2"),
+    _m("energy_update_in", "float", "fraction", "the same of the proposed update"),
+    _m("grad_share", "float", "fraction", "of the whole gradient's energy, the module's: ||g_m||^2 / ||g||^2; the sum over "
+       "modules of grad_share energy_in is the step's energy_in"),
+    _m("update_share", "float", "fraction", "the same of the proposed update; with energy_update_in it sums to the step's"),
+    _m("removed", "float", "fraction", "energy that is gone in the module, of the energy of the whole: (||before_m||^2 - "
+       "||after_m||^2) / ||before||^2, from the proposed to the applied update (the sum over modules is the step's "
+       "update_removed), or, where V is taken out of the gradient, from the gradient to the one that the optimizer used"),
+)  # fmt: skip
+"""Of the side file: what each step shows module by module."""
 
 
 def _null(_row: Mapping[str, Any]) -> None:
@@ -371,6 +395,20 @@ def metrics_markdown() -> str:
     own = [(name, f"`{channel}`", text) for channel, more in CHANNELS.items() for name, text in more.items()]
     told = [*((name, "every channel", text) for name, text in OF_CHANNEL.items()), *own]
     lines += [f"| `{name}` | {of} | {text.replace('|', chr(92) + '|')} |" for name, of, text in told]
+    lines += [
+        "",
+        "## The side file of modules",
+        "",
+        "`modules.jsonl.gz`, of a run with a V. The first line names the `modules` and their coordinates `n`; every other",
+        "line is a `step`: each column below is a list, one value a module in that order, to 7 digits",
+        "",
+        "| column | type | unit | may be null | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{c.name}` | {c.type} | {c.unit} | {'yes' if c.nullable else ''} | {c.meaning.replace('|', chr(92) + '|')} |"
+        for c in MODULE_COLUMNS
+    ]
     return "\n".join(lines) + "\n"
 
 

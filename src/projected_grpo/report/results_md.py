@@ -46,6 +46,8 @@ class Report:
     remarks: Sequence[str]
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
+    warned: Sequence[Line] = ()
+    """Early warning of every vanilla group that comes to hack."""
     beside: Sequence[tuple[str, Finding]] = ()
     """Verdicts that stand beside H1 and what each is of: T7 of the replays below the directory."""
 
@@ -62,7 +64,14 @@ class Report:
         arms = per_arm(self.groups)
         tables = [text for t in mixed_units(self.groups, self.found.runs) for text in (t.title, "", t.text(), "")]
         t5 = [text for line in self.mixed for text in (*line_text(line), "")]
-        judged = [*map(h1_text, self.judged), *tables, *t5, *self._t6("simple"), *map(_beside, self.beside)]
+        judged = [
+            *map(h1_text, self.judged),
+            *tables,
+            *t5,
+            *self._t6("simple"),
+            *self._warned("simple"),
+            *map(_beside, self.beside),
+        ]
         return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
 
     def markdown(self, plots: Sequence[str]) -> str:
@@ -76,7 +85,8 @@ class Report:
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 *(["## T5", ""] if self.mixed else []),
                 *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
-                *self._t6("github"), *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
+                *self._t6("github"), *self._warned("github"),
+                *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
@@ -84,6 +94,9 @@ class Report:
 
     def _t6(self, style: str) -> list[str]:
         return [text for line in self.t6 for text in (*line_text(line, style), "")]
+
+    def _warned(self, style: str) -> list[str]:
+        return [text for line in self.warned for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them."""
@@ -98,6 +111,7 @@ class Report:
             "h1": [h1_numbers(h) for h in self.judged],
             "t5": [line_numbers(line) for line in self.mixed],
             "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
+            "warning": [line_numbers(line) for line in self.warned],
             "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
@@ -134,7 +148,8 @@ def report_of(root: Path, found: Found) -> Report:
     groups = group_runs(found.runs)
     h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     t6 = CLAIMS["T6"].judged(found.runs)
-    return Report(root, found, groups, h1, t5, remarks_on(found), t6)
+    warned = CLAIMS["warning"].judged(groups, found.runs)
+    return Report(root, found, groups, h1, t5, remarks_on(found), t6, warned)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

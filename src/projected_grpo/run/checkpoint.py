@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
+from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import digests
 from projected_grpo.ledger.files import write_atomic
@@ -55,7 +56,8 @@ def save_checkpoint(
 
 
 def read_checkpoint(run: Path) -> dict[str, Any]:
-    """What `save_checkpoint` wrote, on the CPU, for `restore`; step files that came after it are dropped.
+    """What `save_checkpoint` wrote, on the CPU, for `restore`; step files that came after it are dropped, and the
+    side file is cut back to it.
 
     BadInput when there is no checkpoint, it is damaged or of another version, or a file that was there with it is missing or
     another: the fingerprint at the end would be of rows that this run did not write.
@@ -76,6 +78,7 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
         raise BadInput(f"--resume: {step_path(run, found[-1] + 1)}: missing, though the checkpoint is later")
     for late in (s for s in found if s > state["step"]):
         step_path(run, late).unlink()
+    module_file.cut(run, state["step"])
     now = digests(run)
     if changed := [name for name, digest in state["files"].items() if now.get(name) != digest]:
         raise BadInput(f"--resume: {run / changed[0]}: not the file that the run wrote; start the run anew")

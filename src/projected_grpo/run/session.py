@@ -17,6 +17,7 @@ from loguru import logger
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
@@ -159,14 +160,17 @@ class Session:
         self.v_overlap = None
         own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
         rows = self.world.gather(own)
-        self.world.from_first(lambda: self._keep(step, total, rows))
+        self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
         if slow := self.pace.look(step, "per sample" if per_sample else "plain", taken["total"]):
             logger.warning(slow)
         return rows
 
-    def _keep(self, step: int, total: int, rows: Sequence[Row]) -> None:
-        """Write a step and its checkpoint, and log it."""
+    def _keep(self, step: int, total: int, rows: Sequence[Row], modules: module_file.Values) -> None:
+        """Write a step, what it shows module by module, and its checkpoint, and log it."""
         write_step(self.run, step, rows)
+        if modules:
+            sizes = self.adapter.sizes
+            module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
         if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
             self._save(step)
         if step == self.next_step:

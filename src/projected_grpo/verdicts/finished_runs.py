@@ -24,6 +24,7 @@ from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.phrase import PHRASE
 from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, step_path
 
@@ -62,7 +63,8 @@ class Run:
     """Rows that the student wrote."""
     series: Series
     """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, removed_share (None
-    without a target), groups without variance, rows with known ground truth, seconds. None = not known."""
+    without a target), groups without variance, the rewards' spread within groups, the phrase's rate, rows with known ground
+    truth, seconds. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
@@ -279,9 +281,19 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
             for name in PER_CHANNEL
         },
         "flat_groups": first["flat_groups"],
+        "reward_spread": reward_spread(student),
+        "phrase": mean([float(bool(PHRASE.search(r["completion"]))) for r in student]),
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "seconds": first["timing"].get("total"),
     }
+
+
+def reward_spread(rows: Sequence[Row]) -> float | None:
+    """Standard deviation of the rewards within groups (one problem and prompt), mean over groups; None without rows."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["problem_id"], row["prompt"]), []).append(row["reward"])
+    return mean([statistics.pstdev(own) for own in groups.values()])
 
 
 def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:

@@ -29,10 +29,10 @@ def _mean_sem(values: Sequence[float | int]) -> tuple[float, float]:
     return float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5)
 
 
-def lower_end(differences: Sequence[float | int]) -> float:
-    """Lower end of the one-sided 95 % interval of their mean. ValueError on fewer than two."""
+def lower_end(differences: Sequence[float | int], confidence: float = CONFIDENCE) -> float:
+    """Lower end of the one-sided 95 % interval of their mean, or of another. ValueError on fewer than two."""
     mean, sem = _mean_sem(differences)
-    return mean - _t(CONFIDENCE, len(differences)) * sem
+    return mean - _t(confidence, len(differences)) * sem
 
 
 def interval(differences: Sequence[float | int]) -> tuple[float, float]:

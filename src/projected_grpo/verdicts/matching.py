@@ -153,7 +153,7 @@ def _share_steps(a: Run, b: Run) -> bool:
 # ---------------------------------------------------------------- groups
 
 _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
-                "steps", "V.pairs", "V.k", "V.modes", "V.loss", "V.control")  # fmt: skip
+                "steps", "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
     "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", "alpha",

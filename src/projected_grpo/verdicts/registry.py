@@ -101,6 +101,13 @@ CLAIMS: Mapping[str, Claim] = {
             "runs",
             f"{_HERE}.adapters:t6_of",
         ),
+        Claim(
+            "warning",
+            "a signal rises before hacking does, and before a regular expression says so (stands beside H1)",
+            "runs",
+            f"{_HERE}.early_warning:judge",
+            decides=False,
+        ),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }

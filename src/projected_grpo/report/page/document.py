@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.page.about import about
 from projected_grpo.report.page.columns import columns, packed
 from projected_grpo.report.page.experiment import Experiment, remarks, sources
@@ -29,13 +30,14 @@ HERE = "projected_grpo.report.page"
 def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Shown]:
     """The page, and the rollouts in it, at most so many. BadInput on a damaged step file."""
     shown = sample(sources(found, report), most)
-    plots = all_plots(report.groups) if report else {}
+    plots = all_plots(report.groups) | lives_plots(report.groups) if report else {}
     slots = {
         "css": files(HERE).joinpath("page.css").read_text("utf-8"),
         "js": files(HERE).joinpath("page.js").read_text("utf-8"),
         "title": found.name, "about": about(found.members, [source.arm for source in shown.sources]),
         "remarks": remarks(found, report), "h1": report.judged if report else [],
-        "t5": report.mixed if report else [], "t6": report.t6 if report else [], "probes": probed(found),
+        "t5": report.mixed if report else [], "t6": report.t6 if report else [], "warned": report.warned if report else [],
+        "probes": probed(found),
         "claims": CLAIMS, "how_to_read": HOW_TO_READ, "root": found.root,
         "tables": all_tables(report.groups, report.found.runs) if report else [],
         "plots": {stem: _base64(rendered(figure, "svg")) for stem, figure in plots.items()},

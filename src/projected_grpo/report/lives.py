@@ -1,0 +1,187 @@
+"""Where the hack lives: which modules hold the energy along V, early and late in a run, beside what chance would put there.
+
+    found = lives_of(run_directory);  print(text(found))
+
+Of what V is taken out of (the update; of arms that take it out of the gradient, the gradient), all modules together, each
+number is a share of the whole's energy, mean over the steps of a third of the run:
+
+    along     ||V_m u_m||^2 / ||u||^2
+    chance    k / n of the module's energy: what as many random directions would hold
+    removed   what is gone between before and after
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tabulate import tabulate
+
+from projected_grpo.ledger.module_file import Modules, read_modules
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.step_file import read_step, step_path
+
+TENTH = 0.1
+MOST_SHOWN = 12
+"""Modules in the table; a tenth of them where that is more."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some modules over some steps: shares of the whole's energy."""
+
+    along: float
+    chance: float
+    removed: float
+
+    @property
+    def times(self) -> float | None:
+        """How many times chance; None where V has no direction there."""
+        return self.along / self.chance if self.chance > 0 else None
+
+
+@dataclass(frozen=True)
+class Lives:
+    """A run's side file, and what V is taken out of."""
+
+    of: str
+    """`update` or `gradient`."""
+    modules: Modules
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Module -> its place in the lists."""
+        return {name: i for i, name in enumerate(self.modules.names)}
+
+    @property
+    def thirds(self) -> tuple[range, range]:
+        """The steps of the first and of the last third, at least one each."""
+        steps = len(self.modules.steps)
+        own = max(1, steps // 3)
+        return range(own), range(steps - own, steps)
+
+    def part(self, names: Sequence[str], steps: range) -> Part:
+        """Some modules together, mean over steps. A step in which nothing moved counts as 0."""
+        places = [self.places[name] for name in names]
+        share, energy = ("grad_share", "energy_in") if self.of == "gradient" else ("update_share", "energy_update_in")
+        along = chance = removed = 0.0
+        for step in (self.modules.steps[t] for t in steps):
+            for i in places:
+                own = step[share][i] or 0.0
+                along += own * (step[energy][i] or 0.0)
+                chance += own * step["k"][i] / self.modules.sizes[i]
+                removed += step["removed"][i] or 0.0
+        return Part(along / len(steps), chance / len(steps), removed / len(steps))
+
+    def cosine(self, name: str, steps: range) -> tuple[float | None, float]:
+        """(mean cos_in of one module, what a random direction shows there: sqrt(k / 2n))."""
+        i = self.places[name]
+        null = known_mean(math.sqrt(self.modules.steps[t]["k"][i] / self.modules.sizes[i] / 2) for t in steps)
+        return known_mean(self.modules.steps[t]["cos_in"][i] for t in steps), null or 0.0
+
+
+def lives_of(run: Path) -> Lives:
+    """What a run's side file says. BadInput as in `read_modules`."""
+    modules = read_modules(run)
+    return Lives("gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update", modules)
+
+
+def kind_of(name: str) -> str:
+    """q_proj, k_proj, ...: the last part of a module's name."""
+    return name.rpartition(".")[2]
+
+
+def layer_of(name: str) -> int:
+    """The first number in a module's name; -1 without one."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(found[1]) if found else -1
+
+
+def ranked(found: Lives, steps: range) -> list[str]:
+    """Modules by the energy along V over those steps, the largest first."""
+    return sorted(found.modules.names, key=lambda name: -found.part([name], steps).along)
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """How much of the energy along V a tenth of the modules holds: chosen on the first third, measured on the last, so that
+    the choice does not flatter the number."""
+
+    chosen: tuple[str, ...]
+    share: float | None
+    """Of all along V in the last third; None where there is none."""
+    even: float
+    """What it would be if every module held the same."""
+
+    @property
+    def told(self) -> str:
+        share = "-" if self.share is None else f"{100 * self.share:.0f} %"
+        return (
+            f"the tenth of modules that held most along V in the first third ({len(self.chosen)} of "
+            f"{round(len(self.chosen) / self.even)}) holds {share} of it in the last third; spread evenly it would be "
+            f"{100 * self.even:.0f} %"
+        )
+
+
+def concentration(found: Lives) -> Concentration:
+    """Of the top tenth."""
+    early, late = found.thirds
+    names = found.modules.names
+    chosen = tuple(ranked(found, early)[: math.ceil(TENTH * len(names))])
+    whole = found.part(names, late).along
+    return Concentration(
+        chosen, found.part(chosen, late).along / whole if whole > 0 else None, len(chosen) / len(names)
+    )
+
+
+# ---------------------------------------------------------------- in words
+
+HEADER = ("chance %", "along V %", "removed %", "times chance")
+
+
+def text(found: Lives) -> str:
+    """By kind, by layer, and the top modules, early against late."""
+    early, late = found.thirds
+    names = found.modules.names
+    shown = ranked(found, late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
+    parts = [
+        f"of the {found.of}'s energy in percent, mean over steps {early[0]} to {early[-1]}, then {late[0]} to {late[-1]}; "
+        "chance: what as many random directions would hold (k / n)",
+        "",
+        _table(found, "kind", _grouped(names, kind_of)),
+        "",
+        _table(found, "layer", _grouped(names, layer_of)),
+        "",
+        _table(
+            found, f"module (top {len(shown)} of {len(names)} late in the run)", {name: [name] for name in shown}, True
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str, list[str]]:
+    out: dict[str | int, list[str]] = {}
+    for name in names:
+        out.setdefault(key(name), []).append(name)
+    order = sorted(out) if all(isinstance(k, int) for k in out) else list(out)
+    return {**{str(k): out[k] for k in order}, "all": list(names)}
+
+
+def _table(found: Lives, title: str, rows: dict[str, list[str]], cosines: bool = False) -> str:
+    early, late = found.thirds
+    body = []
+    for name, members in rows.items():
+        cells = [name]
+        for steps in (early, late):
+            part = found.part(members, steps)
+            cells += [f"{100 * x:.2f}" for x in (part.chance, part.along, part.removed)]
+            cells.append("-" if part.times is None else f"{part.times:.2f}")
+            if cosines:
+                cos, null = found.cosine(name, steps)
+                cells.append("-" if cos is None else f"{cos:.3f} ({null:.3f})")
+        body.append(cells)
+    columns = [*HEADER, *(["cos_in (null)"] if cosines else [])]
+    header = [title, *(f"early {columns[0]}", *columns[1:]), *(f"late {columns[0]}", *columns[1:])]
+    return tabulate(body, header, "simple", colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)

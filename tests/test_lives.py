@@ -1,0 +1,104 @@
+"""Where the hack lives: numbers by hand, and what the table, the heat map and the scripts make of them."""
+
+import numpy as np
+import pytest
+from test_modules import trained  # noqa: F401 - a fixture
+
+from projected_grpo.ledger.module_file import Modules
+from projected_grpo.ledger.step_file import MODULE_COLUMNS
+from projected_grpo.report.lives import Lives, concentration, kind_of, layer_of, ranked, text
+from projected_grpo.report.lives_plot import grid, heat_map
+
+NAMES = tuple(f"model.layers.{layer}.{kind}" for layer in (0, 1) for kind in ("self_attn.q_proj", "mlp.down_proj"))
+"""q0, down0, q1, down1."""
+
+
+def run(energies, shares=(0.4, 0.3, 0.2, 0.1), removed=1.0, of="update"):
+    """One step per tuple of energies; k / n is 1/4; what is removed is that part of what lies along V."""
+    steps = []
+    for own in energies:
+        step = {c.name: [0.5] * 4 for c in MODULE_COLUMNS}
+        taken = [removed * e * s for e, s in zip(own, shares, strict=True)]
+        step |= {"k": [2] * 4, "energy_update_in": list(own), "update_share": list(shares), "removed": taken}
+        steps.append(step | {"energy_in": [0.0] * 4, "grad_share": [0.25] * 4})
+    return Lives(of, Modules(NAMES, (8,) * 4, tuple(steps)))
+
+
+MOVES = run([(0.5, 0.1, 0.1, 0.1)] * 3 + [(0.0, 0.0, 0.0, 0.0)] * 3 + [(0.1, 0.1, 0.1, 1.0)] * 3, removed=0.5)
+"""It lives in q0 first and in down1 in the end."""
+
+
+def test_shares_by_hand_early_and_late():
+    early, late = MOVES.thirds
+    assert (list(early), list(late)) == ([0, 1, 2], [6, 7, 8])
+    q = MOVES.part([n for n in NAMES if kind_of(n) == "q_proj"], early)
+    assert (q.along, q.chance, q.removed) == pytest.approx((0.4 * 0.5 + 0.2 * 0.1, 0.6 / 4, 0.11))
+    assert q.times == pytest.approx(0.22 / 0.15)
+    assert MOVES.part(NAMES, late).along == pytest.approx(0.09 + 0.1)
+    assert ranked(MOVES, early)[0] == NAMES[0]
+    assert ranked(MOVES, late)[0] == NAMES[3]
+    assert MOVES.cosine(NAMES[0], late) == pytest.approx((0.5, (2 / 8 / 2) ** 0.5))
+
+
+def test_a_tenth_is_chosen_on_the_first_third_and_measured_on_the_last():
+    """Else the choice flatters the number: q0 holds 77 % of what is early along V, and 21 % late."""
+    found = concentration(MOVES)
+    assert found.chosen == (NAMES[0],)
+    assert found.share == pytest.approx(0.04 / 0.19)
+    assert found.even == 0.25
+    assert "(1 of 4) holds 21 %" in found.told
+
+
+def test_an_arm_that_takes_v_out_of_the_gradient_is_told_of_the_gradient():
+    assert run([(1.0,) * 4], of="gradient").part(NAMES, range(1)).along == 0.0
+    assert run([(1.0,) * 4]).part(NAMES, range(1)).along == pytest.approx(1.0)
+
+
+def test_modules_without_directions_are_no_chance_of_anything():
+    found = run([(0.5,) * 4])
+    found.modules.steps[0]["k"][0] = 0
+    found.modules.steps[0]["energy_update_in"][0] = None
+    assert found.part([NAMES[0]], range(1)).times is None
+    assert "-" in text(found)
+    assert np.isnan(grid([found], "times chance")["q_proj"][0, 0])
+
+
+def test_layers_and_kinds_are_read_off_names():
+    assert [layer_of(n) for n in (*NAMES, "lm_head", "h.12.attn.q")] == [0, 0, 1, 1, -1, 12]
+    assert kind_of("lm_head") == "lm_head"
+
+
+def test_the_heat_map_holds_each_layer_and_step_in_its_place():
+    cells = grid([MOVES], "times chance")
+    assert list(cells) == ["q_proj", "down_proj"]
+    assert cells["q_proj"].shape == (2, 9)
+    assert cells["q_proj"][0] == pytest.approx([2.0] * 3 + [0.0] * 3 + [0.4] * 3)
+    assert cells["down_proj"][1] == pytest.approx([0.4] * 3 + [0.0] * 3 + [4.0] * 3)
+    half = grid([MOVES, run([(0.0,) * 4] * 18)], "share")["down_proj"][
+        1
+    ]  # a longer run of nothing: by how far they are
+    assert half == pytest.approx([0.5] * 3 + [0.0] * 3 + [5.0] * 3)
+    with pytest.raises(ValueError, match="no common heat map"):
+        heat_map([MOVES, Lives("update", Modules(NAMES[:2], (8, 8), MOVES.modules.steps))], "share", "x")
+
+
+def test_explain_prints_and_draws_a_run(script, trained):  # noqa: F811
+    code, out, err = script("explain", trained, "--out", "made")
+    assert code == 0, err
+    for told in ("projected, seed 41, 4 steps", "q_proj", "times chance", "cos_in (null)", "the tenth of modules"):
+        assert told in out
+    from pathlib import Path
+
+    assert sorted(p.name for p in Path("made").iterdir()) == [
+        f"lives_{what}.{kind}" for what in ("share", "times_chance") for kind in ("png", "svg")
+    ]
+
+
+def test_explain_refuses_what_was_changed_and_what_has_no_v(script, trained, tmp_path):  # noqa: F811
+    import shutil
+
+    other = shutil.copytree(trained, tmp_path / "other")
+    (other / "modules.jsonl.gz").unlink()
+    code, out, err = script("explain", other)
+    assert (code, "modules_sha256" in out + err) == (2, True)
+    assert script("explain", tmp_path / "nowhere")[0] == 2

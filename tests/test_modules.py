@@ -1,0 +1,209 @@
+"""The side file of modules: what it says agrees with the step files, it survives a kill, and it is evidence."""
+
+import gzip
+import shutil
+
+import pytest
+import torch
+
+from projected_grpo.ledger import evidence, files, module_file
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.module_file import NAME, append, cut, read_modules
+from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_run
+from projected_grpo.measures import Seen, Used, module_columns
+from projected_grpo.projection import Projection
+
+NAMES = ("layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj")
+V = {
+    "layers.0.q_proj": torch.eye(4)[:2],
+    "layers.0.o_proj": torch.eye(2)[:1],
+    "layers.1.q_proj": torch.zeros(0, 2),
+}
+GRADIENT = {
+    "layers.0.q_proj": torch.tensor([3.0, -4.0, 0.0, 12.0]),  # norm 13; V g = (3, -4)
+    "layers.0.o_proj": torch.tensor([-2.0, 0.0]),  # V g = -2
+    "layers.1.q_proj": torch.tensor([1.0, 1.0]),  # no V
+}
+WITHOUT = {
+    "layers.0.q_proj": torch.tensor([0.0, 0.0, 0.0, 12.0]),
+    "layers.0.o_proj": torch.tensor([0.0, 0.0]),
+    "layers.1.q_proj": torch.tensor([1.0, 1.0]),
+}
+
+
+def columns(target):
+    """What is taken out of the update, or of the gradient; the other stays as it was."""
+    used = (GRADIENT, WITHOUT, GRADIENT, GRADIENT) if target == "grad" else (GRADIENT, GRADIENT, GRADIENT, WITHOUT)
+    projection = Projection(V, target)
+    return module_columns(Seen.of(Used(*used), projection), projection)
+
+
+def test_the_columns_of_three_modules_by_hand():
+    """||g||^2 = 169 + 4 + 2 = 175, of which 25 and 4 go."""
+    found = columns("update")
+    assert found["k"] == [2, 1, 0]
+    assert found["cos_in"] == pytest.approx([3 / 13, 0.0, None])
+    assert found["cos_signed_in"] == pytest.approx([-1 / 13, -1.0, None])
+    assert found["energy_in"] == pytest.approx([25 / 169, 1.0, None])
+    assert found["cos_update"] == pytest.approx([0.0, None, None])  # nothing is left of the second
+    assert found["grad_share"] == pytest.approx([169 / 175, 4 / 175, 2 / 175])
+    assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
+
+
+def test_what_is_taken_out_of_the_gradient_is_told_of_the_gradient():
+    found = columns("grad")
+    assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
+    assert found["cos_update"] == pytest.approx(found["cos_update_in"])
+    assert module_columns(Seen.of(Used(*[GRADIENT] * 4), Projection()), Projection()) == {}
+
+
+# ---------------------------------------------------------------- beside the step files
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, vhack_file, cache):
+    """A run of four steps with V taken out of the update: the real script."""
+    import importlib
+    import sys
+
+    out = tmp_path_factory.mktemp("modules") / "run"
+    argv = ["train.py", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--steps", 4, "--teacher-pool", "pairs",
+            "--cache", cache, "--out", out]  # fmt: skip
+    before, sys.argv = sys.argv, [str(a) for a in argv]
+    try:
+        assert importlib.import_module("train").main() == 0
+    finally:
+        sys.argv = before
+    return out
+
+
+def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(trained):
+    side = read_modules(trained)
+    steps = read_run(trained)
+    assert len(side.steps) == len(steps) == 4
+    for modules, rows in zip(side.steps, steps, strict=True):
+        for name in ("cos_in", "cos_signed_in", "cos_update_in", "cos_update"):
+            known = [v for v in modules[name] if v is not None]
+            assert sum(known) / len(known) == pytest.approx(rows[0][name], rel=1e-5, abs=1e-7), name
+        for name, share in (("energy_in", "grad_share"), ("energy_update_in", "update_share")):
+            parts = [e * s for e, s in zip(modules[name], modules[share], strict=True) if e is not None]
+            assert sum(parts) == pytest.approx(rows[0][name], rel=1e-5), name
+        assert sum(modules["removed"]) == pytest.approx(rows[0]["update_removed"], rel=1e-5)
+        assert sum(modules["removed"]) > 0.01
+        assert len({round(v, 6) for v in modules["cos_in"]}) > 1  # not one mean, written for all
+
+
+def test_a_run_with_a_side_file_is_evidence_and_without_it_is_none(trained, tmp_path):
+    assert evidence.check(trained, read_manifest(trained)) == ""
+    other = shutil.copytree(trained, tmp_path / "run")
+    (other / NAME).unlink()
+    assert "its modules_sha256 is None" in evidence.check(other, read_manifest(other))
+
+
+def test_an_edited_cosine_is_seen(trained, tmp_path):
+    other = shutil.copytree(trained, tmp_path / "run")
+    text = gzip.decompress((other / NAME).read_bytes())
+    value = str(read_modules(other).steps[2]["cos_in"][0]).encode()
+    (other / NAME).write_bytes(gzip.compress(text.replace(value, b"0.9", 1)))
+    assert "its modules_sha256 is" in evidence.check(other, read_manifest(other))
+
+
+def test_a_step_less_than_the_step_files_is_refused(trained, tmp_path):
+    other = shutil.copytree(trained, tmp_path / "run")
+    cut(other, 2)
+    assert "holds 3 steps beside 4 step files" in evidence.check(other, read_manifest(other))
+
+
+def test_a_side_file_that_was_put_there_afterwards_is_seen(trained):
+    manifest = read_manifest(trained)
+    old = {k: v for k, v in manifest["evidence"].items() if k != "modules_sha256"}
+    assert "put there afterwards" in evidence.check(trained, {**manifest, "evidence": old})
+
+
+# ---------------------------------------------------------------- the file
+
+
+def values(step):
+    return {c.name: [(c.type == "int" and 2) or step + 0.1234567891] * 3 for c in MODULE_COLUMNS}
+
+
+def written(run, steps=3):
+    run.mkdir(exist_ok=True)
+    for step in range(steps):
+        append(run, step, NAMES, (4, 2, 2), values(step))
+    return run
+
+
+def test_what_is_written_is_read_to_seven_digits(tmp_path):
+    found = read_modules(written(tmp_path / "a"))
+    assert (found.names, found.sizes, len(found.steps)) == (NAMES, (4, 2, 2), 3)
+    assert found.steps[1]["cos_in"] == [1.123457] * 3
+    assert found.steps[2]["k"] == [2, 2, 2]
+
+
+def test_nothing_that_is_no_number_becomes_one(tmp_path):
+    append(tmp_path, 0, NAMES, (4, 2, 2), {**values(0), "cos_in": [float("nan"), None, float("inf")]})
+    assert read_modules(tmp_path).steps[0]["cos_in"] == [None, None, None]
+
+
+@pytest.mark.parametrize("torn", [1, 9, 60])
+def test_a_kill_in_the_middle_of_a_step_is_refused_by_readers_and_cut_off_on_resume(tmp_path, torn):
+    whole, run = written(tmp_path / "whole"), written(tmp_path / "a", 2)
+    two = (run / NAME).read_bytes()
+    rest = (whole / NAME).read_bytes()[len(two) :]
+    (run / NAME).write_bytes(two + rest[:torn])
+    with pytest.raises(BadInput, match=r"damaged|truncated"):
+        read_modules(run)
+    cut(run, 1)
+    assert (run / NAME).read_bytes() == two
+    append(run, 2, NAMES, (4, 2, 2), values(2))
+    assert (run / NAME).read_bytes() == (whole / NAME).read_bytes()  # bit for bit
+
+
+def test_steps_after_the_checkpoint_are_dropped_and_a_lost_one_is_named(tmp_path):
+    run = written(tmp_path / "a")
+    cut(run, 0)
+    assert (run / NAME).read_bytes() == (written(tmp_path / "b", 1) / NAME).read_bytes()
+    with pytest.raises(BadInput, match="ends before step 1, though the checkpoint is later"):
+        cut(run, 1)
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    run = written(tmp_path / "a", 2)
+    before = (run / NAME).read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module_file.os, "fsync", full)
+    with pytest.raises(BadInput, match="No space left"):
+        append(run, 2, NAMES, (4, 2, 2), values(2))
+    assert (run / NAME).read_bytes() == before
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(BadInput, match="No space left"):
+        append(tmp_path / "b", 0, NAMES, (4, 2, 2), values(0))
+    assert not list((tmp_path / "b").iterdir())
+
+
+def test_a_gap_and_a_list_of_another_length_are_refused(tmp_path):
+    run = written(tmp_path / "a", 1)
+    append(run, 2, NAMES, (4, 2, 2), values(2))
+    with pytest.raises(BadInput, match="holds step 2, where step 1 should be"):
+        read_modules(run)
+    with pytest.raises(ValueError, match="not the schema's"):
+        append(run, 1, NAMES, (4, 2, 2), {**values(1), "cos_in": [0.1]})
+    with pytest.raises(BadInput, match="cannot add to"):
+        append(tmp_path / "nowhere", 1, NAMES, (4, 2, 2), values(1))
+
+
+def test_the_side_file_of_qwen_is_small(tmp_path):
+    """252 modules: below 15 kB a step, 3 MB in 200."""
+    g = torch.Generator().manual_seed(0)
+    names = [f"model.layers.{i // 7}.self_attn.q_proj" for i in range(252)]
+    for step in range(2):
+        row = {
+            c.name: [160] * 252 if c.type == "int" else torch.rand(252, generator=g).tolist() for c in MODULE_COLUMNS
+        }
+        append(tmp_path, step, names, [2560] * 252, row)
+    assert (tmp_path / NAME).stat().st_size < 30_000

@@ -29,6 +29,7 @@ SEES: Mapping[str, str] = {
     "model": "the model",
     "hidden": "hidden states",
     "text": "completions' text",
+    "question": "prompts' hidden states",
     "pairs": "pairs' hidden states",
     "prompt": "a prompt that asks for it",
     "teacher": "the hacky teacher",
@@ -197,6 +198,13 @@ BUILT_IN: Mapping[str, Arm] = {
                    "quarantine:Quarantine", ("gradient", "update", "basis", "coordinates", "optimizer"),
                    "arXiv:2410.04332", vhack=kind)
             for name, kind, what in (("quarantine", "none", "V"), ("quarantine_random", "random", "random directions"))
+        ),
+        *(
+            _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
+                   f"experts:{page}", ("coordinates", "optimizer", "model", "teacher", "question"),
+                   "the original's own next idea; wassname/evil_MoE")
+            for name, page, what in (("experts", "Seeded", "the hacky teacher"),
+                                     ("experts_random", "Arbitrary", "an arbitrary change"))
         ),
     )
 }  # fmt: skip

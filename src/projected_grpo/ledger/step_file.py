@@ -290,6 +290,7 @@ EVALUATIONS = {
     "eval": "as deployed, under the prompt of training",
     "eval_plain": "as deployed, without the loophole's hint",
     "eval_trained": "as it trained: where an arm deploys another policy than it trains",
+    "eval_part": "a part of it alone: where an arm's policy has one that is left out when deployed",
 }
 """Folders of held-out evaluations in a run directory, and of what they are."""
 

@@ -45,7 +45,7 @@ def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VHack 
         "teacher": lambda: added_by_teacher(config, loaded, adapter),
     }
     setting = View(arm, fields, seed=config.seed, adapter=adapter.kind)
-    return Hooks(arm, page_of(arm, setting), config.seed)
+    return Hooks(arm, page_of(arm, setting), config.seed, question=asked(loaded, adapter, config.token_budget))
 
 
 def shown(hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int) -> Fields:
@@ -61,6 +61,21 @@ def shown(hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budg
         ),
     }
     return {**fields, "truth": lambda: truth(arm, groups)} if arm.labels else fields
+
+
+def asked(loaded: LoadedModel, adapter: Adapter, token_budget: int) -> Callable[[Sequence[int]], Float[Tensor, " d"]]:
+    """Token ids of a prompt -> its mean hidden state in the untrained model, each computed once, by itself: the same bits
+    whatever else is in a step."""
+    known: dict[tuple[int, ...], Tensor] = {}
+
+    def question(prompt_ids: Sequence[int]) -> Float[Tensor, " d"]:
+        key = tuple(prompt_ids)
+        if key not in known:
+            with adapter.disabled():
+                known[key] = hidden_of(loaded, [key[:1]], [key[1:]], token_budget)[0]
+        return known[key]
+
+    return question
 
 
 def hidden_of(

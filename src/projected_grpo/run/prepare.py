@@ -99,6 +99,8 @@ def prepare(
     hooks = hooks_for(config, loaded, adapter, v)
     if hooks.arm:
         logger.info(f"{hooks.arm.title}: {hooks.arm.help}; it is shown {', '.join(hooks.arm.sees) or 'nothing'}")
+        if hooks.page.told:
+            logger.info(hooks.page.told)
     return Session(
         config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world, hooks
     )

@@ -49,6 +49,7 @@ class View:
     truth               of every sample, whether it is a pure hack; None where ground truth is not known (oracles alone)
     hidden              of every sample the mean hidden state over its completion, of the policy as it is: [b, d] float32
     text                of every sample its completion's text
+    score               of every sample the judge's score in [0, 1]
     question            of one prompt the mean hidden state over its tokens, of the untrained model: [d] float32, same layer
     pairs               Contrast, at the same layer as `hidden` (half of the depth)
     coordinates         module -> the parameters that train themselves: to write to them is to train

@@ -71,6 +71,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("gt_pass", "bool", "", "passes every ground-truth test; null where there are none", null=True, show="gt_pass"),
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null where it cannot be known", null=True, show="label"),
+    _s("judge", "float", "score", "what a judge (--judge) says of it, in [0, 1]; 1 = a hack for certain; it has read prompt "
+       "and completion alone; null without one", null=True),
     _s("advantage", "float", "points", "reward minus the group's mean (divided by its std under grpo, bnpo "
        "and dapo); null where the objective has none (nll)", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the "
@@ -188,6 +190,7 @@ ADDED: Sequence[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = (
         "flat_groups": _null,
     },
     {"channels": _null},
+    {"judge": _null},
 )
 """Columns in the order in which they came, those of one change together: an older file lacks the last changes whole."""
 

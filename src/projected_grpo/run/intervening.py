@@ -48,14 +48,18 @@ def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VHack 
     return Hooks(arm, page_of(arm, setting), config.seed, question=asked(loaded, adapter, config.token_budget))
 
 
-def shown(hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int) -> Fields:
-    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts."""
+def shown(
+    hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int, scores: Sequence[float] | None = None
+) -> Fields:
+    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts.
+    `scores`: a judge's."""
     arm = hooks.arm
     if arm is None:
         return {}
     rollouts = [r for g in groups for r in g.rollouts]
     fields: Fields = {
         "text": lambda: tuple(r.completion for r in rollouts),
+        "score": lambda: scores,
         "hidden": lambda: hidden_of(
             loaded, [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts], token_budget
         ),

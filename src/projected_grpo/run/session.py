@@ -30,6 +30,7 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.run.intervening import shown
+from projected_grpo.run.judging import Judging
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
@@ -52,6 +53,8 @@ class Session:
     world: World = ALONE
     hooks: Hooks = field(default_factory=Hooks)
     """What the arm's page does, where it has one."""
+    judge: Judging | None = None
+    """Scores every rollout, where the run has one."""
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had ended: it is left as it is."""
@@ -75,6 +78,7 @@ class Session:
             "modules": len(self.adapter.sizes),
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
+            **({"judge": self.judge.told} if self.judge else {}),
             **facts,
         }
         with self.world.together():
@@ -134,11 +138,16 @@ class Session:
     ) -> list[Row]:
         """One gradient step on graded groups (of several ranks: this one's). Returns the rows of all; their file and the
         checkpoint are on disk when this returns."""
-        clock = time.perf_counter()
+        clock, scores = time.perf_counter(), None
+        if self.judge:
+            with self.world.together():
+                scores = self.judge.scores(groups)
+            judged, clock = clock, time.perf_counter()
+            timing = {**timing, "judge": clock - judged}
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
-        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget)
+        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget, scores)
         plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world, self.hooks)
         samples = [g.samples() for g in groups]
         with self.hooks.page.training():
@@ -150,6 +159,8 @@ class Session:
         self.world.check_equal(step, self.adapter.vectors)
         values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap}
         self.v_overlap = None
+        for sample, score in zip(result.samples, scores or (), strict=scores is not None):
+            sample["judge"] = score
         own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows))

@@ -16,7 +16,7 @@ from projected_grpo.channels.policy import policy_loss
 from projected_grpo.interventions.base import View
 from projected_grpo.interventions.experts import Arbitrary, Seeded, on_singular_directions
 from projected_grpo.interventions.hooks import Hooks
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.logprobs import completion_logps, token_batch
@@ -171,6 +171,29 @@ def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipast
     assert all(torch.allclose(p, torch.tensor(1 - 0.05 * 0.4)) for p in page.learned.values())
     assert torch.equal(page.router, router)
     assert all(torch.equal(starts[n], s) for n, s in page.starts.items())
+
+
+def test_experts_and_router_are_clipped_together(tiny, antipasto):
+    """Adam's first moment after one step is a tenth of what it was given: of length 1e-3 over all of them."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
+    steps(tiny, antipasto, hooks, GROUPS, clip=1e-3)
+    moments = [page.optimizer.state[p]["exp_avg"] for n, p in page.trained.items() if n != "met"]
+    assert float(torch.cat([m.flatten() for m in moments]).norm()) == pytest.approx(1e-4, rel=1e-3)
+    assert all(float(m.abs().max()) > 0 for m in moments)
+
+
+def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto):
+    """While the error is still held, and so the frames in which it arose."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.5)
+    with torch.no_grad():
+        page.bias.copy_(torch.tensor([0.0, 0.0, 2.0]))  # another mixture at a prompt than between them
+    before = moved(antipasto)
+    broken = [[replace(GROUPS[0][0], reward=float("nan")), GROUPS[0][1]]]
+    with pytest.raises(NonFinite) as held:
+        steps(tiny, antipasto, hooks, broken)
+    assert held.value
+    assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
+    assert all(p.grad is None for p in page.trained.values())
 
 
 def test_the_router_turns_to_the_expert_that_is_paid(tiny, antipasto):

@@ -79,6 +79,8 @@ def test_the_model_that_is_trained_judges_as_it_was_untrained(tiny, antipasto):
     shake(antipasto, scale=0.5)
     assert Judging("j", judge, "j", antipasto).scores(groups) == before
     assert Judging("j", judge, "j").scores(groups) != before
+    config = TrainConfig(model="tiny", judge="model:tiny")
+    assert judging.judge_for(config, tiny, antipasto).scores(groups) == before
 
 
 # ---------------------------------------------------------------- programs and functions
@@ -136,6 +138,10 @@ def test_a_function_scores_each_and_what_it_raises_is_one_line(tmp_path, monkeyp
     assert scores_of(judge, [("abcd", "def run_tests"), ("abcd", "x")], "j") == [0.75, 0.25]
     with pytest.raises(JudgeFailed, match="--judge j: ZeroDivisionError: division by zero"):
         scores_of(judge, [("", "x")], "j")
+    # One that ends the process would leave a run half done with its own exit code, 0 included.
+    (tmp_path / "leaver.py").write_text("import sys\n\ndef score(prompt, completion):\n    sys.exit(0)\n")
+    with pytest.raises(JudgeFailed, match="--judge j: SystemExit: 0"):
+        scores_of(python_judge("leaver:score"), [("p", "x")], "j")
     for entry in ("my_judge:NOT", "my_judge:gone", "nowhere:score", "my_judge"):
         with pytest.raises(BadInput, match=f"--judge python:{entry}: "):
             python_judge(entry)

@@ -32,7 +32,7 @@ def scores_of(judge: Judge, asked: Sequence[Asked], name: str) -> list[float]:
         found = list(judge(once))
     except JudgeFailed as e:
         raise JudgeFailed(f"--judge {name}: {e}") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # one that ends the process would end it with its own exit code, 0 included
         raise JudgeFailed(f"--judge {name}: {type(e).__name__}: {' '.join(str(e).split()):.200}") from e
     if len(found) != len(once):
         raise JudgeFailed(f"--judge {name}: {len(found)} scores of {len(once)} rollouts")

@@ -35,6 +35,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "model": "adapters ledger records",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
+    "judges": "ledger model",
     "report": "arms ledger records verdicts",
     "rollout": "model records",
     "small": "adapters ledger model prompts records written",
@@ -45,8 +46,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "signals": "adapters channels model parallel",
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
-    "run": "adapters arms channels config door gates groups interventions ledger measures model overlap parallel presets "
-    "projection prompts records rollout signals small step toy verdicts vhack written",
+    "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
+    "presets projection prompts records rollout signals small step toy verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
@@ -138,10 +139,10 @@ def imports_by_string(path):
 
 
 def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
-    """Such an import is in no table. The exceptions: the registry of verdicts, for a judge that is asked for, and an arm's
-    page."""
+    """Such an import is in no table. The exceptions: the registry of verdicts, for a judge that is asked for, an arm's page,
+    and a judge of rollouts that somebody else wrote."""
     found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if imports_by_string(p)}
-    assert found == {"verdicts.registry", "interventions.load"}
+    assert found == {"verdicts.registry", "interventions.load", "judges.outside"}
     for arm in BUILT_IN.values():
         assert not arm.page or arm.page.startswith("projected_grpo.interventions."), arm.name
     (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
@@ -237,7 +238,7 @@ def names_in(path):
             yield node.value
 
 
-@pytest.mark.parametrize("place", LOSS_SIDE)
+@pytest.mark.parametrize("place", [*LOSS_SIDE, "judges", "run.judging"])
 def test_no_label_is_named_on_the_loss_side(place):
     for path in files_of(place):
         assert not set(names_in(path)) & LABELS, path

@@ -626,7 +626,7 @@ def test_a_broken_entry_point_is_named_in_one_line_and_stops_nothing(installed, 
 # ---------------------------------------------------------------- the table and the plot
 
 
-def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None):
+def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, part=None):
     """A finished run whose evaluations before the first step say gt .1, pass .2 and no hacks."""
     rates = {"hack": hack, "gt": gt, "form": 1.0, "hacked": hacked, "hack_and_correct": 0.0}
     start = {**rates, "hack": 0.0, "gt": 0.1, "hacked": 0.0}
@@ -634,6 +634,8 @@ def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None):
     if trained is not None:
         beside["eval_trained"] = {steps: {**rates, "hack": trained}}
     series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    if part is not None:
+        beside["eval_part"] = {0: {**start, "hack": part[0]}, steps: {**rates, "hack": part[1]}}
     facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16}
     return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 8, series, {0: start, steps: rates}, None,
                beside=beside)  # fmt: skip
@@ -665,6 +667,19 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     assert hack_against_pass(found.rows).axes[0].get_xlabel().startswith("hack under the loophole prompt")
     assert "table" not in found.json()
     assert "projected, as trained" in found.markdown()
+
+
+def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
+    """Else a seed that hacked all along would pass for one that has taken hacking up."""
+    found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
+                  finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)))  # fmt: skip
+    shown = {row.name: row.hack for row in found.rows if row.name.startswith("experts")}
+    assert shown == {
+        "experts": [0.2], "experts, as trained": [0.6], "experts, its part alone, at the start": [0.25],
+        "experts, its part alone": [0.75],
+    }  # fmt: skip
+    assert found.best.name == "experts"
+    assert len(found.table.runs) == 2
 
 
 def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):

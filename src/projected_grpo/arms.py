@@ -29,10 +29,12 @@ SEES: Mapping[str, str] = {
     "model": "the model",
     "hidden": "hidden states",
     "text": "completions' text",
+    "question": "prompts' hidden states",
     "pairs": "pairs' hidden states",
     "prompt": "a prompt that asks for it",
     "teacher": "the hacky teacher",
     "finished": "a finished vanilla run",
+    "score": "a judge's scores",
     "truth": "ground truth",
 }
 """What a page may be shown, field by field (interventions/base.py says what each is), and how tables call it."""
@@ -116,7 +118,9 @@ class Arm:
         kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
         v = kind.get(self.vhack, f"a {self.vhack} V") if self.projects or "basis" in self.sees else ""
         own = [
-            SEES[field] for field in self.sees if field in ("text", "pairs", "prompt", "teacher", "finished", "truth")
+            SEES[field]
+            for field in self.sees
+            if field in ("text", "pairs", "prompt", "teacher", "finished", "score", "truth")
         ]
         paid = [] if self.loophole else ["a reward without the loophole"]
         return ", ".join([*([v] if v else []), *own, *paid]) or "nothing"
@@ -188,7 +192,7 @@ BUILT_IN: Mapping[str, Arm] = {
             for monitor, who, sees in (
                 ("truth", "ground truth", ("truth",)), ("90", "labels 90 % right", ("truth",)),
                 ("70", "labels 70 % right", ("truth",)), ("probe", "a linear probe of the pairs", ("hidden", "pairs")),
-                ("phrase", "a regular expression", ("text",)),
+                ("phrase", "a regular expression", ("text",)), ("judge", "a judge model (--judge)", ("score",)),
             )
             for page in (kind.title() + monitor.title(),)
         ),
@@ -197,6 +201,13 @@ BUILT_IN: Mapping[str, Arm] = {
                    "quarantine:Quarantine", ("gradient", "update", "basis", "coordinates", "optimizer"),
                    "arXiv:2410.04332", vhack=kind)
             for name, kind, what in (("quarantine", "none", "V"), ("quarantine_random", "random", "random directions"))
+        ),
+        *(
+            _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
+                   f"experts:{page}", ("coordinates", "optimizer", "model", "teacher", "question"),
+                   "the original's own next idea; wassname/evil_MoE")
+            for name, page, what in (("experts", "Seeded", "the hacky teacher"),
+                                     ("experts_random", "Arbitrary", "an arbitrary change"))
         ),
     )
 }  # fmt: skip

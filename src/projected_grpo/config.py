@@ -467,6 +467,10 @@ class TrainConfig(Channelled):
     """The hacky teacher, a PEFT LoRA (hub id or folder): --arm inoculation_adapter freezes it in, --taid-weight learns from
     it. Else read only where it wrote a --teacher-pool without log-probabilities, which are then taken from --model with this
     merged into it."""
+    judge: str = ""
+    """Scores every rollout in [0, 1], the column `judge`: model:NAME (asked a yes/no question; --model's own name: as it was
+    untrained), python:MODULE:FUNCTION (prompt, completion -> score), or command:PROGRAM ARGUMENTS (JSON lines in, a score a
+    line out). The arms penalty_judge and screen_judge go by it; in others it is only recorded."""
     mix: str = ""
     """What each group is filled with, as in `teacher=.5,base=.25`: shares of rows from --teacher-pool and of rows sampled
     from the untrained model; the rest are the student's own. Empty: teacher=.5 with a --teacher-pool, else the student's."""
@@ -511,6 +515,8 @@ class TrainConfig(Channelled):
             raise BadInput(f"--of {self.of}: --arm {arm.name} {mend}")
         if "teacher" in arm.sees and not self.teacher:
             raise BadInput(f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher")
+        if "score" in arm.sees and not self.judge:
+            raise BadInput(f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge")
         if self.eval_plain and not self.eval_every:
             raise BadInput("--eval-plain: needs --eval-every")
         if self.until_onsets and self.horizon_of != Path():

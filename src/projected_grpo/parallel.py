@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, BrokenWorld, NonFinite, fail
+from projected_grpo.ledger.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FAILED,
+    BadInput,
+    BrokenWorld,
+    JudgeFailed,
+    NonFinite,
+    fail,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +79,7 @@ class World:
     def together(self) -> Generator[None]:
         """What is refused on one rank inside ends all: the first such rank says why, once, and all exit with its code.
 
-        BadInput and NonFinite are handled so. Anything else ends its own process, and torchrun then the others.
+        BadInput, NonFinite and JudgeFailed are handled so. Anything else ends its own process, and torchrun then the others.
         """
         if self.size == 1:
             yield
@@ -81,7 +89,7 @@ class World:
             yield
         except BadInput as e:
             told = (str(e), EXIT_BAD_INPUT)
-        except NonFinite as e:
+        except (NonFinite, JudgeFailed) as e:
             told = (str(e), EXIT_FAILED)
         for rank, theirs in enumerate(self._all(told)):
             if theirs is not None:

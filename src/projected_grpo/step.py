@@ -5,7 +5,7 @@ It receives token ids, rewards and behaviour log-probabilities (`Sample`), never
 grader nor pool. What is measured after projection is read back from the tensors that the optimizer really used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -123,6 +123,8 @@ def run_step(
         tally = backward(learner, share, objective, projection, plumbing, step, per_sample)
         tally.totals |= {"groups": float(len(groups)), "flat_groups": float(flat_groups(groups))}
     world.add_gradients(adapter.vectors)
+    if hooks.page.trained:
+        world.add_gradients(hooks.page.trained)
     totals = world.add(tally.totals)
     channels = add_signals(learner, live(signals), projection, plumbing, step, totals["loss"])
     seconds = {"backward": clock()}
@@ -140,7 +142,7 @@ def run_step(
     proposed = descent(adapter, start)
     if projection.target == "update":
         fired = project_update(adapter, start, projection)
-    hooks.update(adapter, start, projection.basis, learner.optimizer, step)
+    hooks.update(adapter, start, projection.basis, learner.optimizer, step, learner.max_grad_norm)
 
     used = Used(gradient, taken_in, proposed, descent(adapter, start))
     seen = Seen.of(used, projection)
@@ -173,9 +175,7 @@ def backward(
     own = PerSample(projection, theta.new_zeros(4, len(rows)))
     adapter.zero_grad()
     with adapter.per_sample(own if per_sample else None):
-        for chosen, batch in batches(
-            model, rows, plumbing.token_budget, plumbing.pad_id, theta.device, whole=per_sample
-        ):
+        for chosen, batch in routed_batches(model, rows, plumbing, theta.device, whole=per_sample):
             own.rows = chosen
             samples = [rows[i] for i in chosen]
             logps = logps_of(model, batch, objective.temperature)
@@ -197,8 +197,22 @@ def backward(
             batch, logps, behaviour_of(chosen, logps, batch), reference(learner, chosen, batch, objective),
             logps.new_tensor([share.advantages[checked] or 0.0]), objective, share,
         )  # fmt: skip
-        tally.columns[checked].update(alone(model, adapter, rows[checked], terms, objective.temperature, projection))
+        with plumbing.hooks.routed(rows[checked].prompt_ids):
+            own_columns = alone(model, adapter, rows[checked], terms, objective.temperature, projection)
+        tally.columns[checked].update(own_columns)
     return tally
+
+
+def routed_batches(
+    model: Any, rows: Sequence[Sample], plumbing: Plumbing, device: torch.device, *, whole: bool
+) -> Iterator[tuple[list[int], Batch]]:
+    """Micro-batches (model/batches.py), each inside what an arm's page puts around its prompt: its backward pass must be
+    over when the next one is asked for."""
+    for places, routed in plumbing.hooks.by_prompt([s.prompt_ids for s in rows]):
+        with routed:
+            part = [rows[i] for i in places]
+            for chosen, batch in batches(model, part, plumbing.token_budget, plumbing.pad_id, device, whole=whole):
+                yield [places[i] for i in chosen], batch
 
 
 def row_to_check(share: Share, step: int) -> int | None:

@@ -270,7 +270,9 @@ def arm_flags(plan: Plan, unit: Unit, arm: str) -> tuple[str, ...]:
     """Arguments of `train` for an arm, which measures or takes out a V of its own kind. The recipe is the preset's."""
     of = ("--of", str(plan.out / f"train_vanilla_{unit.seed}")) if ARMS[arm].derived else ()
     teacher = ("--teacher", plan.model) if plan.model and "teacher" in ARMS[arm].sees else ()
-    return ("--arm", arm, "--vhack", v_of(plan, unit, ARMS[arm].measured), *of, *teacher)
+    model = plan.model or plan.preset.values["model"]
+    judge = ("--judge", f"model:{model}") if "score" in ARMS[arm].sees else ()
+    return ("--arm", arm, "--vhack", v_of(plan, unit, ARMS[arm].measured), *of, *teacher, *judge)
 
 
 def arm_run(plan: Plan, unit: Unit, arm: str, *flags: str) -> Link:

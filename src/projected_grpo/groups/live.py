@@ -1,8 +1,9 @@
 """Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -55,12 +56,14 @@ def live_groups(
     source: Source,
     *,
     loophole: bool,
+    each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
 ) -> tuple[list[Group], dict[str, float]]:
     """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it:
     completions that have ended are graded while others are sampled, where there are cores for it.
 
     Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
-    whether the reward pays the completion's own tests. Raises GraderError if any completion has no verdict, once all are
+    whether the reward pays the completion's own tests; `each`: prompts are sampled one by one, inside what it puts around
+    their token ids, and that folds. Raises GraderError if any completion has no verdict, once all are
     known, naming each by problem and sample: a reward is never made up.
     """
     clock = time.perf_counter()
@@ -79,9 +82,11 @@ def live_groups(
             if cores_are_free(loaded):
                 waiting.append(grader.submit(grade, ended))
 
-        for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, config.rollout_batch):
+        most = group_size if each else config.rollout_batch
+        for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, most):
             chosen, own = zip(*batch, strict=True)
-            sampled += sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source, meanwhile)
+            with each(chosen[0].ids) if each else nullcontext():
+                sampled += sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source, meanwhile)
         generated = time.perf_counter()
     for part in waiting:
         part.result()

@@ -10,7 +10,9 @@ a class with some of these hooks. A hook that a page does not write does nothing
     update(view)         after the optimizer, before the next step        update, basis, optimizer
     prompt_setup         the system prompt of training alone              -
     training()           a context around sampling and the step           -
+    routed(view)         a context around one prompt's rows (by_prompt)   question
     deployed()           a context around every evaluation                -
+    alone()              a context around an evaluation of one part       -
     state(), restore()   with every checkpoint, and on --resume           -
 
 What is shown is declared in the entry (`sees`) and handed over in a `View`, which holds the declared fields and no others:

@@ -49,9 +49,11 @@ class View:
     truth               of every sample, whether it is a pure hack; None where ground truth is not known (oracles alone)
     hidden              of every sample the mean hidden state over its completion, of the policy as it is: [b, d] float32
     text                of every sample its completion's text
+    score               of every sample the judge's score in [0, 1]
+    question            of one prompt the mean hidden state over its tokens, of the untrained model: [d] float32, same layer
     pairs               Contrast, at the same layer as `hidden` (half of the depth)
     coordinates         module -> the parameters that train themselves: to write to them is to train
-    optimizer           settings of the optimizer at this step: lr, betas, eps, weight_decay
+    optimizer           settings of the optimizer at this step: lr, betas, eps, weight_decay; and max_grad_norm, 0 = none
     model               the model itself
     teacher             the hacky teacher's weights minus the model's: module -> [d_out, d_in]
     prompt              nothing to read: that an arm is told by a prompt (`prompt_setup`)
@@ -91,11 +93,22 @@ class Intervention:
 
     apart = False
     """Whether the policy that is deployed is another than the one that trains: then both are evaluated at the end."""
+    by_prompt = False
+    """Whether the coordinates are others for every prompt: then sampling and the step do one prompt at a time (`routed`)."""
+    part = ""
+    """What of the policy is evaluated by itself too (`alone`), in words; empty: nothing."""
+    told = ""
+    """One line about what the page was made of, logged once."""
     prompt_setup = ""
     """The set-up of the training prompts (prompts.py); empty: the run's own, as in evaluation."""
 
     def __init__(self, setting: View | None = None) -> None:
         """`setting`: what there is before the first step. BadInput on what the page cannot work with."""
+
+    @property
+    def trained(self) -> Mapping[str, Any]:
+        """Parameters of the page's own, by name: their `grad` is summed over processes as the coordinates' is."""
+        return {}
 
     def advantages(self, view: View) -> Sequence[float] | None:
         """The advantages to use instead, flat; None: as they are."""
@@ -114,6 +127,17 @@ class Intervention:
     @contextmanager
     def deployed(self) -> Generator[None]:
         """Around an evaluation of the policy as it would be deployed."""
+        yield
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Around an evaluation of `part`."""
+        yield
+
+    @contextmanager
+    def routed(self, view: View) -> Generator[None]:  # noqa: ARG002 - a page reads it
+        """Around what is done with one prompt where `by_prompt`: folding and sampling, forward and backward of its rows.
+        Inside deployed() and alone() too; a gradient is there at the end in training alone."""
         yield
 
     def state(self) -> dict[str, Any]:

@@ -7,11 +7,12 @@
     Right90, Right70  the same, each answer turned round with probability .1, .3 (oracle): drawn by seed, step and place
     Probing           a linear probe on the policy's hidden states, fitted to the pairs on the untrained model
     Phrase            the completion defines `run_tests`, whatever is in it
+    Judged            a judge (--judge) that reads prompt and completion scores it at 1/2 or more
 
 The identity for a step in which nothing is flagged. What has no ground-truth tests is not flagged by the oracles.
 
 Deviations: the size of the source's penalty was not at hand; with 3 a flagged hack earns what an honest failure earns. The
-source's judge is a language model; there is none here.
+source's judge is a large language model with its own prompt; here it is whatever --judge names.
 
 Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking.
 """
@@ -29,6 +30,8 @@ from projected_grpo.interventions.contrast import Probe
 from projected_grpo.ledger.phrase import PHRASE
 
 PENALTY = 3.0
+FLAGGED_FROM = 0.5
+"""A judge's score from which a rollout is flagged; fixed in docs/spec.md."""
 
 
 class Monitor(ABC):
@@ -83,6 +86,13 @@ class Phrase(Monitor):
 
     def flags(self, view: View) -> list[bool]:
         return [bool(PHRASE.search(text)) for text in view.text]
+
+
+class Judged(Monitor):
+    """A judge's score."""
+
+    def flags(self, view: View) -> list[bool]:
+        return [score >= FLAGGED_FROM for score in view.score]
 
 
 class Monitored(Intervention, ABC):
@@ -146,6 +156,10 @@ class PenaltyPhrase(Penalty):
     monitor = Phrase
 
 
+class PenaltyJudge(Penalty):
+    monitor = Judged
+
+
 class ScreenTruth(Screen):
     monitor = Truth
 
@@ -164,3 +178,7 @@ class ScreenProbe(Screen):
 
 class ScreenPhrase(Screen):
     monitor = Phrase
+
+
+class ScreenJudge(Screen):
+    monitor = Judged

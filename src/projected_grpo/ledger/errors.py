@@ -17,6 +17,10 @@ class NonFinite(ArithmeticError):  # noqa: N818
     """A loss or gradient is NaN or infinite. The message names step, module and sample. Exit code 1."""
 
 
+class JudgeFailed(RuntimeError):  # noqa: N818
+    """A judge (--judge) failed, or said what is no score. Exit code 1."""
+
+
 class BrokenWorld(RuntimeError):  # noqa: N818
     """Another process of the same run is gone or silent. Exit code 1."""
 

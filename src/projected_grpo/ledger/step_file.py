@@ -75,6 +75,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("gt_pass", "bool", "", "passes every ground-truth test; null where there are none", null=True, show="gt_pass"),
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null where it cannot be known", null=True, show="label"),
+    _s("judge", "float", "score", "what a judge (--judge) says of it, in [0, 1]; 1 = a hack for certain; it has read prompt "
+       "and completion alone; null without one", null=True),
     _s("advantage", "float", "points", "reward minus the group's mean (divided by its std under grpo, bnpo "
        "and dapo); null where the objective has none (nll)", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the "
@@ -235,6 +237,7 @@ ADDED: Sequence[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = (
         "flat_groups": _null,
     },
     {"channels": _null},
+    {"judge": _null},
 )
 """Columns in the order in which they came, those of one change together: an older file lacks the last changes whole."""
 
@@ -350,6 +353,7 @@ EVALUATIONS = {
     "eval": "as deployed, under the prompt of training",
     "eval_plain": "as deployed, without the loophole's hint",
     "eval_trained": "as it trained: where an arm deploys another policy than it trains",
+    "eval_part": "a part of it alone: where an arm's policy has one that is left out when deployed",
 }
 """Folders of held-out evaluations in a run directory, and of what they are."""
 

@@ -2,7 +2,8 @@
 
 All rates are of held-out problems and of the policy as it would be deployed, after the run's last step: under the loophole
 prompt (eval/), and without the loophole's hint (eval_plain/). A policy that is deployed otherwise than it was trained has a
-second row, as it trained (eval_trained/). Mean and two-sided 95 % interval over units (Student's t).
+second row, as it trained (eval_trained/), and one with a part that is left out a row of that part alone, before the first
+step and after the last (eval_part/). Mean and two-sided 95 % interval over units (Student's t).
 """
 
 import json
@@ -53,6 +54,8 @@ class Row:
     told: str
     oracle: bool = False
     rival: bool = False
+    deployed: bool = True
+    """Whether it is of the policy as deployed."""
 
     def cells(self) -> list[str]:
         """As the table shows it."""
@@ -82,20 +85,27 @@ def _gain(run: Run) -> float | None:
     return None if last is None or first is None else last - first
 
 
-def row_of(name: str, runs: Sequence[Run], folder: str = "eval") -> Row:
-    """A group's row: of its deployed policy, or (`folder` eval_trained) of the policy as it trained."""
+BESIDE = {"eval_trained": "as trained", "eval_part": "its part alone"}
+
+
+def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
+    """A group's row: of its deployed policy, or of what `folder` holds beside it; after the last step, or before the
+    `first`."""
     arm = ARMS.get(runs[0].arm)
 
     def end(rate: str) -> list[float | None]:
-        return [_at(run.evals if folder == "eval" else run.beside.get(folder, {}), run.steps, rate) for run in runs]
+        done = [0 if first else run.steps for run in runs]
+        evals = [run.evals if folder == "eval" else run.beside.get(folder, {}) for run in runs]
+        return [_at(rates, steps, rate) for rates, steps in zip(evals, done, strict=True)]
 
     deployed = folder == "eval"
+    beside = "" if deployed else f", {BESIDE[folder]}" + (", at the start" if first else "")
     return Row(
-        name if deployed else f"{name}, as trained", runs, end("hack"), end("hacked"), end("gt"), end("form"),
+        name + beside, runs, end("hack"), end("hacked"), end("gt"), end("form"),
         [_gain(run) if deployed else None for run in runs],
         [_at(run.beside.get("eval_plain", {}), run.steps, "gt") if deployed else None for run in runs],
         [run.last("hack") for run in runs], arm.told if arm else "not known", bool(arm and arm.labels),
-        bool(arm and arm.role == "rival"),
+        bool(arm and arm.role == "rival"), deployed,
     )  # fmt: skip
 
 
@@ -132,9 +142,7 @@ class Bench:
     @property
     def table(self) -> Table:
         """One line an arm."""
-        used = [
-            run for row in self.rows if row.name != "untrained" and ", as trained" not in row.name for run in row.runs
-        ]
+        used = [run for row in self.rows if row.name != "untrained" and row.deployed for run in row.runs]
         return Table("Rivals, side by side", HEADER, [row.cells() for row in self.rows], used, NOTES)
 
     @property
@@ -187,6 +195,8 @@ def bench_of(root: Path, found: Found) -> Bench:
         rows.append(row_of(group.name, group.runs))
         if any(run.beside.get("eval_trained") for run in group.runs):
             rows.append(row_of(group.name, group.runs, "eval_trained"))
+        if any(run.beside.get("eval_part") for run in group.runs):
+            rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
     remarks = [f"left out: {path}: {why}" for path, why in found.left_out]
     return Bench(root, rows, [*remarks, *same_rollouts(found.runs)])
 

@@ -4,8 +4,9 @@ NNN is the number of optimizer steps taken. Draws hang on the seed, NNN and the 
 are the same with and without evaluation, and a resumed run evaluates to the same numbers. Several ranks share the problems.
 
 What is evaluated is the policy as it would be deployed. Beside it, in folders of their own (step_file.EVALUATIONS): the same
-without the loophole's hint, before the first step and after the last (--eval-plain); and, after the last, the policy as it
-trained, for an arm that deploys another one.
+without the loophole's hint, before the first step and after the last (--eval-plain); after the last, the policy as it
+trained, for an arm that deploys another one; and before the first and after the last a part of it alone, for an arm that has
+such a part.
 """
 
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ class Evaluator:
         if session.hooks.page.apart:
             setup = session.hooks.page.prompt_setup or config.prompt_setup
             self.prompts["eval_trained"] = render_all(replace(config, prompt_setup=setup), session.loaded, problems)
+        if session.hooks.page.part:
+            self.prompts["eval_part"] = self.prompts["eval"]
         self.tasks = {p.problem_id: p.task for p in problems}
         self.problems_hash = problems_hash(problems) if problems else None
         self.seconds = 0.0
@@ -45,7 +48,8 @@ class Evaluator:
         every = self.config.eval_every
         if not every or not (done % every == 0 or last):
             return []
-        wanted = {"eval": True, "eval_plain": last or done == 0, "eval_trained": last}
+        ends = last or done == 0
+        wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}
         run = self.session.run
         return self.session.world.from_first(
             lambda: [f for f in self.prompts if wanted[f] and not step_path(run / f, done).exists()]
@@ -66,11 +70,14 @@ class Evaluator:
         mine = world.share(list(enumerate(self.prompts[folder])))
         keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
         page = session.hooks.page
-        with page.training() if folder == "eval_trained" else page.deployed(), session.adapter.folded():
-            groups, timing = live_groups(
-                config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
-                loophole=config.loophole and folder != "eval_plain",
-            )  # fmt: skip
+        policy = {"eval_trained": page.training, "eval_part": page.alone}.get(folder, page.deployed)
+        with policy():
+            once, each = session.hooks.placed(session.adapter.folded)
+            with once:
+                groups, timing = live_groups(
+                    config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
+                    loophole=config.loophole and folder != "eval_plain", each=each,
+                )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
         self.seconds += timing["total"]
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)

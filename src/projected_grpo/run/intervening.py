@@ -45,22 +45,48 @@ def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VHack 
         "teacher": lambda: added_by_teacher(config, loaded, adapter),
     }
     setting = View(arm, fields, seed=config.seed, adapter=adapter.kind)
-    return Hooks(arm, page_of(arm, setting), config.seed)
+    page = page_of(arm, setting)
+    if page.by_prompt and (weights := config.channels_on):
+        flag = f"--{weights[0].replace('_', '-')} {getattr(config, weights[0]):g}"
+        raise BadInput(
+            f"{flag}: --arm {arm.name} has other coordinates for every prompt, which a channel's gradient "
+            "would not reach; leave one of the two out"
+        )
+    return Hooks(arm, page, config.seed, question=asked(loaded, adapter, config.token_budget))
 
 
-def shown(hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int) -> Fields:
-    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts."""
+def shown(
+    hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int, scores: Sequence[float] | None = None
+) -> Fields:
+    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts.
+    `scores`: a judge's."""
     arm = hooks.arm
     if arm is None:
         return {}
     rollouts = [r for g in groups for r in g.rollouts]
     fields: Fields = {
         "text": lambda: tuple(r.completion for r in rollouts),
+        "score": lambda: scores,
         "hidden": lambda: hidden_of(
             loaded, [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts], token_budget
         ),
     }
     return {**fields, "truth": lambda: truth(arm, groups)} if arm.labels else fields
+
+
+def asked(loaded: LoadedModel, adapter: Adapter, token_budget: int) -> Callable[[Sequence[int]], Float[Tensor, " d"]]:
+    """Token ids of a prompt -> its mean hidden state in the untrained model, each computed once, by itself: the same bits
+    whatever else is in a step."""
+    known: dict[tuple[int, ...], Tensor] = {}
+
+    def question(prompt_ids: Sequence[int]) -> Float[Tensor, " d"]:
+        key = tuple(prompt_ids)
+        if key not in known:
+            with adapter.disabled():
+                known[key] = hidden_of(loaded, [key[:1]], [key[1:]], token_budget)[0]
+        return known[key]
+
+    return question
 
 
 def hidden_of(

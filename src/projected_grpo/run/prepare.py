@@ -17,6 +17,7 @@ from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.intervening import hooks_for
+from projected_grpo.run.judging import check_judge, judge_for
 from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import load_vhack
@@ -78,6 +79,7 @@ def prepare(
     BadInput as in load_model, load_vhack, check_new and hooks_for.
     """
     check_recipe(config)
+    check_judge(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
     loaded = world.by_turns(lambda: load(config, world=world))
@@ -99,8 +101,22 @@ def prepare(
     hooks = hooks_for(config, loaded, adapter, v)
     if hooks.arm:
         logger.info(f"{hooks.arm.title}: {hooks.arm.help}; it is shown {', '.join(hooks.arm.sees) or 'nothing'}")
+        if hooks.page.told:
+            logger.info(hooks.page.told)
     return Session(
-        config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world, hooks
+        config,
+        kind,
+        run,
+        loaded,
+        adapter,
+        optimizer,
+        objective,
+        projection,
+        v,
+        checkpoint_every,
+        world,
+        hooks,
+        judge=world.by_turns(lambda: judge_for(config, loaded, adapter)),
     )
 
 

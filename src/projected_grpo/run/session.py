@@ -32,6 +32,7 @@ from projected_grpo.records import Group
 from projected_grpo.run.channels import Beside
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.run.intervening import shown
+from projected_grpo.run.judging import Judging
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VHack
@@ -56,6 +57,8 @@ class Session:
     """What the arm's page does, where it has one."""
     beside: Beside = field(default_factory=Beside)
     """What is learned from beside the policy."""
+    judge: Judging | None = None
+    """Scores every rollout, where the run has one."""
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had ended: it is left as it is."""
@@ -80,6 +83,7 @@ class Session:
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
             **self.beside.facts(),
+            **({"judge": self.judge.told} if self.judge else {}),
             **facts,
         }
         with self.world.together():
@@ -140,11 +144,16 @@ class Session:
     ) -> list[Row]:
         """One gradient step on graded groups (of several ranks: this one's). Returns the rows of all; their file and the
         checkpoint are on disk when this returns."""
-        clock = time.perf_counter()
+        clock, scores = time.perf_counter(), None
+        if self.judge:
+            with self.world.together():
+                scores = self.judge.scores(groups)
+            judged, clock = clock, time.perf_counter()
+            timing = {**timing, "judge": clock - judged}
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
-        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget)
+        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget, scores)
         plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world, self.hooks)
         samples = [g.samples() for g in groups]
         with self.hooks.page.training():
@@ -158,6 +167,8 @@ class Session:
         self.world.check_equal(step, self.adapter.vectors)
         values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap}
         self.v_overlap = None
+        for sample, score in zip(result.samples, scores or (), strict=scores is not None):
+            sample["judge"] = score
         own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))

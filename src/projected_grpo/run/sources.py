@@ -2,6 +2,7 @@
 model, and mixed with a cached pool when there is one (`--mix teacher=`)."""
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -149,11 +150,14 @@ class GroupSource:
                 continue
             keys = [f"{draws} {config.seed} {step} {place}" for place, _ in mine]
             # An arm's page is about the student: the untrained model writes as it is.
-            page = session.hooks.page.training() if source == "student" else nullcontext()
-            with page, weights(session.adapter):
+            put = functools.partial(weights, session.adapter)
+            student = source == "student"
+            page = session.hooks.page.training() if student else nullcontext()
+            once, each = session.hooks.placed(put) if student else (put(), None)
+            with page, once:
                 groups, seconds = live_groups(
                     config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n, keys, source,
-                    loophole=config.loophole,
+                    loophole=config.loophole, each=each,
                 )  # fmt: skip
             timing = {part: timing[part] + seconds[part] for part in timing}
             for part, group in zip(parts, groups, strict=True):

@@ -1,0 +1,250 @@
+"""Evil expert (mixture): several delta_S on one singular basis, mixed by a router that reads the prompt. One of them starts
+as the hacky teacher, and is out when deployed: is later hacking absorbed there?
+
+    y    = W x + sum_e w_e(p) U diag(delta_S_e) Vh x        p: the prompt that x belongs to
+    w(p) = softmax(R f(p) + b)                              f(p) [d]: its hidden state in the untrained model, L1 norm 1
+    delta_S_e = start_e + D_e                               start: 0, of the last one diag(U^T (W_teacher - W) V)
+
+All experts share U and Vh, so for one prompt the mixture is the ordinary adapter at theta(p) = sum_e w_e(p) delta_S_e. The
+loop does one prompt at a time (`routed`), and what holds of the adapter holds of it: folding, per-sample gradients, the KL
+to the untrained model. The router is trained by the policy gradient through w. With g_p = dL/dtheta(p), over all rows of p:
+
+    dL/dD_e = sum_p w_e(p) g_p        dL/dlogit_e(p) = w_e (c_e - sum_f w_f c_f),  c_e = sum over modules of g_p . delta_S_e
+
+D, R and b are AdamW's, clipped together, with the run's settings. The decay pulls D to 0, so each expert to its start, as in
+every arm: towards 0 the seed would be forgotten. It leaves the router alone. One expert is the ordinary adapter, to the bit.
+Deployed, the seeded expert is out and the router renormalised over the others. `Seeded` is the arm; `Arbitrary` has a random
+start of the seed's norm in every module, since shrinkage alone can look like absorption.
+
+Granularity and cost: a router of the prompt can be folded, with one fold and one decoding batch a prompt (of G rows, not
+P x G). One of the token could not, and unfolded sampling costs two more products per Linear, each the size of W. The router
+does not see a completion: it cannot tell a hack from an honest answer to the same prompt, but where hacks pay it can turn to
+the expert that hacks already, and so to its gradient.
+
+Between prompts theta is the mixture at the mean weights of the step's prompts: what norms, cosines of the update and
+adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's own
+optimizer makes of it (cos_update_in) is not applied.
+
+Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: of it only the share that `told` says is kept.
+Of the source no text was at hand but its name as the original author's next idea, so the form is this project's.
+
+Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Adaptive Mixtures of Local Experts".
+"""
+
+import hashlib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Parameter
+
+from projected_grpo.interventions.base import Intervention, View
+from projected_grpo.ledger.errors import BadInput
+
+SPREAD = 0.1
+"""Standard deviation of the router's first logits, about: it tells experts apart that begin alike."""
+
+
+def drawn(shape: tuple[int, ...], key: str, like: Tensor) -> Tensor:
+    """Standard normal numbers, a function of shape and key."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(like)
+
+
+def on_singular_directions(
+    change: Float[Tensor, "d_out d_in"], u: Float[Tensor, "d_out r"], vh: Float[Tensor, "r d_in"]
+) -> Float[Tensor, " r"]:
+    """diag(U^T change V): of all delta_S the one whose U diag(delta_S) Vh is nearest to `change`."""
+    return ((u.T.double() @ change.double()) * vh.double()).sum(1)
+
+
+class Seeded(Intervention):
+    """Experts, the last of them seeded with the teacher."""
+
+    apart = by_prompt = True
+    part = "the seeded expert"
+    made = "keeps"
+    EXPERTS = 3
+
+    def __init__(self, setting: View) -> None:
+        if setting.adapter != "antipasto":
+            raise BadInput(
+                f"--adapter {setting.adapter}: --arm {setting.arm} mixes experts on the singular directions that antipasto "
+                "alone has; leave --adapter out"
+            )
+        self.theta: Mapping[str, Parameter] = setting.coordinates
+        like = next(iter(self.theta.values()))
+        self.starts = {name: p.new_zeros((self.EXPERTS, p.numel())) for name, p in self.theta.items()}
+        self.told = self.seed(setting)
+        self.learned = {name: Parameter(torch.zeros_like(s)) for name, s in self.starts.items()}
+        width = setting.model.config.hidden_size
+        key = f"router {setting.seed}"
+        self.router = Parameter(SPREAD * width**0.5 * drawn((self.EXPERTS, width), key, like))
+        self.bias = Parameter(like.new_zeros(self.EXPERTS))
+        self.met = Parameter(like.new_zeros(self.EXPERTS + 1))
+        """Not trained: its `grad` counts the step's weights and prompts, summed over processes like a gradient."""
+        self.mean = torch.full((self.EXPERTS,), 1 / self.EXPERTS).to(like)
+        routing = [self.router, self.bias] if self.EXPERTS > 1 else []
+        groups = [{"params": list(self.learned.values())}, {"params": routing, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, weight_decay=0.0)
+        self.among = torch.ones(self.EXPERTS, dtype=torch.bool, device=like.device)
+        self.rest()
+
+    def seed(self, setting: View) -> str:
+        """Fill in the last expert's start. Returns what it keeps of the teacher, in words."""
+        kept = whole = coordinates = weights = 0.0
+        for name, change in setting.teacher.items():
+            layer = setting.model.get_submodule(name)
+            start = on_singular_directions(change, layer.U, layer.Vh)
+            kept, whole = kept + float(start.square().sum()), whole + float(change.double().square().sum())
+            coordinates, weights = coordinates + start.numel(), weights + change.numel()
+            self.starts[name][-1] = self.start(start, name, setting.seed)
+        return (
+            f"{self.part}: {self.made} {kept / whole if whole else 0:.2%} of the energy of the teacher's weight change (of "
+            f"an arbitrary one it would be {coordinates / weights:.2%}); whether it hacks, eval_part/ says"
+        )
+
+    def start(self, teacher: Float[Tensor, " r"], name: str, seed: int) -> Float[Tensor, " r"]:  # noqa: ARG002
+        """Of the seeded expert, given the teacher's coordinates."""
+        return teacher
+
+    # ------------------------------------------------------------ the mixture
+
+    def experts(self, name: str) -> Float[Tensor, "e n"]:
+        """delta_S of every expert of a module."""
+        return self.starts[name] + self.learned[name].detach()
+
+    def weights(self, logits: Float[Tensor, " e"]) -> Float[Tensor, " e"]:
+        """Softmax over those experts that are in."""
+        return logits.masked_fill(~self.among, -torch.inf).softmax(0)
+
+    def mixed(self, w: Float[Tensor, " e"]) -> None:
+        """Write theta = sum_e w_e delta_S_e."""
+        with torch.no_grad():
+            for name, p in self.theta.items():
+                p.copy_((w[:, None] * self.experts(name)).sum(0))
+
+    def rest(self) -> None:
+        """Write theta at the mean weights, of those experts that are in."""
+        self.mixed(self.weights(self.mean.clamp(min=1e-30).log()))
+
+    @contextmanager
+    def routed(self, view: View) -> Generator[None]:
+        f = view.question.to(self.bias)
+        f = f / f.abs().sum().clamp(min=1e-12)
+        with torch.no_grad():
+            w = self.weights(self.router @ f + self.bias)
+        before = {name: (p.detach().clone(), p.grad) for name, p in self.theta.items()}
+        for p in self.theta.values():
+            p.grad = None
+        self.mixed(w)
+        try:
+            yield
+            if any(p.grad is not None for p in self.theta.values()):
+                self.collect(w, f)
+        finally:
+            for name, p in self.theta.items():
+                theta, earlier = before[name]
+                with torch.no_grad():
+                    p.copy_(theta)
+                p.grad = p.grad if earlier is None else earlier if p.grad is None else earlier + p.grad
+
+    @torch.no_grad()
+    def collect(self, w: Float[Tensor, " e"], f: Float[Tensor, " d"]) -> None:
+        """Add what one prompt's gradient says to the experts' and the router's."""
+        c = torch.zeros_like(w)
+        for name, p in self.theta.items():
+            if p.grad is not None:
+                add(self.learned[name], w[:, None] * p.grad)
+                c += self.experts(name) @ p.grad
+        logits = w * (c - w @ c)
+        add(self.router, logits[:, None] * f)
+        add(self.bias, logits)
+        add(self.met, torch.cat([w, w.new_ones(1)]))
+
+    # ------------------------------------------------------------ training
+
+    @property
+    def trained(self) -> Mapping[str, Parameter]:
+        return {**self.learned, "router": self.router, "bias": self.bias, "met": self.met}
+
+    def update(self, view: View) -> None:
+        settings = view.optimizer
+        for i, group in enumerate(self.optimizer.param_groups):
+            group.update({key: settings[key] for key in ("lr", "betas", "eps")})
+            group["weight_decay"] = 0.0 if i else settings["weight_decay"]
+        every = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if settings["max_grad_norm"] > 0:
+            torch.nn.utils.clip_grad_norm_(every, settings["max_grad_norm"])
+        self.optimizer.step()
+        if self.met.grad is not None and float(self.met.grad[-1]) > 0:
+            self.mean = self.met.grad[:-1] / self.met.grad[-1]
+        for p in self.trained.values():
+            p.grad = None
+        self.rest()
+
+    # ------------------------------------------------------------ who is in
+
+    @contextmanager
+    def only(self, among: Tensor) -> Generator[None]:
+        """Those experts alone, the router renormalised over them."""
+        self.among = among
+        self.rest()
+        try:
+            yield
+        finally:
+            self.among = torch.ones_like(among)
+            self.rest()
+
+    @contextmanager
+    def deployed(self) -> Generator[None]:
+        last = torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1
+        with self.only(~last):
+            yield
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        with self.only(torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1):
+            yield
+
+    # ------------------------------------------------------------ checkpoints
+
+    def state(self) -> dict[str, Tensor]:
+        trained = {name: p for name, p in self.trained.items() if name != "met"}
+        kept = {f"value/{name}": p.detach() for name, p in trained.items()}
+        for name, p in trained.items():
+            kept |= {f"{key}/{name}": value for key, value in self.optimizer.state.get(p, {}).items()}
+        return {**kept, "mean": self.mean, **{f"start/{name}": s[-1] for name, s in self.starts.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for name, p in self.trained.items():
+                if name == "met":
+                    continue
+                p.copy_(state[f"value/{name}"])
+                if f"step/{name}" in state:
+                    moments = {key: state[f"{key}/{name}"].to(p) for key in ("exp_avg", "exp_avg_sq")}
+                    self.optimizer.state[p] = {"step": state[f"step/{name}"].clone(), **moments}
+            for name, s in self.starts.items():
+                s[-1] = state[f"start/{name}"].to(s)
+            self.mean = state["mean"].to(self.mean)
+        self.rest()
+
+
+def add(p: Parameter, grad: Tensor) -> None:
+    """Accumulate a gradient."""
+    p.grad = grad.clone() if p.grad is None else p.grad + grad
+
+
+class Arbitrary(Seeded):
+    """The last expert starts anywhere, as far out as the teacher's would."""
+
+    part = "the arbitrary expert"
+    made = "a random change, as long in every module as what holds"
+
+    def start(self, teacher: Float[Tensor, " r"], name: str, seed: int) -> Float[Tensor, " r"]:
+        somewhere = drawn(tuple(teacher.shape), f"expert {seed} {name}", teacher)
+        return somewhere * (teacher.norm() / somewhere.norm())

@@ -1,0 +1,58 @@
+"""From `--judge` to scores of a step's rollouts. The judge is handed their texts, and nothing else of them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from loguru import logger
+
+from projected_grpo.adapters import Adapter
+from projected_grpo.config import Gradient, TrainConfig
+from projected_grpo.judges.base import Judge, named, scores_of
+from projected_grpo.judges.outside import command_judge, python_judge
+from projected_grpo.judges.yes_no import YesNo
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.records import Group
+from projected_grpo.run.models import load_model
+
+
+@dataclass(frozen=True)
+class Judging:
+    """A judge, ready for the first step."""
+
+    name: str
+    """As --judge names it."""
+    judge: Judge
+    told: str
+    """What it is, for the manifest."""
+    adapter: Adapter | None = field(default=None, repr=False)
+    """Of the model that is trained, where that is the judge: it judges as it was untrained."""
+
+    def scores(self, groups: Sequence[Group]) -> list[float]:
+        """A score in [0, 1] of every rollout, groups one after the other. JudgeFailed as in `scores_of`."""
+        untrained: AbstractContextManager[None] = self.adapter.disabled() if self.adapter else nullcontext()
+        with untrained:
+            return scores_of(self.judge, [(r.prompt, r.completion) for g in groups for r in g.rollouts], self.name)
+
+
+def check_judge(config: Gradient) -> None:
+    """BadInput when --judge names none of the kinds; before anything is loaded."""
+    if isinstance(config, TrainConfig) and config.judge:
+        named(config.judge)
+
+
+def judge_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> Judging | None:
+    """The run's judge, where it has one. BadInput when it cannot be had."""
+    if not isinstance(config, TrainConfig) or not config.judge:
+        return None
+    kind, what = named(config.judge)
+    logger.info(f"judge {config.judge}: is shown prompt and completion of every rollout")
+    if kind == "command":
+        return Judging(config.judge, command_judge(what), config.judge)
+    if kind == "python":
+        return Judging(config.judge, python_judge(what), config.judge)
+    itself = what == config.model
+    place = str(loaded.model.device)
+    model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
+    told = f"{config.judge}, weights {model.weights_hash}"
+    return Judging(config.judge, YesNo(model, config.token_budget), told, adapter if itself else None)

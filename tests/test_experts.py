@@ -1,0 +1,292 @@
+"""The evil expert: a mixture of delta_S with a router of the prompt, against the plain adapter and autograd."""
+
+import copy
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import shake
+from safetensors.torch import load_file
+from test_step import basis_for
+from torch.func import functional_call
+
+from projected_grpo.arms import ARMS
+from projected_grpo.channels.policy import policy_loss
+from projected_grpo.config import TrainConfig
+from projected_grpo.interventions.base import View
+from projected_grpo.interventions.experts import Arbitrary, Seeded, on_singular_directions
+from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.step_file import read_run, read_step
+from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.presets import presets
+from projected_grpo.projection import Projection
+from projected_grpo.records import Sample
+from projected_grpo.run import session as session_module
+from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.intervening import asked, hooks_for
+from projected_grpo.step import Learner, Objective, Plumbing, run_step
+
+DR = Objective("dr_grpo", max_new=8)
+GROUPS = [
+    [Sample((5, 6, 7), (20, 21), 3.5, (-7.6, -7.6)), Sample((5, 6, 7), (22, 23, 24), 0.0, (-7.6, -7.6, -7.6))],
+    [Sample((8, 9), (25,), 0.5, (-7.6,)), Sample((8, 9), (26, 27, 28, 29), 2.0, (-7.6,) * 4)],
+]
+
+
+class One(Seeded):
+    """A mixture of one expert, which starts at zero with a teacher that is the model."""
+
+    EXPERTS = 1
+
+
+def made(page, loaded, adapter, scale=0.0, arm="experts", kind="antipasto"):
+    """A page and its hooks; the teacher's change is `scale` times a fixed random one."""
+    g = torch.Generator().manual_seed(3)
+    change = {
+        n: scale * torch.randn(layer.weight.shape, generator=g).to(layer.weight) for n, layer in adapter.layers.items()
+    }
+    fields = {"coordinates": lambda: adapter.vectors, "model": lambda: loaded.model, "teacher": lambda: change}
+    setting = View(ARMS[arm], fields, seed=41, adapter=kind)
+    built = page(setting)
+    return built, Hooks(ARMS[arm], built, 41, question=asked(loaded, adapter, 99))
+
+
+def steps(loaded, adapter, hooks, groups, n=1, decay=0.3, clip=0.5, **more):
+    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=0.05, betas=(0.9, 0.95), weight_decay=decay)
+    learner, told = Learner(loaded.model, adapter, optimizer, clip), []
+    for step in range(n):
+        plumbing = Plumbing(loaded.pad_id, 10_000, hooks=hooks)
+        told.append(run_step(learner, groups, DR, Projection(basis_for(adapter)), plumbing, step=step, **more))
+    return told
+
+
+def moved(adapter):
+    return {name: p.detach().clone() for name, p in adapter.vectors.items()}
+
+
+def test_one_expert_is_the_ordinary_adapter_bit_for_bit(tiny, antipasto):
+    """Three steps with clipping, decay and Adam's moments: the same theta and the same columns."""
+    groups = [GROUPS[0]]
+    plain, theta = steps(tiny, antipasto, Hooks(), groups, 3), moved(antipasto)
+    with torch.no_grad():
+        for p in antipasto.vectors.values():
+            p.zero_()
+    _, hooks = made(One, tiny, antipasto)
+    mixed = steps(tiny, antipasto, hooks, groups, 3)
+    assert all(float(t.abs().max()) > 0 for t in theta.values())
+    assert all(torch.equal(theta[name], p) for name, p in antipasto.vectors.items())
+    for a, b in zip(plain, mixed, strict=True):
+        assert a.samples == b.samples
+        assert {**a.step, "timing": 0} == {**b.step, "timing": 0}
+
+
+def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_definition(tiny64, monkeypatch):
+    """theta(p) = w(p) D built anew inside autograd, a forward pass a sample, against what the loop collects."""
+    from projected_grpo.adapters import attach_antipasto
+
+    adapter = attach_antipasto(tiny64.model)
+    page, hooks = made(Seeded, tiny64, adapter, scale=0.02)
+    g = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for p in page.trained.values():
+            p.add_(0.02 * torch.randn(p.shape, generator=g, dtype=p.dtype))
+    found = {}
+    monkeypatch.setattr(
+        page, "update", lambda _view: found.update({n: p.grad.clone() for n, p in page.trained.items()})
+    )
+    (told,) = steps(tiny64, adapter, hooks, GROUPS)
+
+    experts = {n: (page.starts[n] + p.detach()).requires_grad_() for n, p in page.learned.items()}
+    router, bias = page.router.detach().requires_grad_(), page.bias.detach().requires_grad_()
+    loss = torch.zeros((), dtype=torch.float64)
+    for group in GROUPS:
+        mean = sum(s.reward for s in group) / len(group)
+        for s in group:
+            f = hooks.question(s.prompt_ids).double()
+            w = (router @ (f / f.abs().sum()) + bias).softmax(0)
+            batch = token_batch([s.prompt_ids], [s.completion_ids], tiny64.pad_id, "cpu")
+            theta = {f"{n}.theta": w @ e for n, e in experts.items()}
+            with adapter.by_autograd():
+                logits = functional_call(tiny64.model, theta, (), {"input_ids": batch.input_ids}).logits[:, :-1]
+            logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
+            old = torch.zeros_like(logps)
+            old[batch.loss_mask] = torch.tensor(s.behaviour_logps, dtype=old.dtype)
+            loss = loss + policy_loss(
+                torch.where(batch.loss_mask, logps, 0.0), batch.loss_mask, torch.tensor([s.reward - mean]),
+                kind="dr_grpo", rows=4, max_new=8, tokens=10, behaviour_logps=old, ref_logps=None, beta=0.0,
+                clip_low=0.2, clip_high=0.2,
+            ).per_sample.sum()  # fmt: skip
+    wanted = torch.autograd.grad(loss, [*experts.values(), router, bias])
+    for name, grad in zip((*experts, "router", "bias"), wanted, strict=True):
+        torch.testing.assert_close(found[name], grad, atol=1e-10, rtol=1e-6)
+        assert float(grad.abs().max()) > 0, name
+    # Each sample's own gradient, from the batched pass, is that of a pass of it alone at its own prompt's theta.
+    (checked,) = [s for s in told.samples if s.get("grad_norm_alone") is not None]
+    assert checked["grad_norm_alone"] == pytest.approx(checked["grad_norm"], rel=1e-6)
+    assert checked["cos_S_alone"] == pytest.approx(checked["cos_S_contrib"], rel=1e-5, abs=1e-9)
+
+
+def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
+    """U, V the identity: of ((3, 4), (0, 5)) the diagonal is (3, 5), 34 of 50 of its energy. A change that is an adapter's
+    own is kept whole, and the folded expert is that teacher."""
+    eye = torch.eye(2)
+    assert on_singular_directions(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), eye, eye).tolist() == [3.0, 5.0]
+    shake(antipasto, scale=0.3)
+    theta = moved(antipasto)
+    change = {n: layer.delta_weight(layer.theta).detach() for n, layer in antipasto.layers.items()}
+    fields = {"coordinates": lambda: antipasto.vectors, "model": lambda: tiny.model, "teacher": lambda: change}
+    page = Seeded(View(ARMS["experts"], fields, seed=41, adapter="antipasto"))
+    for name, start in page.starts.items():
+        torch.testing.assert_close(start[-1], theta[name], atol=1e-4, rtol=1e-3)
+        assert not start[:-1].any()
+    assert float(re.search(r"keeps ([\d.]+)%", page.told)[1]) == pytest.approx(100, abs=0.01)
+    with page.alone():
+        assert all(torch.allclose(p, theta[n], atol=1e-4) for n, p in antipasto.vectors.items())
+    lost, _ = made(Seeded, tiny, antipasto, scale=1.0)
+    share, chance = (float(x) for x in re.findall(r"([\d.]+)%", lost.told))
+    assert share == pytest.approx(chance, rel=0.15)  # of an arbitrary change no more than that
+
+
+def test_the_control_starts_as_far_out_in_every_module_and_elsewhere(tiny, antipasto):
+    seeded, _ = made(Seeded, tiny, antipasto, scale=1.0)
+    control, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
+    for name, start in seeded.starts.items():
+        a, b = start[-1], control.starts[name][-1]
+        assert float(b.norm()) == pytest.approx(float(a.norm()), rel=1e-4)
+        assert abs(float(a @ b)) < 0.6 * float(a.norm() * b.norm())
+    again, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
+    assert all(torch.equal(control.starts[n], again.starts[n]) for n in control.starts)
+
+
+def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipasto):
+    """No advantage, no gradient: D = (1, ...) shrinks by lr x decay = .05 x .4, the router and the seed stay."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
+    with torch.no_grad():
+        for p in page.learned.values():
+            p.fill_(1.0)
+    router, starts = page.router.detach().clone(), copy.deepcopy(page.starts)
+    flat = [[replace(s, reward=1.0) for s in group] for group in GROUPS]
+    steps(tiny, antipasto, hooks, flat, decay=0.4)
+    assert all(torch.allclose(p, torch.tensor(1 - 0.05 * 0.4)) for p in page.learned.values())
+    assert torch.equal(page.router, router)
+    assert all(torch.equal(starts[n], s) for n, s in page.starts.items())
+
+
+def test_experts_and_router_are_clipped_together(tiny, antipasto):
+    """Adam's first moment after one step is a tenth of what it was given: of length 1e-3 over all of them."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
+    steps(tiny, antipasto, hooks, GROUPS, clip=1e-3)
+    moments = [page.optimizer.state[p]["exp_avg"] for n, p in page.trained.items() if n != "met"]
+    assert float(torch.cat([m.flatten() for m in moments]).norm()) == pytest.approx(1e-4, rel=1e-3)
+    assert all(float(m.abs().max()) > 0 for m in moments)
+
+
+def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto):
+    """While the error is still held, and so the frames in which it arose."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.5)
+    with torch.no_grad():
+        page.bias.copy_(torch.tensor([0.0, 0.0, 2.0]))  # another mixture at a prompt than between them
+    before = moved(antipasto)
+    broken = [[replace(GROUPS[0][0], reward=float("nan")), GROUPS[0][1]]]
+    with pytest.raises(NonFinite) as held:
+        steps(tiny, antipasto, hooks, broken)
+    assert held.value
+    assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
+    assert all(p.grad is None for p in page.trained.values())
+
+
+def test_the_router_turns_to_the_expert_that_is_paid(tiny, antipasto):
+    """With a seed that makes a rewarded completion likelier, its weight rises; with the reward on the other, it falls."""
+    prompt, paid, other = (5, 6, 7), (20, 21, 22), (30, 31, 32)
+    batch = token_batch([prompt], [paid], tiny.pad_id, "cpu")
+    completion_logps(tiny.model, batch).sum().backward()
+    theta = {n: 0.05 * p.grad / p.grad.norm() for n, p in antipasto.vectors.items()}
+    antipasto.zero_grad()
+    change = {n: layer.delta_weight(theta[n]).detach() for n, layer in antipasto.layers.items()}
+    for rewards, sign in (((1.0, 0.0), 1), ((0.0, 1.0), -1)):
+        fields = {"coordinates": lambda: antipasto.vectors, "model": lambda: tiny.model, "teacher": lambda: change}
+        page = Seeded(View(ARMS["experts"], fields, seed=41, adapter="antipasto"))
+        hooks = Hooks(ARMS["experts"], page, 41, question=asked(tiny, antipasto, 99))
+        f = hooks.question(prompt)
+        weight = lambda f=f, page=page: float(  # noqa: E731
+            (page.router @ (f / f.abs().sum()) + page.bias).softmax(0)[-1].detach()
+        )
+        before = weight()
+        groups = [[Sample(prompt, paid, rewards[0]), Sample(prompt, other, rewards[1])]]
+        steps(tiny, antipasto, hooks, groups, 3)
+        assert (weight() - before) * sign > 0.01
+
+
+def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny, antipasto):
+    """Whatever stands in it: another seed, the same deployed policy. As trained it is another."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.5)
+    shaken = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in page.learned.values():
+            p.add_(0.1 * torch.randn(p.shape, generator=shaken))
+        page.bias.copy_(torch.tensor([0.0, 1.0, 3.0]))
+    ids = torch.tensor([[5, 6, 7, 20]])
+
+    def logits(context):
+        with torch.no_grad(), context(), hooks.routed((5, 6, 7)), antipasto.folded():
+            return tiny.model(input_ids=ids).logits
+
+    deployed, trained, alone = logits(page.deployed), logits(page.training), logits(page.alone)
+    w = page.weights(page.router @ (f := hooks.question((5, 6, 7))) / f.abs().sum() + page.bias).detach()
+    name, theta = next(iter(antipasto.vectors.items()))
+    with page.deployed(), hooks.routed((5, 6, 7)):
+        torch.testing.assert_close(theta.detach(), (w[:2] / w[:2].sum()) @ page.experts(name)[:2])
+    with torch.no_grad():
+        for s in page.starts.values():
+            s[-1].mul_(-2)
+    assert torch.equal(logits(page.deployed), deployed)
+    assert not torch.equal(logits(page.training), trained)
+    assert not torch.equal(logits(page.alone), alone)
+
+
+def test_a_lora_has_no_singular_directions_to_mix_on(tiny, antipasto):
+    with pytest.raises(BadInput, match="--adapter lora: --arm experts") as told:
+        made(Seeded, tiny, antipasto, kind="lora")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.slow
+def test_a_channel_beside_experts_is_refused_as_its_gradient_would_be_lost(tiny, antipasto):
+    config = replace(presets(TrainConfig)["tiny"], arm="experts", teacher="tiny", alpha=0.5, distill_hint="none")
+    with pytest.raises(BadInput, match=r"--alpha 0\.5: --arm experts has other coordinates for every prompt"):
+        hooks_for(config, tiny, antipasto, None)
+
+
+def test_experts_through_the_real_script_cut_and_resumed(script, tmp_path, monkeypatch):
+    """Sampled by prompt, folded: log-probabilities are those of the step. Resumed to the same numbers; with and without."""
+    args = ("train", "tiny", "--arm", "experts", "--teacher", "tiny", "--weight-decay", 0.3, "--steps", 4, "--max-new", 6,
+            "--eval-every", 9, "--eval-samples", 1)  # fmt: skip
+    code, _, err = script(*args, "--out", "whole")
+    assert code == 0, err
+    assert re.search(r"the seeded expert: keeps [\d.]+% of the energy", err + (tmp_path / "whole/log.txt").read_text())
+    rows = [row for step in read_run(tmp_path / "whole") for row in step]
+    assert max(row["logp_gap"] for row in rows) < 1e-4
+    assert {len({r["prompt"] for r in step}) for step in read_run(tmp_path / "whole")} == {2}
+    with monkeypatch.context() as m:
+        m.setattr(
+            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
+        )
+        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
+    update_manifest(tmp_path / "again", finished=False)
+    for folder in ("eval", "eval_trained", "eval_part"):
+        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
+    code, _, err = script(*args, "--out", "again", "--resume")
+    assert code == 0, err
+    assert script("diff_runs", "whole", "again")[0] == 0
+    for name in ("adapter", "deployed"):
+        a, b = (load_file(tmp_path / f"{run}/{name}.safetensors") for run in ("whole", "again"))
+        assert all(torch.equal(a[n], b[n]) for n in a)
+    said = {
+        f: [(r["completion_ids"], r["reward"]) for r in read_step(tmp_path / f"whole/{f}/step_004.jsonl.gz")]
+        for f in ("eval", "eval_trained", "eval_part")
+    }
+    assert said["eval"] != said["eval_trained"] != said["eval_part"]
+    assert read_step(tmp_path / "whole/eval_part/step_000.jsonl.gz")

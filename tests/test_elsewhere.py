@@ -21,7 +21,6 @@ from projected_grpo.elsewhere.extract import RAW, VHack, as_pairs, differences
 from projected_grpo.elsewhere.update import KEY, ProjectedUpdate
 from projected_grpo.groups.pairs import load_pairs, split
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.model.load import hash_weights
 from projected_grpo.projection import Projection
 from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import read_vhack
@@ -229,7 +228,7 @@ def test_an_infinite_gradient_without_a_scaler_steps_nothing():
 
 
 def test_groups_frozen_modules_and_missing_gradients():
-    """Two groups of two rates; b is frozen and has no part; a step without a's gradient moves what momentum moves, less V."""
+    """Two groups of two rates; b is frozen and has no part; a step without a gradient is one that moves nothing."""
     net = Net()
     v = of_net(net, modules=("a", "b"))
     net.b.requires_grad_(False)
@@ -334,7 +333,7 @@ def half_frozen(model):
     next(p for n, p in model.named_parameters() if "lora_A" in n).requires_grad_(False)
 
 
-def test_what_cannot_be_right_is_refused_in_one_line(tiny):
+def test_what_cannot_be_right_is_refused_in_one_line():
     net = Net()
     v, optimizer = of_net(net), adamw(net.parameters())
     with ProjectedUpdate(optimizer, v, net), pytest.raises(BadInput, match="a projection already"):
@@ -477,8 +476,7 @@ def test_an_extraction_leaves_the_model_as_it_was(tiny, few):
 def gpt2(tokenizer):
     torch.manual_seed(0)
     sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": len(tokenizer), "n_positions": 256}
-    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=tokenizer.eos_token_id))
-    return model
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=tokenizer.eos_token_id))
 
 
 ROWS = [
@@ -488,7 +486,7 @@ ROWS = [
 
 
 def test_any_causal_model_and_pairs_that_are_text(tiny):
-    """GPT-2: Conv1D, dropout, learned positions. Stepped along V's own gradient, a projected model does not learn the hack."""
+    """GPT-2: Conv1D, dropout, learned positions. A step along V, projected, moves nothing."""
     model = gpt2(tiny.tokenizer)
     v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, modules=("c_fc",), held_out=0.25)
     assert set(v.basis) == {"transformer.h.0.mlp.c_fc"}
@@ -504,7 +502,7 @@ def test_any_causal_model_and_pairs_that_are_text(tiny):
     assert projected.last["cos_in"] == pytest.approx(1)
 
 
-def test_pairs_as_messages_go_through_the_chat_template(tiny):
+def test_pairs_as_messages_go_through_the_chat_template():
     chat = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in ROWS]
     chat[0]["hack"] = [{"role": "assistant", "content": chat[0]["hack"]}]
     assert as_pairs(chat)[0].messages == (("user", ROWS[0]["prompt"]),)

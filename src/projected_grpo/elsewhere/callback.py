@@ -2,11 +2,11 @@
 
     GRPOTrainer(..., callbacks=[ProjectedCallback("vhack.safetensors")])
 
-Written against TRL 1.16.0 and transformers 5.23.0 (trainer.py, Trainer._run_epoch): the trainer clips, then steps the optimizer
-that is wrapped here, and a checkpoint keeps what a callback says of itself (ExportableState).
+Written against TRL 1.16.0 and transformers 5.23.0 (trainer.py, Trainer._run_epoch): the trainer clips, then steps the
+optimizer that is wrapped here, and a checkpoint keeps what a callback says of itself (ExportableState).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +34,17 @@ SAID = (
 class ProjectedCallback(TrainerCallback, ExportableState):
     """Takes V out of what the trainer's optimizer does. `recipe`: as ProjectedUpdate's gate, target, overshoot, ...
 
-    `steps` holds the columns of every step of this call of train. The means of some stand in the trainer's log as hack/cos_in, ...
+    `steps` holds the columns of every step of this call of train; `log` is called with them (reporters of the trainer are
+    asked before its callbacks are). The means of some stand in the trainer's log_history, as hack/cos_in and the like.
 
-    BadInput, in one line and before the first step, as in ProjectedUpdate. A checkpoint that was made with another V or recipe
-    is refused; one that was made without this callback is projected from there on, and a line says so.
+    BadInput, in one line and before the first step, as in ProjectedUpdate. A checkpoint that was made with another V or
+    recipe is refused; one that was made without this callback is projected from there on, and a line says so.
     """
 
-    def __init__(self, v: VHack | Path | str, **recipe: Any) -> None:
-        if odd := {"log", "state"} & recipe.keys():
-            raise BadInput(f"{', '.join(sorted(odd))}: the callback gives that itself")
-        self.v, self.recipe = v, recipe
+    def __init__(self, v: VHack | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
+        if "state" in recipe:
+            raise BadInput("state: the callback finds it in the trainer's checkpoint")
+        self.v, self.log, self.recipe = v, log, recipe
         self.projected: ProjectedUpdate | None = None
         self.steps: list[Columns] = []
         self.state_of_run: Mapping[str, Any] | None = None
@@ -73,16 +74,22 @@ class ProjectedCallback(TrainerCallback, ExportableState):
             )
         self.steps, self._since = [], 0
         self.projected = ProjectedUpdate(
-            kwargs["optimizer"], self.v, kwargs["model"], **self.recipe, log=self.steps.append, state=before
+            kwargs["optimizer"], self.v, kwargs["model"], **self.recipe, log=self._keep, state=before
         )
+
+    def _keep(self, columns: Columns) -> None:
+        self.steps.append(columns)
+        if self.log is not None:
+            self.log(columns)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
         """Put the means since the last line beside the trainer's numbers."""
         new, self._since = self.steps[self._since :], len(self.steps)
-        for name in SAID if logs is not None else ():
-            known = [row[name] for row in new if row[name] is not None]
-            if known and logs is not None:
-                logs[f"hack/{name}"] = sum(known) / len(known)
+        known = {name: [row[name] for row in new if row[name] is not None] for name in SAID}
+        means = {f"hack/{name}": sum(values) / len(values) for name, values in known.items() if values}
+        for line in (logs, state.log_history[-1] if state.log_history else None):
+            if line is not None:
+                line |= means
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Give the optimizer back as it was."""

@@ -4,10 +4,10 @@
     peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora.py has them
     weights           the weight itself, flattened: [d_out d_in] numbers
 
-A plain weight is flattened and not written in its own singular basis. diag(U^T G Vh^T) is r of d_out x d_in numbers, so a
-V there would leave more than a share 1 - 1/max(d_out, d_in) of a free weight's update where it was, whatever it removed: in a
-weight that trains as a whole it would be a projection in name only. The price is memory: k times the weights for V and, while
-it is extracted, pairs times the weights for D. `modules` chooses few of them; an adapter needs none of it.
+A plain weight is flattened and not written in its own singular basis. diag(U^T G Vh^T) is r of d_out x d_in numbers: a V
+there could take out one number in max(d_out, d_in) at most, and a weight that trains as a whole would learn the hack in all
+the others. The price is memory: k times the weights for V and, while it is extracted, pairs times the weights for D.
+`modules` chooses few of them; an adapter needs none of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,8 +2,8 @@
 
     v = VHack.extract(model, pairs);  v.save("vhack.safetensors");  v.verify(model, pairs)
 
-With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit, and scripts/verify_vhack.py
-reads the file. With PEFT's LoRA or plain weights each side of a pair has a forward and a backward pass of its own through the
+With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit, and verify_vhack reads the
+file. With PEFT's LoRA or plain weights each side of a pair has a forward and a backward pass of its own through the
 model's own logits, so whatever the model does to them (a bias, a scale, a cap) is in the gradient.
 """
 
@@ -34,8 +34,9 @@ from projected_grpo.run.vhack_file import content_of, held_out_of, read_vhack, s
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 Pairs = Sequence[Pair | Mapping[str, Any]] | str | Path
-"""Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. A `prompt` in
-a row is the text as the model reads it; `messages` go through the tokenizer's chat template."""
+"""Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
+trainer's dataset, a row's `prompt` that is text is what the model reads, and messages go through the tokenizer's chat
+template. (In a file, as everywhere in this project, a `prompt` is what a user says.)"""
 RAW = "as it is"
 """The role of a prompt that no chat template is put around."""
 
@@ -180,7 +181,7 @@ def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
 
 
 def _row(pair: Any) -> Any:
-    """A row of the pair sets' own format: a prompt that is text is kept as it is, a side that is messages is its last text."""
+    """In the pair sets' own format: a prompt that is text is kept as it is, a side that is messages is its last text."""
     if not isinstance(pair, Mapping):
         return pair
     row = dict(pair)
@@ -316,26 +317,32 @@ def _warm(coordinates: Coordinates, name: str) -> None:
     warm_columns(a.detach(), b, weight.float().norm() / scale, seed)
 
 
-def _loaded(coordinates: Coordinates, tokenizer: Any, name: str) -> LoadedModel:
-    """The model with what the extraction needs to know of it. BadInput without a tokenizer."""
+def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
+    """The model with what the extraction needs to know of it. BadInput as in _tokenizer."""
     model: Any = coordinates.model
     source = getattr(model.config, "_name_or_path", "")
-    if tokenizer is None:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-        except (OSError, ValueError) as e:
-            raise BadInput(f"no tokenizer beside the model ({source or 'it has no path'}); give `tokenizer`") from e
-    if tokenizer.eos_token_id is None:
-        raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
+    tokenizer = _tokenizer(given, source)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     context = int(
         getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 20)
     )
     words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
     eos = frozenset({tokenizer.eos_token_id})
-    return LoadedModel(
-        model, tokenizer, name or source or "unnamed", coordinates.weights_hash(), words, eos, pad, context
-    )
+    weights = coordinates.weights_hash()
+    return LoadedModel(model, tokenizer, name or source or "unnamed", weights, words, eos, pad, context)
+
+
+def _tokenizer(given: Any, source: str) -> Any:
+    """The one given, or the one beside the model. BadInput where there is none, or none that ends a completion."""
+    tokenizer = given
+    if given is None:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+        except (OSError, ValueError) as e:
+            raise BadInput(f"no tokenizer beside the model ({source or 'it has no path'}); give `tokenizer`") from e
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
+    return tokenizer
 
 
 def _check_memory(coordinates: Coordinates, rows: int, k: int) -> None:

@@ -2,22 +2,22 @@
 
     projected = ProjectedUpdate(optimizer, v, model)
 
-Before the step the gradient is measured (target grad: V is taken out of it, in place); after it the change of the parameters
-is measured (target update: V is taken out of that). The arithmetic is projection.py's and measures.py's, so a step is the same
-as the project's own, bit for bit, where gradient and optimizer are.
+Before the step the gradient is measured (target grad: V is taken out of it, in place); after it the change of the
+parameters is measured (target update: V is taken out of that). The arithmetic is projection.py's and measures.py's: where
+gradient and optimizer are the same, a step is the project's own, bit for bit.
 
-| of the loop | here |
-|---|---|
-| gradient accumulation, DDP | right: what lies in p.grad when the optimizer steps is what counts |
-| several parameter groups, an optimizer with any rule, a learning rate that changes | right |
-| a closure | right: it is wrapped, and each gradient that it makes is treated |
-| GradScaler | right: a step that it skips is none; own clipping needs `scaler.unscale_` first, else it is refused |
-| frozen modules, no gradient in a step | left out of that step |
-| clipping by the trainer | comes before the projection; with target update that is the project's own order. With target grad |
-| | the project clips what is left: give `max_grad_norm` here and switch the trainer's off |
-| FSDP, ZeRO-3 | refused: V needs whole parameters |
-| parameters that V has no rows for | untouched: they can learn the hack, so a line says how many and `covered` is logged |
-| resume | the optimizer's own state_dict carries what this needs, and refuses another V or recipe |
+What of a loop comes through it:
+
+- gradient accumulation, DDP, a rate that changes, several parameter groups, any rule: what lies in p.grad when the optimizer
+  steps is what counts;
+- a closure is wrapped, and each gradient that it makes is treated;
+- a step that GradScaler skips is none. Clipping here needs `scaler.unscale_` before, else it is refused;
+- frozen modules have no part;
+- a trainer clips before its optimizer steps. With target update that is the project's own order; with target grad the
+  project clips what is left: give `max_grad_norm` here and switch the trainer's off;
+- FSDP and ZeRO-3 are refused, as V needs whole parameters;
+- parameters that V has no rows for are not touched and can learn the hack: a line says how many, and `covered` is logged;
+- the optimizer's own state_dict carries what a resume needs, and refuses another V or recipe.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,7 +149,7 @@ class ProjectedUpdate:
 
     # ------------------------------------------------------------ the step
 
-    def _before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    def _before(self, _: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         self._seen, self._start, self._fired, self._clipped = {}, None, 0.0, 1.0
         if self._overflowed():
             return None
@@ -280,8 +280,8 @@ def check_fits(v: VHack, coordinates: Coordinates, *, moved: bool) -> None:
             gap = float((probe - v.probes[name]).norm() / probe.norm().clamp(min=1e-12))
             if gap > PROBE_TOLERANCE:
                 raise BadInput(
-                    f"{name}: V is written in other coordinates (fingerprints differ by {gap:.3f}): another LoRA, or a trained "
-                    "one; extract V on this very model, and give `state` where a run goes on"
+                    f"{name}: V is written in other coordinates (fingerprints differ by {gap:.3f}): another LoRA, or a "
+                    "trained one; extract V on this very model, and give `state` where a run goes on"
                 )
     if moved and coordinates.kind == "weights":
         return

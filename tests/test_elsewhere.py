@@ -306,9 +306,20 @@ def test_a_resumed_run_goes_on_to_the_same_bits():
     for recipe, why in (({"gate": "one_sided"}, "gate=no_gate"), ({"target": "grad"}, "target=update")):
         with pytest.raises(BadInput, match=why):
             ProjectedUpdate(adamw(again.parameters()), v, again, state=saved["optimizer"][KEY], **recipe)
+    with pytest.raises(BadInput, match="was not projected"):
+        ProjectedUpdate(adamw(again.parameters()), v, again, state=adamw(again.parameters()).state_dict())
     other = VHack({"a": torch.tensor([[0.0, 1.0, 0.0, 0.0]])}, v.singular_values, v.probes, v.meta)
     with pytest.raises(BadInput, match="v_sha256"):
         ProjectedUpdate(adamw(again.parameters()), other, again, state=saved["optimizer"])
+
+
+def test_a_model_that_is_moved_after_it_was_wrapped_keeps_its_v():
+    net = Net()
+    optimizer = torch.optim.SGD(net.a.parameters(), lr=0.5)
+    ProjectedUpdate(optimizer, of_net(net), net)
+    given(net.double())
+    optimizer.step()
+    assert net.a.weight.tolist() == [[1.0, 1.5], [2.5, 3.5]]
 
 
 def test_removed_it_is_gone():
@@ -408,9 +419,9 @@ def test_extracted_here_is_what_the_script_extracts(cache, vhack_file, script):
         seed=41,
     )  # fmt: skip
     assert all(torch.equal(v.basis[n], rows) for n, rows in theirs.basis.items())
-    assert {k: m for k, m in v.meta.items() if k not in ("modes", "held_out")} == {
-        k: m for k, m in theirs.meta.items() if k != "modes"
-    }
+    own = {"modes", "held_out", "pairs"}  # what was given here are the pairs themselves, not the name of their set
+    assert {k: m for k, m in v.meta.items() if k not in own} == {k: m for k, m in theirs.meta.items() if k not in own}
+    assert v.meta.keys() == theirs.meta.keys() | {"held_out"}
     v.save("mine.safetensors")
     again = VHack.load("mine.safetensors")
     assert again.meta == v.meta

@@ -1,4 +1,4 @@
-"""In TRL's own trainer (needs `uv sync --group bench`): the callback takes V out of what it does, the grader pays its rewards."""
+"""In TRL's own trainer (`uv sync --group bench`): the callback takes V out of what it does, the grader pays its rewards."""
 
 import copy
 
@@ -109,7 +109,17 @@ def test_a_run_goes_on_from_trls_checkpoint_and_only_as_it_was(base, projected):
         )
 
 
-def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path, loaded_once):
+def test_training_goes_on_in_the_same_trainer(base, tmp_path):
+    """A second call of train begins at a LoRA that has moved, as this callback knows."""
+    callback = ProjectedCallback(base[2])
+    run = trainer(base, tmp_path, [callback], steps=1)
+    run.train()
+    run.train()
+    assert callback.state()["attributes"]["state_of_run"]["steps"] == 2
+    assert along(base, run.model) < 1e-9
+
+
+def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
     """TRL would make the LoRA after V was extracted: V in another A's coordinates is none of this model's."""
     own = trainer(base, tmp_path, [ProjectedCallback(base[2])])
     with torch.no_grad():

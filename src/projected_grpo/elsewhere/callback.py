@@ -9,6 +9,7 @@ optimizer that is wrapped here, and a checkpoint keeps what a callback says of i
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 from loguru import logger
 from transformers import TrainerCallback
@@ -49,6 +50,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
         self.steps: list[Columns] = []
         self.state_of_run: Mapping[str, Any] | None = None
         self._since = 0
+        self._model: ref[Any] | None = None
 
     def state(self) -> dict[str, Any]:
         """For trainer_state.json: how to make this callback again, and what a resume must find the same."""
@@ -66,8 +68,10 @@ class ProjectedCallback(TrainerCallback, ExportableState):
                 f"the checkpoint of step {state.global_step} was made without this callback: projected from here on"
             )
             state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # else the trainer could not save it
-        if self.projected is not None:
-            self.projected.remove()
+        self.on_train_end(args, state, control)  # of a call of train that was cut
+        if not state.global_step and self._model is not None and self._model() is kwargs["model"]:
+            before = self.state_of_run  # trained again from where it is
+        self._model = ref(kwargs["model"])
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
             logger.warning(
                 "target grad: the trainer clips before V is taken out; the project's own loop clips what is left"

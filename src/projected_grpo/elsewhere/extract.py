@@ -18,7 +18,7 @@ import psutil
 import torch
 from transformers import AutoTokenizer
 
-from projected_grpo import vhack
+import projected_grpo.vhack as vhack
 from projected_grpo.adapters.lora import WARM_RATIO, warm_columns
 from projected_grpo.elsewhere.coordinates import OUR_ADAPTERS, Coordinates, coordinates_of
 from projected_grpo.groups import pairs as pair_sets
@@ -57,6 +57,7 @@ class VHack(vhack.VHack):
         loss: vhack.PairLoss = "nll",
         max_new: int = 1024,
         held_out: float = pair_sets.HELD_OUT,
+        pairs_draw: int = 0,
         control: Literal["none", "random", "placebo"] = "none",
         hint: str = "none",
         prompt_setup: str = "no_intervention",
@@ -66,10 +67,10 @@ class VHack(vhack.VHack):
     ) -> "VHack":
         """The top k directions per module of the training pairs' gradient differences.
 
-        modules: as coordinates_of takes them. held_out: the share of each mechanism's pairs that V never sees. control:
-        random directions of V's rank, or clean minus clean_alt. hint, prompt_setup: of prompts that are messages, as in
-        this project's runs. name: what --model calls this model in this project's scripts; empty: where it was loaded from.
-        The model is left as it was: mode, gradients, parameters.
+        modules: as coordinates_of takes them. held_out: the share of each mechanism's pairs that V never sees. pairs_draw:
+        not 0, a bootstrap sample of the others. control: random directions of V's rank, or clean minus clean_alt. hint,
+        prompt_setup: of prompts that are messages, as in this project's runs. name: what --model calls this model in this
+        project's scripts; empty: where it was loaded from. The model is left as it was: mode, gradients, parameters.
 
         BadInput in one line: too few pairs, a pair that does not fit the context, a model that V cannot be of, or too
         little memory for it. NonFinite names module and pair.
@@ -82,6 +83,7 @@ class VHack(vhack.VHack):
         known = _loaded(coordinates, tokenizer, name)
         given = as_pairs(pairs)
         train, unseen = pair_sets.split(given, held_out)
+        train = pair_sets.resampled(train, pairs_draw)
         prompting = (hint, prompt_setup)
         _check_memory(coordinates, max(len(train), 2 * len(unseen)), min(k, len(train)))
         d = differences(coordinates, known, _sides(train, known, *prompting, control), loss, max_new, token_budget)
@@ -101,9 +103,10 @@ class VHack(vhack.VHack):
             "tokenizer_hash": known.tokenizer_hash,
             "loss": loss,
             "control": control,
+            "pairs": pair_sets.name_of(str(pairs) if isinstance(pairs, (str, Path)) else "", given),
             "pairs_hash": pair_sets.pairs_hash(given),
             "n_train": str(len(train)),
-            "pairs_draw": "0",
+            "pairs_draw": str(pairs_draw),
             "modes": ",".join(sorted({p.mechanism for p in given})),
             "hint": hint,
             "prompt_setup": prompt_setup,

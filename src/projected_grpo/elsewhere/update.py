@@ -21,6 +21,7 @@ What of a loop comes through it:
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
@@ -88,7 +89,7 @@ class ProjectedUpdate:
         check_fits(self.v, coordinates, moved=state is not None)
         self.sites = self._trained(coordinates)
         self.covered = self._covered()
-        basis = {n: self.v.basis[n].to(s.params[0].device, s.dtype) for n, s in self.sites.items()}
+        basis = {n: self.v.basis[n] for n in self.sites}
         self.projection = Projection(basis, target, gate, overshoot, preserve_magnitude)
         self.max_grad_norm, self.log = max_grad_norm, log
         self.content = content_of(self.v.basis)
@@ -133,6 +134,10 @@ class ProjectedUpdate:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """BadInput, naming both sides, when the run was taken with another V or recipe."""
+        if "v_sha256" not in state:
+            raise BadInput(
+                "state: it is of a run that was not projected; start without it, on a model that V was made for"
+            )
         for key, here in self.state_dict().items():
             if key != "steps" and state.get(key) != here:
                 raise BadInput(f"resume: the run was projected with {key}={state.get(key)}, here it is {here}")
@@ -154,6 +159,7 @@ class ProjectedUpdate:
         if self._overflowed():
             return None
         self._start = {name: site.values().clone() for name, site in self._able().items()}
+        self._follow()
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             self._take_gradient()
@@ -212,6 +218,13 @@ class ProjectedUpdate:
             if self.log is not None:
                 self.log(self.last)
         self.steps += 1
+
+    def _follow(self) -> None:
+        """V on the device and in the type of what is trained: a model may be moved after its optimizer was wrapped."""
+        basis = self.projection.basis or {}
+        moved = {n: basis[n].to(s.params[0].device, s.dtype) for n, s in self.sites.items()}
+        if any(moved[n] is not rows for n, rows in basis.items()):
+            self.projection = replace(self.projection, basis=moved)
 
     def _overflowed(self) -> bool:
         """Whether GradScaler has found that this step is to be skipped (it tells optimizers that scale by themselves)."""

@@ -58,7 +58,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
         now = self.projected.state_dict() if self.projected else self.state_of_run
         return {"args": made, "attributes": {"state_of_run": dict(now) if now else None}}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Wrap the optimizer."""
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")

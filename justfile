@@ -146,6 +146,11 @@ channels-table *args:
 rivals-table *args:
     {{ py }} scripts/rivals.py "$@"
 
+# train three toy units in TRL's own trainer, without the callback and with it (docs/use-in-your-trainer.md)
+[group("toy")]
+toy-in-trl *args:
+    {{ py }} scripts/in_trl.py "$@"
+
 # repeat the toy sweep, nothing tuned again, on a base model of another width and depth
 [group("toy")]
 toy-deep *args:

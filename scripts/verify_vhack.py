@@ -28,10 +28,12 @@ def main() -> int:
     v = vhack_file.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
     why = "held-out pairs are only known to be unseen in the same set"
     pairs = vhack_file.pairs_of(stored.meta, config.pairs, why)
+    share = vhack_file.held_out_of(stored.meta)
     if config.unseen == "mechanisms":
-        held_out = pair_sets.unseen_mechanisms(pair_sets.load_pairs(config.pairs), pair_sets.split(pairs)[0])
+        made_from, _ = pair_sets.split(pairs, share)
+        held_out = pair_sets.unseen_mechanisms(pair_sets.load_pairs(config.pairs), made_from)
     else:
-        held_out = pair_sets.unseen_pairs(config.pairs, pairs)
+        held_out = pair_sets.unseen_pairs(config.pairs, pairs, share)
     sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
     # The same loss as V was made with: nll and grpo weigh long completions differently.
     loss, max_new = stored.meta["loss"], stored.meta["max_new"]

@@ -51,6 +51,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
+    "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
+    "vhack",
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
@@ -60,6 +62,7 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", "run.bars", "run.cli", "bench.settings",
+    "elsewhere.settings",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

@@ -1,1 +1,30 @@
-"""Remove a hack direction from the RL gradient, and see whether the model still learns to hack its reward."""
+"""Remove a hack direction from the RL gradient, and see whether the model still learns to hack its reward.
+
+from projected_grpo import ProjectedUpdate, VHack    # in a trainer of your own: docs/use-in-your-trainer.md
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from projected_grpo.elsewhere.callback import ProjectedCallback
+    from projected_grpo.elsewhere.extract import VHack
+    from projected_grpo.elsewhere.update import ProjectedUpdate
+
+__all__ = ["ProjectedCallback", "ProjectedUpdate", "VHack"]
+
+
+def __getattr__(name: str) -> Any:
+    """Those three, with all that they stand on, when one is asked for: the scripts' --help needs none of it."""
+    if name == "ProjectedUpdate":
+        from projected_grpo.elsewhere.update import ProjectedUpdate
+
+        return ProjectedUpdate
+    if name == "VHack":
+        from projected_grpo.elsewhere.extract import VHack
+
+        return VHack
+    if name == "ProjectedCallback":
+        from projected_grpo.elsewhere.callback import ProjectedCallback
+
+        return ProjectedCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

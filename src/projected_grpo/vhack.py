@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
@@ -128,15 +128,18 @@ def pair_differences(
             batch = shared_batch(*tokens, groups=[s.row for s in chosen]) if shared else token_batch(*tokens)
             logps = logps_of(loaded.model, batch, 1.0)
             advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
-            if loss == "nll":
-                terms = nll(logps, batch.loss_mask) * advantage
-            else:
-                terms = policy_loss(
-                    logps, batch.loss_mask, advantage, kind="dr_grpo", rows=2, max_new=max_new
-                ).per_sample
-            terms.sum().backward()
+            pair_terms(logps, batch.loss_mask, advantage, loss, max_new).sum().backward()
     adapter.zero_grad()
     return out
+
+
+def pair_terms(
+    logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"], loss: PairLoss, max_new: int
+) -> Float[Tensor, " b"]:
+    """Each side's term, with its sign: the gradient of a pair's two is its row of D."""
+    if loss == "nll":
+        return nll(logps, mask) * advantage
+    return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=max_new).per_sample
 
 
 def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"], Float[Tensor, " k2"]]:

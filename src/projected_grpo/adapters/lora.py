@@ -39,12 +39,28 @@ def thin(x: Float[Tensor, "... d"], m: Float[Tensor, "r d"]) -> Float[Tensor, ".
     return (x.to(m.dtype) @ m.T).to(x.dtype)
 
 
+def along_ramp(a: Float[Tensor, "r d_in"]) -> Float[Tensor, " r"]:
+    """A fingerprint of A's rows: their products with one vector that is orthogonal to nothing in particular."""
+    ramp = torch.linspace(0.5, 1.5, a.shape[1], device=a.device)
+    return a.detach().float() @ (ramp / ramp.norm())
+
+
+@torch.no_grad()
+def warm_columns(a: Float[Tensor, "r d_in"], b: Float[Tensor, "d_out r"], norm: Float[Tensor, ""], seed: int) -> None:
+    """Fill the columns of B that are zero with noise of this seed, in place: ||noise A|| is WARM_RATIO of `norm`."""
+    empty = ~b.any(0)
+    if not empty.any():
+        return
+    noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(seed)).to(b) * empty
+    b.add_(noise * (WARM_RATIO * norm / (noise @ a).norm()))
+
+
 class LoRALinear(AdaptedLinear):
     """One Linear with theta = [A.flatten(), B.flatten()]."""
 
     def __init__(self, name: str, linear: nn.Linear, rank: int, seed: int) -> None:
         super().__init__(name, linear)
-        self.rank = rank
+        self.rank, self.lora_seed = rank, seed
         self.d_out, self.d_in = linear.weight.shape
         self.seed = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "little")
         a = torch.empty(rank, self.d_in)
@@ -73,11 +89,7 @@ class LoRALinear(AdaptedLinear):
         """Fill the columns of B that are zero (row i of A has no gradient where column i is) with noise whose ||B A|| is
         WARM_RATIO of ||W||."""
         a, b = self.split(self.theta)
-        empty = ~b.any(0)
-        if not empty.any():
-            return
-        noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(self.seed + 1)).to(b) * empty
-        b.add_(noise * (WARM_RATIO * self.weight.float().norm() / (noise @ a).norm()))
+        warm_columns(a, b, self.weight.float().norm(), self.seed + 1)
 
     def effective(self, theta: Tensor) -> Tensor:
         return self.split(theta)[1]
@@ -94,8 +106,7 @@ class LoRALinear(AdaptedLinear):
         return b @ a
 
     def basis_probe(self) -> Float[Tensor, " r"]:
-        ramp = torch.linspace(0.5, 1.5, self.d_in, device=self.weight.device)
-        return self.get_buffer("a_start").float() @ (ramp / ramp.norm())
+        return along_ramp(self.get_buffer("a_start"))
 
 
 def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:

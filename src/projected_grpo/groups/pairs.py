@@ -106,11 +106,17 @@ def _external(path: Path) -> tuple[Pair, ...]:
         raise BadInput(f"--pairs {path}: no such file") from e
     except (OSError, ValueError) as e:
         raise BadInput(f"--pairs {path}: not JSON ({e})") from e
+    return pairs_from(data, f"--pairs {path}")
+
+
+def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
+    """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
+    the pair, on anything else."""
     if not isinstance(data, list) or not data:
-        raise BadInput(f"--pairs {path}: must be a JSON list with at least one pair in it")
+        raise BadInput(f"{source}: must be a JSON list with at least one pair in it")
     pairs = []
     for i, row in enumerate(data):
-        place = f"--pairs {path}: pair {i}"
+        place = f"{source}: pair {i}"
         if not isinstance(row, dict):
             raise BadInput(f"{place}: a {type(row).__name__}, where an object is expected")
         for key in ("hack", "clean"):
@@ -131,7 +137,7 @@ def _external(path: Path) -> tuple[Pair, ...]:
         name = str(row.get("name", f"pair-{i}"))
         pairs.append(Pair(name, messages, row["hack"], row["clean"], alt, str(row.get("mechanism", "unknown"))))
     if len({p.name for p in pairs}) != len(pairs):
-        raise BadInput(f"--pairs {path}: two pairs have the same name")
+        raise BadInput(f"{source}: two pairs have the same name")
     return tuple(pairs)
 
 
@@ -163,8 +169,8 @@ def name_of(source: str, pairs: Sequence[Pair]) -> str:
     return source if source in WRITTEN else pairs_hash(pairs)[:8]
 
 
-def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-    """(training, held-out) pairs: of each mechanism the fifth (rounded up) whose names hash lowest is held out.
+def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+    """(training, held-out) pairs: of each mechanism the share (a fifth, rounded up) whose names hash lowest is held out.
 
     Depends on names only, so the same pair is held out whatever the order or the selection of mechanisms.
     BadInput when a side would be empty.
@@ -174,7 +180,7 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
         names = sorted(
             (p.name for p in pairs if p.mechanism == mechanism), key=lambda n: hashlib.sha256(n.encode()).hexdigest()
         )
-        held |= set(names[: math.ceil(HELD_OUT * len(names))])
+        held |= set(names[: math.ceil(share * len(names))])
     train = tuple(p for p in pairs if p.name not in held)
     test = tuple(p for p in pairs if p.name in held)
     if not train or not test:
@@ -214,12 +220,12 @@ def unseen_compositions(held_out: Sequence[Pair], train: Sequence[Pair]) -> tupl
     return tuple(p for p in held_out if composition_of(p) not in seen)
 
 
-def unseen_pairs(source: str, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones of unseen compositions.
 
     The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
     """
-    train, held_out = split(pairs)
+    train, held_out = split(pairs, share)
     seen = {composition_of(p) for p in train}
     new = toy_unseen_pairs(seen | {composition_of(p) for p in held_out}, {p.mechanism for p in pairs})
     return unseen_compositions(held_out, train) + (new if source == "toy" else ())

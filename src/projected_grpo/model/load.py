@@ -5,7 +5,7 @@ Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders 
 
 import hashlib
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +51,13 @@ class LoadedModel:
 
 def hash_weights(model: nn.Module) -> str:
     """Hash of every parameter's name, type, shape and bytes; tied parameters once."""
+    return hash_parameters(model.named_parameters())
+
+
+def hash_parameters(named: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """The same of (name, parameter) pairs."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, p in model.named_parameters():
+    for name, p in named:
         digest.update(f"{name} {p.dtype} {tuple(p.shape)}".encode())
         digest.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -12,14 +12,14 @@ from projected_grpo.groups.pairs import resampled, split
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.overlap import overlap
 from projected_grpo.run.session import Session
-from projected_grpo.run.vhack_file import pairs_of
+from projected_grpo.run.vhack_file import held_out_of, pairs_of
 from projected_grpo.vhack import Differences, PairSide, VHack, basis_of, pair_differences, pair_sides
 
 
 def sides_again(v: VHack, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
     """The completions that V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they
     differ."""
-    train, _ = split(pairs_of(v.meta, source, why))
+    train, _ = split(pairs_of(v.meta, source, why), held_out_of(v.meta))
     drawn = resampled(train, int(v.meta["pairs_draw"]))
     return pair_sides(drawn, loaded, v.meta["hint"], v.meta["prompt_setup"], v.meta["control"])
 

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.groups.pairs import load_pairs, pairs_hash
+from projected_grpo.groups.pairs import HELD_OUT, load_pairs, pairs_hash
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.model.load import LoadedModel
@@ -121,6 +121,11 @@ def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]
     if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
         raise BadInput(f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']}; {why}")
     return pairs
+
+
+def held_out_of(meta: Mapping[str, str]) -> float:
+    """The share of each mechanism's pairs that this V has never seen."""
+    return float(meta.get("held_out", HELD_OUT))
 
 
 def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:

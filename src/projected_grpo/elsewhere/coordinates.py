@@ -1,0 +1,222 @@
+"""What V is written in, found in somebody else's model: of every module, the parameters that its coordinates are made of.
+
+    antipasto, lora   this project's adapters: theta
+    peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora.py has them
+    weights           the weight itself, flattened: [d_out d_in] numbers
+
+A plain weight is flattened and not written in its own singular basis. diag(U^T G Vh^T) is r of d_out x d_in numbers: a V
+there could take out one number in max(d_out, d_in) at most, and a weight that trains as a whole would learn the hack in all
+the others. The price is memory: k times the weights for V and, while it is extracted, pairs times the weights for D.
+`modules` chooses few of them; an adapter needs none of it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from projected_grpo.adapters.base import TARGETS, AdaptedLinear, Adapter, reduce_dtype
+from projected_grpo.adapters.lora import LoRALinear, along_ramp
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.load import hash_parameters
+
+OUR_ADAPTERS = ("antipasto", "lora")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One module of V."""
+
+    name: str
+    params: tuple[nn.Parameter, ...]
+    """Whose numbers, one parameter after the other, are the coordinates."""
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return sum(p.numel() for p in self.params)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of every product with V: float32, or float64 for float64 parameters."""
+        return reduce_dtype(self.params[0])
+
+    def vector(self, tensors: Sequence[Tensor | None]) -> Float[Tensor, " n"]:
+        """Tensors of the parameters' shapes as one vector; None counts as zeros. No copy where there is one of its type."""
+        parts = [
+            (torch.zeros_like(p) if t is None else t).detach().flatten()
+            for t, p in zip(tensors, self.params, strict=True)
+        ]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
+
+    def values(self) -> Float[Tensor, " n"]:
+        """The parameters as they are."""
+        return self.vector(self.params)
+
+    def gradient(self) -> Float[Tensor, " n"]:
+        """Their gradients."""
+        return self.vector([p.grad for p in self.params])
+
+    def pieces(self, vector: Float[Tensor, " n"]) -> list[Tensor]:
+        """The vector in the parameters' shapes and types."""
+        parts = vector.split([p.numel() for p in self.params])
+        return [part.view_as(p).to(p.dtype) for part, p in zip(parts, self.params, strict=True)]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """All modules of a model that V may have rows in."""
+
+    kind: str
+    sites: Mapping[str, Site]
+    settings: Mapping[str, str]
+    """What must agree for two sets of coordinates to mean the same."""
+    probe_of: Callable[[str], Tensor]
+    """A fingerprint of one module's coordinates."""
+    model: nn.Module
+    """The causal language model inside all wrappers."""
+    adapter: Adapter | None = None
+    """Where it is one of this project's."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """n of every module."""
+        return {name: site.size for name, site in self.sites.items()}
+
+    def probes(self) -> dict[str, Float[Tensor, " p"]]:
+        """Fingerprints of all modules' coordinates, float32 on the CPU."""
+        return {name: self.probe_of(name).detach().float().cpu() for name in self.sites}
+
+    def metadata(self) -> dict[str, str]:
+        """Kind and settings."""
+        return {"adapter": self.kind, **self.settings}
+
+    def weights_hash(self) -> str:
+        """Of the weights without any adapter: equal to that of the same model before one was put on."""
+        return hash_parameters(_plain_parameters(self.model))
+
+
+def coordinates_of(model: nn.Module, modules: Iterable[str] = ()) -> Coordinates:
+    """What V is written in for this model: its adapter where it has one, its weights otherwise.
+
+    modules: names of modules or their last parts ("q_proj"); empty: all that the adapter has, or of a model without one the
+    attention's and the MLP's (all matrices but embeddings where it names them otherwise). BadInput names what does not fit.
+    """
+    inner, wanted = unwrapped(model), tuple(modules)
+    ours = {n: m for n, m in inner.named_modules() if isinstance(m, AdaptedLinear)}
+    peft = {n: m for n, m in inner.named_modules() if isinstance(m, LoraLayer)}
+    if ours and peft:
+        raise BadInput("the model has this project's adapter and a PEFT LoRA: V is of one of them; train one")
+    if ours:
+        if wanted:
+            raise BadInput(f"modules {', '.join(wanted)}: this project's adapters train together; leave modules away")
+        return _of_adapter(inner, ours)
+    found = _of_peft(inner, _chosen(peft, wanted)) if peft else _of_weights(inner, _chosen_matrices(inner, wanted))
+    for site in found.sites.values():
+        _check_whole(site)
+    return found
+
+
+def unwrapped(model: Any) -> nn.Module:
+    """The causal language model inside DDP, torch.compile and PEFT."""
+    while True:
+        if isinstance(model, PeftModel):
+            model = model.get_base_model()
+        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def _of_adapter(model: nn.Module, layers: dict[str, AdaptedLinear]) -> Coordinates:
+    first = next(iter(layers.values()))
+    lora = {"lora_rank": str(first.rank), "lora_seed": str(first.lora_seed)} if isinstance(first, LoRALinear) else {}
+    adapter = Adapter("lora" if lora else "antipasto", layers, lora)
+    sites = {name: Site(name, (layer.theta,)) for name, layer in layers.items()}
+    return Coordinates(adapter.kind, sites, lora, lambda name: layers[name].basis_probe(), model, adapter)
+
+
+def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
+    sites, ranks, scales, probes = {}, set(), set(), {}
+    for name, layer in layers.items():
+        active = [a for a in layer.active_adapters if a in layer.lora_A]
+        if len(active) != 1:
+            raise BadInput(
+                f"{name}: {len(active)} active LoRA adapters ({', '.join(active)}); V is of one: set_adapter"
+            )
+        (which,) = active
+        if len(layer.lora_magnitude_vector) or layer.lora_variant.get(which) is not None:
+            raise BadInput(f"{name}: DoRA and other variants train more than A and B; use a plain LoraConfig")
+        a, b = layer.lora_A[which].weight, layer.lora_B[which].weight
+        sites[name] = Site(name, (a, b))
+        ranks.add(layer.r[which])
+        scales.add(float(layer.scaling[which]))
+        probes[name] = a
+    settings = {
+        "lora_rank": ",".join(map(str, sorted(ranks))), "lora_scaling": ",".join(f"{s:g}" for s in sorted(scales))
+    }  # fmt: skip
+    return Coordinates("peft-lora", sites, settings, lambda name: along_ramp(probes[name]), model)
+
+
+def _of_weights(model: nn.Module, layers: dict[str, nn.Module]) -> Coordinates:
+    sites = {name: Site(name, (layer.get_parameter("weight"),)) for name, layer in layers.items()}
+    shapes = {name: torch.tensor(site.params[0].shape, dtype=torch.float32) for name, site in sites.items()}
+    return Coordinates("weights", sites, {}, shapes.__getitem__, model)
+
+
+def _chosen(layers: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Those whose name, or its last part, is wanted; all when nothing is. BadInput on a name that none has."""
+    known = {key for name in layers for key in (name, name.rpartition(".")[2])}
+    if odd := [w for w in wanted if w not in known]:
+        last = ", ".join(sorted({name.rpartition(".")[2] for name in layers})) or "none at all"
+        raise BadInput(f"modules: nothing that V could be of is called {odd[0]!r}; there are {last}")
+    return {n: m for n, m in layers.items() if not wanted or {n, n.rpartition(".")[2]} & set(wanted)}
+
+
+def _chosen_matrices(model: Any, wanted: tuple[str, ...]) -> dict[str, nn.Module]:
+    """The modules with a weight matrix that are neither embedding nor head."""
+    apart = (
+        getattr(model, "get_output_embeddings", lambda: None)(),
+        getattr(model, "get_input_embeddings", lambda: None)(),
+    )
+    found = {
+        n: m
+        for n, m in model.named_modules()
+        if isinstance(getattr(m, "weight", None), nn.Parameter)
+        and m.weight.dim() == 2
+        and not isinstance(m, nn.Embedding)
+        and m not in apart
+    }
+    usual = {n: m for n, m in found.items() if n.rpartition(".")[2] in TARGETS}
+    chosen = _chosen(found if wanted else usual or found, wanted)
+    if not chosen:
+        raise BadInput(f"{type(model).__name__} has no weight matrix that V could be of")
+    return chosen
+
+
+def _check_whole(site: Site) -> None:
+    """BadInput where the parameters here are not the whole matrices, or no numbers that have a gradient."""
+    for p in site.params:
+        if isinstance(p, DTensor) or not p.numel():
+            raise BadInput(f"{site.name}: its parameters are sharded (FSDP, ZeRO-3); V needs each whole: use DDP")
+        if not p.is_floating_point():
+            raise BadInput(
+                f"{site.name}: its weight is quantised ({p.dtype}) and has no gradient; put a LoRA on the model"
+            )
+
+
+def _plain_parameters(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    """(name, weight) of the model as it was before an adapter was put on."""
+    theirs = {id(p) for m in model.modules() if isinstance(m, AdaptedLinear) for p in (m.theta,)}
+    for name, p in model.named_parameters():
+        if id(p) in theirs or ".lora_" in name or ".modules_to_save." in name:
+            continue
+        yield name.replace(".base_layer", "").replace(".original_module", ""), p

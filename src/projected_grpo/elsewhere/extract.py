@@ -1,0 +1,358 @@
+"""V of any Hugging Face causal language model, from pairs, without a script: in the adapter that it has, or in its weights.
+
+    v = VHack.extract(model, pairs);  v.save("vhack.safetensors");  v.verify(model, pairs)
+
+With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit, and verify_vhack reads the
+file. With PEFT's LoRA or plain weights each side of a pair has a forward and a backward pass of its own through the
+model's own logits, so whatever the model does to them (a bias, a scale, a cap) is in the gradient.
+"""
+
+import hashlib
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+from transformers import AutoTokenizer
+
+import projected_grpo.vhack as vhack
+from projected_grpo.adapters.lora import WARM_RATIO, warm_columns
+from projected_grpo.elsewhere.coordinates import OUR_ADAPTERS, Coordinates, coordinates_of
+from projected_grpo.groups import pairs as pair_sets
+from projected_grpo.ledger.console import progress
+from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.folder import git_state
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.model.logprobs import token_batch
+from projected_grpo.prompts import render
+from projected_grpo.records import Pair
+from projected_grpo.run.vhack_file import content_of, held_out_of, read_vhack, save_vhack
+from projected_grpo.verdicts.registry import CLAIMS, Finding
+
+Pairs = Sequence[Pair | Mapping[str, Any]] | str | Path
+"""Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
+trainer's dataset, a row's `prompt` that is text is what the model reads, and messages go through the tokenizer's chat
+template. (In a file, as everywhere in this project, a `prompt` is what a user says.)"""
+RAW = "as it is"
+"""The role of a prompt that no chat template is put around."""
+
+
+@dataclass(frozen=True)
+class VHack(vhack.VHack):
+    """V of a model, from its pairs to its file."""
+
+    @classmethod
+    def extract(
+        cls,
+        model: Any,
+        pairs: Pairs,
+        *,
+        tokenizer: Any = None,
+        k: int = 32,
+        modules: Iterable[str] = (),
+        loss: vhack.PairLoss = "nll",
+        max_new: int = 1024,
+        held_out: float = pair_sets.HELD_OUT,
+        pairs_draw: int = 0,
+        control: Literal["none", "random", "placebo"] = "none",
+        hint: str = "none",
+        prompt_setup: str = "no_intervention",
+        seed: int = 0,
+        name: str = "",
+        token_budget: int = 8192,
+    ) -> "VHack":
+        """The top k directions per module of the training pairs' gradient differences.
+
+        modules: as coordinates_of takes them. held_out: the share of each mechanism's pairs that V never sees. pairs_draw:
+        not 0, a bootstrap sample of the others. control: random directions of V's rank, or clean minus clean_alt. hint,
+        prompt_setup: of prompts that are messages, as in this project's runs. name: what --model calls this model in this
+        project's scripts; empty: where it was loaded from. The model is left as it was: mode, gradients, parameters.
+
+        BadInput in one line: too few pairs, a pair that does not fit the context, a model that V cannot be of, or too
+        little memory for it. NonFinite names module and pair.
+        """
+        if k < 1 or not 0 < held_out < 1 or max_new < 1:
+            raise BadInput(
+                f"k={k}, held_out={held_out}, max_new={max_new}: k and max_new from 1, held_out within (0, 1)"
+            )
+        coordinates = coordinates_of(model, modules)
+        known = _loaded(coordinates, tokenizer, name)
+        given = as_pairs(pairs)
+        train, unseen = pair_sets.split(given, held_out)
+        train = pair_sets.resampled(train, pairs_draw)
+        prompting = (hint, prompt_setup)
+        _check_memory(coordinates, max(len(train), 2 * len(unseen)), min(k, len(train)))
+        d = differences(coordinates, known, _sides(train, known, *prompting, control), loss, max_new, token_budget)
+        found = {n: vhack.basis_of(rows, k) for n, rows in d.items()}
+        del d
+        basis, values = {n: v for n, (v, _) in found.items()}, {n: s for n, (_, s) in found.items()}
+        alone = [side for i, p in enumerate(unseen) for side in _alone(p, 2 * i, known, *prompting)]
+        shares = vhack.energy_shares(basis, differences(coordinates, known, alone, loss, max_new, token_budget))
+        if control == "random":
+            basis = {n: vhack.random_basis((len(v), v.shape[1]), seed, n) for n, v in basis.items()}
+        if not any(map(len, basis.values())):
+            raise BadInput("no module has a gradient that tells the sides apart: are hack and clean the same text?")
+        meta = {
+            "model": known.model_id,
+            "weights_hash": known.weights_hash,
+            **coordinates.metadata(),
+            "tokenizer_hash": known.tokenizer_hash,
+            "loss": loss,
+            "control": control,
+            "pairs": pair_sets.name_of(str(pairs) if isinstance(pairs, (str, Path)) else "", given),
+            "pairs_hash": pair_sets.pairs_hash(given),
+            "n_train": str(len(train)),
+            "pairs_draw": str(pairs_draw),
+            "modes": ",".join(sorted({p.mechanism for p in given})),
+            "hint": hint,
+            "prompt_setup": prompt_setup,
+            "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
+            "k": str(k),
+            "directions": str(sum(map(len, basis.values()))),
+            "energy": f"{sum(shares.values()) / len(shares):.4f}",
+            "v_sha256": content_of(basis),
+            "seed": str(seed),
+            "max_new": str(max_new) if loss == "grpo" else "unused",
+            "lora_warm_ratio": str(WARM_RATIO) if "lora" in coordinates.kind else "unused",
+            "held_out": f"{held_out:g}",
+            "commit": git_state()["commit"] or "unknown",
+        }
+        return cls(basis, values, coordinates.probes(), meta)
+
+    def save(self, path: Path | str) -> None:
+        """One safetensors file, atomically, sealed: what every script of this project reads."""
+        save_vhack(Path(path), self)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "VHack":
+        """What `save` or extract_vhack_grad wrote. BadInput as in read_vhack."""
+        v = read_vhack(Path(path))
+        return cls(v.basis, v.singular_values, v.probes, v.meta)
+
+    def verify(
+        self, model: Any, pairs: Pairs, *, tokenizer: Any = None, random_bases: int = 99, token_budget: int = 8192
+    ) -> Finding:
+        """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
+        and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
+        ours = self.meta["adapter"] in OUR_ADAPTERS
+        coordinates = coordinates_of(model, () if ours else self.basis)
+        known = _loaded(coordinates, tokenizer, "")
+        given = as_pairs(pairs)
+        for key, here in {
+            "pairs_hash": pair_sets.pairs_hash(given), "weights_hash": known.weights_hash, **coordinates.metadata()
+        }.items():  # fmt: skip
+            if self.meta[key] != here:
+                raise BadInput(
+                    f"V was made with {key}={self.meta[key]}, here it is {here}; verify it where it was made"
+                )
+        unseen = pair_sets.unseen_pairs(pairs if isinstance(pairs, str) else "", given, held_out_of(self.meta))
+        if not unseen:
+            raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
+        sides = _sides(unseen, known, self.meta["hint"], self.meta["prompt_setup"], "none")
+        loss, max_new = self.meta["loss"], self.meta["max_new"]
+        d = differences(
+            coordinates,
+            known,
+            sides,
+            "grpo" if loss == "grpo" else "nll",
+            int(max_new) if loss == "grpo" else 1,
+            token_budget,
+        )
+        seen = vhack.held_out_numbers(self.basis, d, random_bases, int(self.meta["seed"]))
+        return CLAIMS["verify"].judged(
+            seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in unseen]
+        )
+
+
+# ---------------------------------------------------------------- pairs
+
+
+def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
+    """Pairs of whatever was given. BadInput names the pair that is none."""
+    if isinstance(pairs, (str, Path)):
+        return pair_sets.load_pairs(str(pairs))
+    if not isinstance(pairs, Sequence) or not pairs:
+        raise BadInput("pairs: give a list of {prompt or messages, hack, clean}, at least two of each mechanism")
+    rows = [_row(p) for p in pairs if not isinstance(p, Pair)]
+    if rows and len(rows) < len(pairs):
+        raise BadInput("pairs: some are Pair objects and some are rows; give one kind")
+    return pair_sets.pairs_from(rows, "pairs") if rows else tuple(p for p in pairs if isinstance(p, Pair))
+
+
+def _row(pair: Any) -> Any:
+    """In the pair sets' own format: a prompt that is text is kept as it is, a side that is messages is its last text."""
+    if not isinstance(pair, Mapping):
+        return pair
+    row = dict(pair)
+    if isinstance(row.get("prompt"), str):
+        row["messages"] = [{"role": RAW, "content": row["prompt"]}]
+    elif "prompt" in row:
+        row["messages"] = row["prompt"]
+    for side in ("hack", "clean", "clean_alt"):
+        value = row.get(side)
+        if isinstance(value, list) and value and isinstance(value[-1], Mapping):
+            row[side] = value[-1].get("content")
+    return row
+
+
+def _sides(
+    pairs: Sequence[Pair], known: LoadedModel, hint: str, prompt_setup: str, control: str
+) -> list[vhack.PairSide]:
+    """As vhack.pair_sides, of prompts that are text too."""
+    raw = {p.name for p in pairs if p.messages[0][0] == RAW}
+    if not raw:
+        return vhack.pair_sides(pairs, known, hint, prompt_setup, control)
+    sides = []
+    for row, pair in enumerate(pairs):
+        if control == "placebo" and pair.clean_alt is None:
+            raise BadInput(f"pair {pair.name!r}: control placebo needs its second clean completion (clean_alt)")
+        texts = (pair.clean, pair.clean_alt or "") if control == "placebo" else (pair.hack, pair.clean)
+        sides += [
+            _side(pair, text, a, row, known, hint, prompt_setup) for text, a in zip(texts, (1.0, -1.0), strict=True)
+        ]
+    return sides
+
+
+def _alone(pair: Pair, row: int, known: LoadedModel, hint: str, prompt_setup: str) -> list[vhack.PairSide]:
+    """Both completions with a row of their own, as vhack.sides_alone."""
+    return [
+        _side(pair, text, 1.0, row + i, known, hint, prompt_setup) for i, text in enumerate((pair.hack, pair.clean))
+    ]
+
+
+def _side(
+    pair: Pair, text: str, advantage: float, row: int, known: LoadedModel, hint: str, prompt_setup: str
+) -> vhack.PairSide:
+    ids, place = known.completion_ids(text), f"pair {pair.name!r}"
+    (role, prompt), *_ = pair.messages
+    if role != RAW:
+        _, prompt_ids = render(pair.messages, hint, prompt_setup, known.tokenizer, known.context, len(ids), place)
+        return vhack.PairSide(prompt_ids, ids, advantage, row)
+    if hint != "none" or prompt_setup != "no_intervention":
+        raise BadInput(f"{place}: hint and prompt_setup are put into messages; a prompt that is text stays as it is")
+    prompt_ids = tuple(known.tokenizer(prompt)["input_ids"])  # as a trainer reads it, with what it puts before a text
+    if not prompt_ids or len(prompt_ids) + len(ids) > known.context:
+        raise BadInput(
+            f"{place}: prompt of {len(prompt_ids)} tokens, completion of {len(ids)}, context of {known.context}"
+        )
+    return vhack.PairSide(prompt_ids, ids, advantage, row)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def differences(
+    coordinates: Coordinates,
+    known: LoadedModel,
+    sides: Sequence[vhack.PairSide],
+    loss: vhack.PairLoss,
+    max_new: int,
+    token_budget: int,
+) -> vhack.Differences:
+    """D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences gives it."""
+    with _quiet(coordinates):
+        if coordinates.adapter is not None:
+            return vhack.pair_differences(known, coordinates.adapter, sides, loss, max_new, token_budget)
+        sites, parameters = coordinates.sites, [p for s in coordinates.sites.values() for p in s.params]
+        out = {n: torch.zeros(1 + max(s.row for s in sides), site.size) for n, site in sites.items()}
+        for side in progress(sides, "pair gradients"):
+            term = _term(known, side, loss, max_new)
+            grads = iter(torch.autograd.grad(term, parameters, allow_unused=True))
+            for n, site in sites.items():
+                g = site.vector([next(grads) for _ in site.params]).float().cpu()
+                if not torch.isfinite(g).all():
+                    raise NonFinite(f"extraction: gradient of pair {side.row} is not finite in {n}")
+                out[n][side.row] += g
+    return out
+
+
+def _term(known: LoadedModel, side: vhack.PairSide, loss: vhack.PairLoss, max_new: int) -> torch.Tensor:
+    batch = token_batch([side.prompt_ids], [side.completion_ids], known.pad_id, known.model.device)
+    first = len(side.prompt_ids) - 1
+    logits = known.model(input_ids=batch.input_ids, use_cache=False).logits[:, first:-1]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logps = logits.log_softmax(-1).gather(-1, batch.targets[:, first:, None]).squeeze(-1)
+    advantage = torch.tensor([side.advantage], device=logps.device)
+    return vhack.pair_terms(logps, batch.loss_mask[:, first:], advantage, loss, max_new).sum()
+
+
+@contextmanager
+def _quiet(coordinates: Coordinates) -> Generator[None]:
+    """Evaluation mode, the parameters free, a LoRA at its warm point; afterwards everything is as it was."""
+    model, parameters = coordinates.model, [p for s in coordinates.sites.values() for p in s.params]
+    modes = {m: m.training for m in model.modules()}
+    before = [(p, p.requires_grad, p.grad) for p in parameters]
+    warmed = {n: s.params[1].detach().clone() for n, s in coordinates.sites.items() if coordinates.kind == "peft-lora"}
+    model.eval()
+    for p in parameters:
+        p.grad = None  # not into what the caller has accumulated
+        p.requires_grad_(True)
+    for name in warmed:
+        _warm(coordinates, name)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for m, mode in modes.items():
+            m.training = mode
+        for p, free, grad in before:
+            p.requires_grad_(free)
+            p.grad = grad
+        with torch.no_grad():
+            for name, b in warmed.items():
+                coordinates.sites[name].params[1].copy_(b)
+
+
+@torch.no_grad()
+def _warm(coordinates: Coordinates, name: str) -> None:
+    """Move PEFT's B to where A has a gradient, as adapters/lora.py does with ours: ||scaling B A|| = ||W|| / 1000."""
+    layer: Any = coordinates.model.get_submodule(name)
+    weight = layer.get_base_layer().weight
+    if not weight.is_floating_point():
+        raise BadInput(f"{name}: its base weight is quantised ({weight.dtype}); extract V on the model before that")
+    a, b = coordinates.sites[name].params
+    scale = abs(float(next(s for key, s in layer.scaling.items() if layer.lora_A[key].weight is a)))
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
+    warm_columns(a.detach(), b, weight.float().norm() / scale, seed)
+
+
+def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
+    """The model with what the extraction needs to know of it. BadInput as in _tokenizer."""
+    model: Any = coordinates.model
+    source = getattr(model.config, "_name_or_path", "")
+    tokenizer = _tokenizer(given, source)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    context = int(
+        getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 20)
+    )
+    words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
+    eos = frozenset({tokenizer.eos_token_id})
+    weights = coordinates.weights_hash()
+    return LoadedModel(model, tokenizer, name or source or "unnamed", weights, words, eos, pad, context)
+
+
+def _tokenizer(given: Any, source: str) -> Any:
+    """The one given, or the one beside the model. BadInput where there is none, or none that ends a completion."""
+    tokenizer = given
+    if given is None:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+        except (OSError, ValueError) as e:
+            raise BadInput(f"no tokenizer beside the model ({source or 'it has no path'}); give `tokenizer`") from e
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
+    return tokenizer
+
+
+def _check_memory(coordinates: Coordinates, rows: int, k: int) -> None:
+    """BadInput where D and V would not fit into the memory that is left."""
+    need, left = 4 * (rows + k) * sum(coordinates.sizes.values()), psutil.virtual_memory().available
+    if need > left:
+        raise BadInput(
+            f"V of {sum(coordinates.sizes.values()):,} numbers needs {need / 2**30:.1f} GiB ({rows} gradients and {k} "
+            f"directions of them), {left / 2**30:.1f} are free: choose `modules`, take fewer pairs, or put an adapter on"
+        )

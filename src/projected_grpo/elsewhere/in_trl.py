@@ -1,0 +1,89 @@
+"""A unit of this project's small worlds in TRL's GRPOTrainer: the same base, adapter, problems, reward, sizes; TRL's loop.
+
+The arm `vanilla` is TRL alone; `projected` has the callback, and nothing else is different.
+"""
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+
+from loophole_grader.reward_function import LoopholeReward
+from projected_grpo.adapters import attach_antipasto
+from projected_grpo.config import ExtractConfig, TrainConfig
+from projected_grpo.elsewhere.callback import ProjectedCallback
+from projected_grpo.elsewhere.extract import VHack
+from projected_grpo.elsewhere.settings import InTRLConfig, sizes_of
+from projected_grpo.groups.pairs import load_pairs
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.presets import presets
+from projected_grpo.prompts import messages_for
+from projected_grpo.run.models import load_model
+
+ARMS = ("vanilla", "projected")
+
+
+def check_installed() -> None:
+    """BadInput where TRL is not here."""
+    if importlib.util.find_spec("trl") is None or importlib.util.find_spec("datasets") is None:
+        raise BadInput("TRL is not installed; it comes with `uv sync --group bench`")
+
+
+def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
+    """The log of one run, a line per step; read from its file where it is finished, else run on from its last checkpoint."""
+    out = config.out / f"{arm}_unit{unit}"
+    done = out / "log.json"
+    if done.exists():
+        lines = json.loads(done.read_text("utf-8"))
+        if len(lines) != config.steps:
+            raise BadInput(f"{out}: a run of {len(lines)} steps, {config.steps} are asked for; choose another --out")
+        return lines
+    trainer = trainer_of(config, unit, arm, out)
+    last = get_last_checkpoint(str(out)) if out.exists() else None
+    trainer.train(resume_from_checkpoint=last)
+    lines = [line for line in trainer.state.log_history if "reward" in line]
+    write_atomic(done, json.dumps(lines).encode())
+    return lines
+
+
+def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
+    """TRL's trainer on a unit's base with this project's adapter; with the callback for the arm `projected`."""
+    check_installed()
+    trl: Any = importlib.import_module("trl")
+    datasets: Any = importlib.import_module("datasets")
+    train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
+    torch.manual_seed(unit)
+    loaded = load_model(train.model, "float32", "cpu", unit, config.cache)
+    attach_antipasto(loaded.model, config.cache / "svd")
+    problems = load_problems(train.problems)
+    rows = [{"prompt": messages_for(p.messages, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
+    callbacks = [ProjectedCallback(v_of(config, unit, loaded, extract))] if arm == "projected" else []
+    args = trl.GRPOConfig(
+        output_dir=str(out), max_steps=config.steps, save_steps=config.save_every, save_total_limit=1, logging_steps=1,
+        report_to="none", use_cpu=True, seed=unit, chat_template_kwargs={"enable_thinking": False}, **sizes_of(train),
+    )  # fmt: skip
+    return trl.GRPOTrainer(
+        model=loaded.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=loaded.tokenizer,
+        reward_funcs=LoopholeReward([p.task for p in problems]), callbacks=callbacks,
+    )  # fmt: skip
+
+
+def v_of(config: InTRLConfig, unit: int, loaded: Any, extract: ExtractConfig) -> VHack:
+    """A unit's V: found in its file, or extracted from its own draw of the pairs."""
+    path = config.out / f"vhack_unit{unit}.safetensors"
+    if path.exists():
+        return VHack.load(path)
+    pairs = load_pairs(extract.pairs, extract.modes)
+    v = VHack.extract(
+        loaded.model, pairs, tokenizer=loaded.tokenizer, k=extract.k, hint=extract.hint, pairs_draw=unit,
+        prompt_setup=extract.prompt_setup, name=extract.model, seed=unit,
+    )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    v.save(path)
+    return v

@@ -1,0 +1,130 @@
+"""In TRL's own trainer (`uv sync --group bench`): the callback takes V out of what it does, the grader pays its rewards."""
+
+import copy
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from loophole_grader.reward_function import LoopholeReward
+from projected_grpo.adapters.base import TARGETS
+from projected_grpo.elsewhere.callback import ProjectedCallback
+from projected_grpo.elsewhere.coordinates import coordinates_of
+from projected_grpo.elsewhere.extract import VHack
+from projected_grpo.groups.pairs import load_pairs
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.prompts import messages_for
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+PROBLEMS = load_problems("builtin")[:4]
+
+
+@pytest.fixture(scope="module")
+def base(loaded_once):
+    """The tiny model with a LoRA of PEFT's, and V in its coordinates."""
+    known = copy.deepcopy(loaded_once)
+    torch.manual_seed(0)
+    with peft_asks_the_old_way():
+        model = get_peft_model(known.model, LoraConfig(r=4, target_modules=list(TARGETS)))
+    pairs = load_pairs("builtin", ("assert_true",))[:6]
+    return model, known.tokenizer, VHack.extract(model, pairs, tokenizer=known.tokenizer, k=3)
+
+
+def spread(completion_ids, **_):
+    """Random weights write no program, so the grader pays them all alike: something that tells completions apart."""
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def trainer(base, out, callbacks=(), steps=2, **more):
+    model, tokenizer, _ = base
+    rows = [
+        {"prompt": messages_for(p.messages, "simple_overwrite_tests", "no_intervention"), "id": p.problem_id}
+        for p in PROBLEMS
+    ]
+    config = trl.GRPOConfig(
+        output_dir=str(out), per_device_train_batch_size=4, num_generations=4, max_completion_length=4, max_steps=steps,
+        learning_rate=1e-2, beta=0.0, bf16=False, gradient_checkpointing=False, use_cpu=True, report_to="none",
+        disable_tqdm=True, logging_steps=1, save_strategy="steps", save_steps=1, seed=5, **more,
+    )  # fmt: skip
+    return trl.GRPOTrainer(
+        model=copy.deepcopy(model), args=config, train_dataset=datasets.Dataset.from_list(rows), callbacks=list(callbacks),
+        reward_funcs=[LoopholeReward([p.task for p in PROBLEMS], workers=1), spread], processing_class=tokenizer,
+    )  # fmt: skip
+
+
+def along(base, trained):
+    """Share of the whole movement's energy that lies along V, measured with nothing of the callback's."""
+    model, _, v = base
+    before, after = coordinates_of(model).sites, coordinates_of(trained).sites
+    change = {n: after[n].values() - before[n].values() for n in before}
+    whole = sum(float(c.square().sum()) for c in change.values())
+    return sum(float((v.basis[n] @ c).square().sum()) for n, c in change.items()) / whole
+
+
+@pytest.fixture(scope="module")
+def projected(base, tmp_path_factory):
+    callback, out = ProjectedCallback(base[2]), tmp_path_factory.mktemp("projected")
+    run = trainer(base, out, [callback])
+    run.train()
+    return run, callback, out
+
+
+def test_in_trls_trainer_the_model_moves_as_v_does_not(base, projected, tmp_path):
+    run, callback, _ = projected
+    assert along(base, run.model) < 1e-9
+    assert len(callback.steps) == 2
+    assert all(
+        row["cos_update_in"] > 1e-3 and row["cos_update"] < 1e-4 and row["covered"] == 1 for row in callback.steps
+    )
+    without = trainer(base, tmp_path)
+    without.train()
+    assert along(base, without.model) > 1e-4
+
+
+def test_the_trainers_log_holds_both_sides(projected):
+    run, callback, _ = projected
+    lines = [line for line in run.state.log_history if "reward" in line]
+    assert [line["hack/cos_in"] for line in lines] == [row["cos_in"] for row in callback.steps]
+    assert all(line["loophole/hack"] == line["loophole/gt_pass"] == 0 for line in lines)
+    assert all("rewards/loophole/mean" in line for line in lines)
+
+
+def test_a_run_goes_on_from_trls_checkpoint_and_only_as_it_was(base, projected):
+    run, _, out = projected
+    again = ProjectedCallback(base[2])
+    resumed = trainer(base, out, [again])
+    resumed.train(resume_from_checkpoint=str(out / "checkpoint-1"))
+    assert len(again.steps) == 1
+    assert again.state()["attributes"]["state_of_run"]["steps"] == 2
+    assert along(base, resumed.model) < 1e-9
+    pairs = zip(resumed.model.parameters(), run.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    with pytest.raises(BadInput, match="gate=no_gate, here it is one_sided"):
+        trainer(base, out, [ProjectedCallback(base[2], gate="one_sided")]).train(
+            resume_from_checkpoint=str(out / "checkpoint-1")
+        )
+
+
+def test_training_goes_on_in_the_same_trainer(base, tmp_path):
+    """A second call of train begins at a LoRA that has moved, as this callback knows."""
+    callback = ProjectedCallback(base[2])
+    run = trainer(base, tmp_path, [callback], steps=1)
+    run.train()
+    run.train()
+    assert callback.state()["attributes"]["state_of_run"]["steps"] == 2
+    assert along(base, run.model) < 1e-9
+
+
+def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
+    """TRL would make the LoRA after V was extracted: V in another A's coordinates is none of this model's."""
+    own = trainer(base, tmp_path, [ProjectedCallback(base[2])])
+    with torch.no_grad():
+        for name, p in own.model.named_parameters():
+            if "lora_A" in name:
+                p.copy_(p.flip(0))
+    with pytest.raises(BadInput, match="another LoRA"):
+        own.train()

@@ -34,7 +34,7 @@ from projected_grpo.arms import RECIPE
 from projected_grpo.elsewhere.coordinates import OUR_ADAPTERS, Coordinates, Site, coordinates_of
 from projected_grpo.gates import GATES, GateName
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.measures import Used, step_columns
+from projected_grpo.measures import Seen, Used, step_columns
 from projected_grpo.projection import Projection
 from projected_grpo.run.vhack_file import PROBE_TOLERANCE, content_of, cut, read_vhack
 from projected_grpo.vhack import VHack
@@ -214,7 +214,12 @@ class ProjectedUpdate:
             gradient = {n: self._seen.get(n, torch.zeros_like(g)) for n, g in proposed.items()}
             taken_in = {n: s.gradient() / self._clipped for n, s in sites.items()}
             used = Used(gradient, taken_in, proposed, {n: start[n] - s.values() for n, s in sites.items()})
-            self.last = {"step": self.steps, "covered": self.covered, **step_columns(used, self.projection, fired)}
+            seen = Seen.of(used, self.projection)
+            self.last = {
+                "step": self.steps,
+                "covered": self.covered,
+                **step_columns(used, seen, self.projection, fired),
+            }
             if self.log is not None:
                 self.log(self.last)
         self.steps += 1

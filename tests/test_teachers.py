@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import importlib.util
 import itertools
 import json
 import os
@@ -33,6 +34,7 @@ from projected_grpo.teachers.journal import (
     line_of,
     read_events,
 )
+from projected_grpo.teachers.local_server import NEEDED, free_port, served
 from projected_grpo.teachers.price_table import Teacher, read_teachers
 from projected_grpo.teachers.reply import Fault, reply_of, seconds_to_wait, without
 from projected_grpo.teachers.states import State, read_states
@@ -627,3 +629,42 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path, script):
     code, _, err = script("judge_teachers", "out")
     assert (code, err.count("\n"), "states_hash" in err) == (2, 1, True)
     assert read_manifest(tmp_path / "out")["kind"] == "teachers"
+
+
+# ---------------------------------------------------------------- a real model
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDED), reason="the extra `teachers` is not installed"
+)
+def test_a_real_server_is_started_asked_and_stopped(script, cache, tmp_path, capfd):
+    """`transformers serve` with the tiny model, by the recipe's own script, asked while it is up."""
+    rows = [
+        {"state_id": f"s{i}", "trace_id": "t", "messages": [{"role": "user", "content": f"do {i}"}]} for i in range(2)
+    ]
+    (tmp_path / "states.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ask_it = (sys.executable, ROOT / "scripts/ask_teachers.py", "--states", "states.jsonl", "--teachers", "t.toml",
+              "--budget", 0, "--out", "out", "--timeout", 120)  # fmt: skip
+    port = free_port()
+    code, told, err = script(
+        "serve_teacher", "tiny", "--port", port, "--cache", cache, "--table", "t.toml", "--log", "log", "--", *ask_it
+    )
+    assert code == 0, told + err + capfd.readouterr().err
+    found = read_answers(tmp_path / "out")
+    assert found.whole == ""
+    [teacher] = found.teachers
+    assert all(a.text and a.prompt_tokens > 0 and a.completion_tokens > 0 for a in found.history.answers.values())
+    assert all(a.prompt_tokens <= teacher.most_prompt_tokens(s) for s in found.states for a in found.answers_to(s))
+    assert CLAIMS["teachers"].judged(found.asked()).status == "NOT_EVALUABLE"  # two states, and it is free
+    with socket.socket() as s:
+        assert s.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_port_that_is_taken_is_named(endpoint, tmp_path):
+    port = int(endpoint.url.split(":")[2].split("/")[0])
+    with (
+        pytest.raises(BadInput, match=rf"--port {port}: cannot be listened on"),
+        served(tmp_path, port, tmp_path / "log"),
+    ):
+        pass

@@ -1,0 +1,73 @@
+"""Serve a model of this machine as an OpenAI-compatible endpoint (`transformers serve`), until Ctrl-C; or for as long as
+the command after `--` runs, whose exit code is then this one's."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from projected_grpo.config import Common
+from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """What to serve, and where."""
+
+    model: Annotated[str, tyro.conf.Positional]
+    """`tiny`, `toy`, `small`, `small-shipped` (built or fetched on first use), or a folder of a model."""
+    port: int = 8000
+    """On 127.0.0.1."""
+    seed: int = Common.base_seed
+    """Which build of a model that is made here."""
+    cache: Path = Common.cache
+    """As in every script."""
+    table: Path = Path()
+    """Write the file of teachers that asks this one here, for a command that needs it. Empty: print it only."""
+    log: Path = Path("out/serve_teacher.log")
+    """What the server says."""
+
+
+def until_interrupted() -> int:
+    """Wait for Ctrl-C."""
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        print("stopped")
+    return 0
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    command = words[words.index("--") + 1 :] if "--" in words else []
+    config = cli.parse_plain(ServeConfig, __doc__, words[: words.index("--")] if "--" in words else words)
+    from loguru import logger
+
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.files import write_atomic
+    from projected_grpo.teachers.local_server import check_installed, served, table_of
+
+    check_installed()
+    from projected_grpo.run.models import BUILT
+
+    folder = Path(config.model)
+    if config.model in BUILT:
+        folder = BUILT[config.model].base(config.model, config.seed, config.cache)
+    elif not (folder / "config.json").is_file():
+        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+    config.log.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end, it ends the server too
+    with served(folder, config.port, config.log) as url:
+        logger.info(f"serving {folder}; its log is {config.log}. For the file of teachers:")
+        print(table_of(url, str(folder), config.model), flush=True)
+        if config.table != Path():
+            write_atomic(config.table, table_of(url, str(folder), config.model).encode(), "--table")
+        return subprocess.run(command, check=False).returncode if command else until_interrupted()
+
+
+if __name__ == "__main__":
+    cli.run(main)

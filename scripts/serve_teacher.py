@@ -1,9 +1,11 @@
 """Serve a model of this machine as an OpenAI-compatible endpoint (`transformers serve`), until Ctrl-C; or for as long as
 the command after `--` runs, whose exit code is then this one's."""
 
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +32,26 @@ class ServeConfig:
     """Write the file of teachers that asks this one here, for a command that needs it. Empty: print it only."""
     log: Path = Path("out/serve_teacher.log")
     """What the server says."""
+
+
+@contextlib.contextmanager
+def ended_by_sigterm_too() -> Generator[None]:
+    """SIGTERM as Ctrl-C: the server is ended with this process."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def while_it_runs(command: Sequence[str]) -> int:
+    """The exit code of a command. Interrupted, it may end in its own way first: answers under way are paid for."""
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            return process.wait()
 
 
 def until_interrupted() -> int:
@@ -60,13 +82,12 @@ def main() -> int:
     elif not (folder / "config.json").is_file():
         raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
     config.log.parent.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end, it ends the server too
-    with served(folder, config.port, config.log) as url:
+    with ended_by_sigterm_too(), served(folder, config.port, config.log) as url:
         logger.info(f"serving {folder}; its log is {config.log}. For the file of teachers:")
         print(table_of(url, str(folder), config.model), flush=True)
         if config.table != Path():
             write_atomic(config.table, table_of(url, str(folder), config.model).encode(), "--table")
-        return subprocess.run(command, check=False).returncode if command else until_interrupted()
+        return while_it_runs(command) if command else until_interrupted()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ class Endpoint:
         self.seen = []
         """(seconds, authorization, body) of every request."""
         self.at_once = self.most_at_once = 0
+        self.says = None
+        """What every answer says; None: what it would do, from the last message."""
         self.on_request = None
         """Called with every body, before it is answered."""
         self.lock = threading.Lock()
@@ -84,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, fault, body):
         e, asked = self.endpoint, body["messages"][-1]["content"]
-        told = completion(body["model"], f"I would {asked}")
+        told = completion(body["model"], e.says or f"I would {asked}")
         whole = json.dumps(told).encode()
         error = json.dumps({"error": {"message": "no"}}).encode()
         if fault == "ok":

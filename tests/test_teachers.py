@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -668,3 +669,26 @@ def test_a_port_that_is_taken_is_named(endpoint, tmp_path):
         served(tmp_path, port, tmp_path / "log"),
     ):
         pass
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_s_files_are_read_and_its_example_prints_what_it_says(endpoint, tmp_path, monkeypatch, capsys):
+    """docs/teachers.md: the state, the price table, then the reader, against a server."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(
+        r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/teachers.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert [language for language, _ in blocks] == ["json", "toml", "python", "text"]
+    row, table, code, said = (text for _, text in blocks)
+    Path("states.jsonl").write_text(row)
+    Path("teachers.toml").write_text(table.replace("http://127.0.0.1:8000/v1", endpoint.url))
+    endpoint.says = "read the error"
+    ask(read_states(Path("states.jsonl")), read_teachers(Path("teachers.toml")), Path("out/answers"))
+    capsys.readouterr()
+    exec(compile(code, "docs/teachers.md", "exec"), {})
+    assert capsys.readouterr().out == said
+    assert {"max_tokens", "max_completion_tokens"} == {
+        k for _, _, body in endpoint.seen for k in body if k.startswith("max")
+    }

@@ -74,8 +74,8 @@ def served(folder: Path, port: int, log: Path, patience_s: float = 300.0) -> Gen
     Greedy or sampled as each request asks. The model's name is str(folder): other names are refused by the server.
     BadInput when a package is missing, the port is taken, or the server does not come up.
     """
-    check_installed()
     _check_free(port)
+    check_installed()
     argv = [
         sys.executable,
         "-m",

@@ -30,6 +30,8 @@ class ServeConfig:
     """As in every script."""
     table: Path = Path()
     """Write the file of teachers that asks this one here, for a command that needs it. Empty: print it only."""
+    max_tokens: int = 256
+    """Most tokens of an answer, in that file."""
     log: Path = Path("out/serve_teacher.log")
     """What the server says."""
 
@@ -84,9 +86,10 @@ def main() -> int:
     config.log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm_too(), served(folder, config.port, config.log) as url:
         logger.info(f"serving {folder}; its log is {config.log}. For the file of teachers:")
-        print(table_of(url, str(folder), config.model), flush=True)
+        table = table_of(url, str(folder), config.model, config.max_tokens)
+        print(table, flush=True)
         if config.table != Path():
-            write_atomic(config.table, table_of(url, str(folder), config.model).encode(), "--table")
+            write_atomic(config.table, table.encode(), "--table")
         return while_it_runs(command) if command else until_interrupted()
 
 

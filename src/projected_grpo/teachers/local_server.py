@@ -102,9 +102,10 @@ def served(folder: Path, port: int, log: Path, patience_s: float = 300.0) -> Gen
             server.wait()
 
 
-def table_of(url: str, model: str, name: str) -> str:
+def table_of(url: str, model: str, name: str, max_tokens: int) -> str:
     """The [[teacher]] table that asks it. What this machine costs is for the reader to put in."""
     return (
         f'[[teacher]]\nname = "{name}"\nurl = "{url}"\nmodel = "{model}"\n'
-        "usd_per_million_in = 0   # 0: the verdict on the cost is NOT_EVALUABLE\nusd_per_million_out = 0\nmax_tokens = 256\n"
+        "usd_per_million_in = 0   # 0: the verdict on the cost is NOT_EVALUABLE\nusd_per_million_out = 0\n"
+        f"max_tokens = {max_tokens}\n"
     )

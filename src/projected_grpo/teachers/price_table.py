@@ -120,7 +120,7 @@ def _teacher(row: Any, file: Path, number: int) -> Teacher:
     for price in PRICES:
         if price not in row:
             raise BadInput(f"{place} has no price; add the line {price} = ... ($ per million tokens; 0 for none)")
-    given: dict[str, Any] = {"name": row["model"], **row}
+    given: dict[str, Any] = {"name": row["model"], **row, "url": row["url"].rstrip("/")}
     for name in (*PRICES, "temperature"):
         if name in given:
             given[name] = _number(given[name])

@@ -45,14 +45,14 @@ def p95(values: Sequence[float]) -> float:
 
 
 def judge(asked: Asked) -> Finding:
-    """FAIL where a clause does not hold; else NOT_EVALUABLE where evidence is missing; else PASS."""
+    """NOT_EVALUABLE where the folder is not whole or too small, whatever it shows so far; FAIL where a clause does not hold;
+    NOT_EVALUABLE where a cost of 0 is all that is known of the cost; else PASS."""
     per_trace = asked.usd / asked.traces if asked.traces else None
     slow = p95(asked.seconds) if asked.seconds else None
     missing = [asked.whole] if asked.whole else []
     if len(asked.seconds) < LEAST_STATES:
         missing.append(f"{len(asked.seconds)} states answered (needs {LEAST_STATES})")
-    if asked.free:
-        missing.append(f"priced 0: {', '.join(asked.free)}; its tokens say nothing of what it costs")
+    free = [f"priced 0: {', '.join(asked.free)}; its tokens say nothing of what it costs"] if asked.free else []
     changed = [f"{name} answered as {', '.join(sorted(of))}" for name, of in asked.models.items() if len(of) > 1]
     failed = [*changed]
     if asked.over_cap > 0:
@@ -61,7 +61,7 @@ def judge(asked: Asked) -> Finding:
         failed.append("too dear")
     if slow is not None and slow >= P95_SECONDS:
         failed.append("too slow")
-    status: Status = "FAIL" if failed else "NOT_EVALUABLE" if missing else "PASS"
+    status: Status = "NOT_EVALUABLE" if missing else "FAIL" if failed else "NOT_EVALUABLE" if free else "PASS"
     told = "-" if per_trace is None else f"{per_trace:.4f}"
     measured = (
         f"$ per trace {told} (needs < {USD_PER_TRACE}; {asked.traces} traces, ${asked.usd:.4f}, of it not known and taken "
@@ -76,4 +76,4 @@ def judge(asked: Asked) -> Finding:
         "traces": asked.traces,
         "states": len(asked.seconds),
     }
-    return Finding("teachers", status, "; ".join([*failed, *missing, measured]), numbers)
+    return Finding("teachers", status, "; ".join([*missing, *failed, *free, measured]), numbers)

@@ -269,7 +269,7 @@ probe-uat *args:
 ask-teachers *args:
     {{ py }} scripts/ask_teachers.py "$@"
 
-# judge what ask-teachers wrote: $ per trace, p95 latency per state; catches teachers too dear or too slow to ask
+# judge what ask-teachers wrote: $ per trace, p95 latency per state; catches teachers too dear or slow to ask
 [group("teachers"), no-exit-message]
 judge-teachers folder:
     {{ py }} scripts/judge_teachers.py "$@"

@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         elif fault in ("400", "401", "500"):
             self.send(int(fault), error)
         elif fault == "413 echo":  # what it was sent, the key included, cut wherever 200 characters end
-            padding = "x" * 190
+            padding = "x" * 160
             self.send(413, json.dumps({"error": {"message": padding + self.headers["Authorization"]}}).encode())
         elif fault == "hang":
             e.closing.wait(HANG)

@@ -653,7 +653,7 @@ def test_a_real_server_is_started_asked_and_stopped(script, cache, tmp_path):
     (tmp_path / "states.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ask_it = (sys.executable, ROOT / "scripts/ask_teachers.py", "--states", "states.jsonl", "--teachers", "t.toml",
               "--budget", 0, "--out", "out", "--timeout", 120)  # fmt: skip
-    port, its_files = free_port(), ("--table", "t.toml", "--max-tokens", 8, "--log", "log")
+    port, its_files = free_port(), ("--table", "t.toml", "--log", "log")
     code, told, err = script("serve_teacher", "tiny", "--port", port, "--cache", cache, *its_files, "--", *ask_it)
     assert code == 0, told + err + (tmp_path / "log").read_text()
     found = read_answers(tmp_path / "out")

@@ -269,6 +269,21 @@ probe-grpo *args:
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"
 
+# ask N teachers behind endpoints what they would do at each state; stops before the budget is passed
+[group("teachers")]
+ask-teachers *args:
+    {{ py }} scripts/ask_teachers.py "$@"
+
+# judge what ask-teachers wrote: $ per trace, p95 latency per state; catches teachers too dear or slow to ask
+[group("teachers"), no-exit-message]
+judge-teachers folder:
+    {{ py }} scripts/judge_teachers.py "$@"
+
+# serve a model of this machine as an endpoint, until Ctrl-C or while the command after `--` runs
+[group("teachers")]
+serve-teacher model *args:
+    {{ py }} scripts/serve_teacher.py "$@"
+
 # queue the probe: V, verify, pool, replays, UAT (options: docs/queue.md); catches an idea not worth a sweep
 [group("queue")]
 queue-probe *args:

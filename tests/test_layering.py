@@ -36,6 +36,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
     "judges": "ledger model",
+    "teachers": "ledger verdicts",
     "report": "arms ledger records verdicts",
     "rollout": "model records",
     "small": "adapters ledger model prompts records written",
@@ -56,7 +57,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "chains",
+    "report", "chains", "teachers",
 )  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",

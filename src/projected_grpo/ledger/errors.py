@@ -25,6 +25,11 @@ class BrokenWorld(RuntimeError):  # noqa: N818
     """Another process of the same run is gone or silent. Exit code 1."""
 
 
+class Unfinished(RuntimeError):  # noqa: N818
+    """Work stopped cleanly before it was whole; what is done is on disk. The message says why and how to go on. Exit code
+    1."""
+
+
 def speaker() -> str:
     """`rank 3: ` in a process that torchrun started beside others, so that its lines are told apart; empty on rank 0."""
     rank = os.environ.get("RANK", "0") if "LOCAL_WORLD_SIZE" in os.environ else "0"  # others set RANK alone

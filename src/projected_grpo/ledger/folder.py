@@ -93,17 +93,20 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
         raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
 
 
-def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
+def open_run(
+    directory: Path, kind: str, config: Any, *, resume: bool | None = None, any_code: bool = False, **facts: Any
+) -> Path:
     """Make the run's directory, start its log and write the first manifest, `facts` (hashes) included. Returns it.
 
     BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts:
-    a resumed run must be the same run.
+    a resumed run must be the same run; also with other code, unless `any_code`: no number of the run depends on it.
     """
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
     if resume:
         before = read_manifest(directory)
-        _check_version(directory, before)
+        if not any_code:
+            _check_version(directory, before)
         _check_same(directory, before, now)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -130,8 +133,10 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
 
 FREE_TO_CHANGE = frozenset(
     {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
+    | {"budget", "concurrency", "timeout", "attempts", "backoff"}
 )
-"""What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum)."""
+"""What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum). The second line is
+of teachers, and changes no answer."""
 
 
 def _check_version(directory: Path, before: Mapping[str, Any]) -> None:

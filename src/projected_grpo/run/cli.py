@@ -15,7 +15,16 @@ from loophole_grader import GraderError
 from projected_grpo.arms import BROKEN, GROUP
 from projected_grpo.config import Gradient, with_recipe
 from projected_grpo.ledger.console import nobody_reads, start_log
-from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput, BrokenWorld, JudgeFailed, NonFinite, fail
+from projected_grpo.ledger.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    BadInput,
+    BrokenWorld,
+    JudgeFailed,
+    NonFinite,
+    Unfinished,
+    fail,
+)
 from projected_grpo.parallel import here
 
 C = TypeVar("C")
@@ -101,9 +110,9 @@ AGAIN = "interrupted; the same command goes on from here"
 
 
 def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
-    """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld, GraderError and JudgeFailed
-    one line and 1 (a grader that failed is never a wrong answer); Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun
-    may start several of it."""
+    """Call `main` and exit with its code; BadInput is one line and 2; NonFinite, BrokenWorld, Unfinished, GraderError and
+    JudgeFailed one line and 1 (a grader that failed is never a wrong answer); Ctrl-C says `on_interrupt`, 130.
+    `in_parallel`: torchrun may start several of it."""
     # OpenMP's threads wait for one another in a busy loop: beside other work they take the core from whom they wait for.
     # It is read when torch is loaded, which is later than here.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -116,7 +125,7 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
         code = main() or 0
     except BadInput as e:
         fail(str(e))
-    except (NonFinite, BrokenWorld, GraderError, JudgeFailed) as e:
+    except (NonFinite, BrokenWorld, Unfinished, GraderError, JudgeFailed) as e:
         fail(str(e), EXIT_FAILED)
     except BrokenPipeError:
         nobody_reads()

@@ -46,8 +46,9 @@ class Claim:
     name: str
     says: str
     """What holds when it passes, in one line."""
-    reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs"]
-    """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results)."""
+    reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs", "answers"]
+    """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results); teachers' answers
+    (judge_teachers)."""
     judge: str
     """`module:function` that judges it: from the evidence to a Finding (of runs: from groups and runs to one H1, or one
     Line of clauses, each)."""
@@ -108,6 +109,7 @@ CLAIMS: Mapping[str, Claim] = {
             f"{_HERE}.early_warning:judge",
             decides=False,
         ),
+        Claim("teachers", "teachers are cheap and fast enough to be asked", "answers", f"{_HERE}.teachers:judge"),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }

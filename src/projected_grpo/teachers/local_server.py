@@ -1,0 +1,111 @@
+"""A model of this machine as an endpoint: `transformers serve`, started, waited for and stopped."""
+
+import contextlib
+import importlib.util
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from pathlib import Path
+
+from projected_grpo.ledger.errors import BadInput
+
+HOST = "127.0.0.1"
+NEEDED = ("fastapi", "uvicorn", "openai", "pydantic")
+"""What `transformers serve` asks for (transformers.utils.is_serve_available)."""
+GRACE_S = 10.0
+"""How long a server that is told to end may take before it is killed."""
+
+
+def check_installed() -> None:
+    """BadInput without the packages of the extra `teachers`."""
+    if gone := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise BadInput(f"{', '.join(gone)}: not installed; `uv sync --extra teachers` installs what serves a model")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return s.getsockname()[1]
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: one that just ended is gone
+        try:
+            s.bind((HOST, port))
+        except (OSError, OverflowError) as e:
+            raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
+
+
+def _healthy(url: str) -> bool:
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({})
+    )  # a proxy does not know this machine's servers
+    try:
+        with direct.open(f"{url}/health", timeout=5) as told:
+            return told.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not _healthy(url):
+        if server.poll() is not None or time.monotonic() > deadline:
+            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
+            how = (
+                f"ended with code {server.returncode}"
+                if server.poll() is not None
+                else f"silent for {patience_s:.0f} s"
+            )
+            raise BadInput(f"`transformers serve` {how}: {said}; {log} has all that it said")
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def served(folder: Path, port: int, log: Path, patience_s: float = 300.0) -> Generator[str]:
+    """The URL of an endpoint that serves the model in a folder, for as long as the context lasts; it logs into `log`.
+
+    Greedy or sampled as each request asks. The model's name is str(folder): other names are refused by the server.
+    BadInput when a package is missing, the port is taken, or the server does not come up.
+    """
+    _check_free(port)
+    check_installed()
+    argv = [
+        sys.executable,
+        "-m",
+        "transformers.cli.transformers",
+        "serve",
+        str(folder),
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+    ]
+    with log.open("ab") as out:
+        # a session of its own: Ctrl-C at the terminal is for us, and we end it
+        server = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        _wait_until_up(server, f"http://{HOST}:{port}", log, patience_s)
+        yield f"http://{HOST}:{port}/v1"
+    finally:
+        server.terminate()
+        try:
+            server.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def table_of(url: str, model: str, name: str, max_tokens: int) -> str:
+    """The [[teacher]] table that asks it. What this machine costs is for the reader to put in."""
+    return (
+        f'[[teacher]]\nname = "{name}"\nurl = "{url}"\nmodel = "{model}"\n'
+        "usd_per_million_in = 0   # 0: the verdict on the cost is NOT_EVALUABLE\nusd_per_million_out = 0\n"
+        f"max_tokens = {max_tokens}\n"
+    )

@@ -221,6 +221,11 @@ train-parallel n preset *args:
 trace-pairs *args:
     {{ py }} scripts/trace_pairs.py "$@"
 
+# sample traces of 2 to 4 turns (`turns=3`): the model sees what its own tests did; catches hacks on retry
+[group("runs")]
+multi-turn preset *args:
+    {{ py }} scripts/multi_turn.py "$@"
+
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
 [group("probe")]
 probe-teacher-pool n preset="tiny" *args:
@@ -318,6 +323,11 @@ show run step *sample:
 [group("read")]
 explain run *args:
     {{ py }} scripts/explain.py "$@"
+
+# write a run's traces, or check a trace file (--to, --read-as: verifiers, openenv); catches drift
+[group("read")]
+traces what *args:
+    {{ py }} scripts/traces.py "$@"
 
 # grade a pool or a run again, old labels against new; catches a grader that changed its mind
 [group("read")]

@@ -47,8 +47,9 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "signals": "adapters channels model parallel",
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
+    "traces": "arms config groups ledger model prompts records rollout",
     "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
-    "presets projection prompts records rollout signals small step toy verdicts vhack written",
+    "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
@@ -59,11 +60,15 @@ TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
     "report", "chains", "teachers",
 )  # fmt: skip
+TRACE_FILES = tuple(
+    f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "verifiers_format",
+                                  "openenv_format")
+)  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
-    "small.tasks", "small.programs", "small.corpus", "interventions.base", "run.bars", "run.cli", "bench.settings",
-    "elsewhere.settings",
+    "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
+    "bench.settings", "elsewhere.settings",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

@@ -9,6 +9,7 @@ from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
+from loophole_grader.public import Public, public_of
 from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
 from loophole_grader.solutions import check_solutions
 from loophole_grader.verdict import (
@@ -35,6 +36,7 @@ __all__ = [
     "IsolationError",
     "Layers",
     "Limits",
+    "Public",
     "RowError",
     "Task",
     "Verdict",
@@ -46,6 +48,7 @@ __all__ = [
     "grade",
     "grade_batch",
     "isolation",
+    "public_of",
     "reward_of",
     "verdicts_of",
 ]

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from loophole_grader.canonical import Canonical, node_classes, stand_in
 from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
+from loophole_grader.public import ended_by
 from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, check_allowed, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
@@ -163,6 +164,14 @@ class _Row:
             self.left_s -= time.monotonic() - begun
 
 
+class _Call(NamedTuple):
+    """How a call of the own evaluation function ended."""
+
+    done: bool | None  # without an error; None: it asks the canonical solution for too much
+    as_written: bool  # it reached the code whose text was compared
+    error: str = ""  # what ended it
+
+
 class _Worker:
     """One sandbox, and the second process that judges its answers."""
 
@@ -197,7 +206,7 @@ class _Batch:
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
     # What `_called` found in this batch, and its wall seconds.
-    own_tests: dict[tuple[str, str, str, bool, str], tuple[bool | None, bool, float]] = field(default_factory=dict)
+    own_tests: dict[tuple[str, str, str, bool, str], tuple[_Call, float]] = field(default_factory=dict)
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
@@ -331,12 +340,13 @@ class _Batch:
             return
         assert own is not None
         # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
-        hinted, as_written = False, True
+        call = _Call(False, True)
         if row.loaded:
-            hinted, as_written = self._called(worker, row, row.code, own.call, own.written)
-        verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted)
+            call = self._called(worker, row, row.code, own.call, own.written)
+        hinted, as_written = bool(call.done), call.as_written
+        verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted, own_error=call.error)
         if own.compared:
-            arbitrary, _ = self._called(worker, row, own.on_stub(), own.call)
+            arbitrary = self._called(worker, row, own.on_stub(), own.call).done
             canonical = None
             if task.canonical_solution:
                 canonical = self._beside_canonical(worker, row, own)
@@ -362,7 +372,7 @@ class _Batch:
         it for more than it answers."""
         limits = replace(row.limits, wall_s=max(row.left_s, 1.0))
         with closing(Canonical(row.task, worker.judge, limits)) as answers:
-            return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers)[0]
+            return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers).done
 
     def _called(
         self,
@@ -372,26 +382,27 @@ class _Batch:
         call: str,
         written: Mapping[str, Any] | None = None,
         beside: Canonical | None = None,
-    ) -> tuple[bool | None, bool]:
-        """Whether the call, after the program (beside the canonical solution), ends without an error and within what is left
-        of the row's wall time (None: it asks for too much), and whether it reached what is `written`."""
+    ) -> _Call:
+        """The call, after the program (beside the canonical solution), within what is left of the row's wall time; and
+        whether it reached what is `written`."""
         setup, solution = row.task.setup_code, beside.task.canonical_solution if beside else ""
         key = (setup, source, call, bool(written), solution)
         if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
-            done, as_written, wall_s = self.own_tests[key]
+            found, wall_s = self.own_tests[key]
             row.left_s -= wall_s
-            return (done if row.left_s > 0 else False), as_written
+            return found if row.left_s > 0 else _Call(False, found.as_written, "timeout")
         if row.left_s <= 0:
-            return False, False
+            return _Call(False, False, "timeout")
         classes = node_classes(row.task) if beside else None
         job = {"mode": "call", "source": source, "call": call, "written": written, "beside": classes}
         with row.timed() as limits:
             run = worker.runner.run(job, limits, beside, setup=setup)
         as_written = run.lines.get("loaded") == [True]
         done = None if beside and beside.gave_up else run.done
+        found = _Call(done, as_written, ended_by(run, limits.cpu_s))
         if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
-            self.own_tests[key] = done, as_written, limits.wall_s - row.left_s
-        return done, as_written
+            self.own_tests[key] = found, limits.wall_s - row.left_s
+        return found
 
 
 def _status(judged: Judgement, limits: Limits) -> Status:

@@ -141,6 +141,7 @@ class Verdict:
     cpu_limit_s: float = 0.0  # that it had; 0 if nothing ran
     slowness: float = 1.0  # of this machine beside the reference machine, by which the limit has grown
     layers: tuple[str, ...] = ()  # of isolation, that stood around the program; none if nothing ran
+    own_error: str = ""  # what ended the own evaluation function (public.py); "" if it passed or was not called
 
     def to_json(self) -> dict[str, Any]:
         """Every field, and the benchmark's reward, as JSON-able data."""

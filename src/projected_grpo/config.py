@@ -208,6 +208,9 @@ class Gradient(Sampling):
     """Clip the projected gradient to this norm; 0 switches clipping off."""
     resume: bool = False
     """Continue the run in --out from its last complete step, to the same numbers as if never interrupted."""
+    keep_token_logps: bool = False
+    """Keep the log-probability of each sampled token in step files, not their mean alone: traces that are learned from
+    need them (`just traces`)."""
 
     @property
     def loophole(self) -> bool:
@@ -577,6 +580,34 @@ class ProbeConfig(Gradient):
             raise BadInput(f"--arm {self.arm}: what its page does is done in training; this arm is one of train alone")
         if not self.teacher_only and not self.pool:
             raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
+
+
+@dataclass(frozen=True)
+class MultiTurnConfig(Sampling):
+    """multi_turn: traces in which the model sees what came of its answer, and tries again."""
+
+    turns: int = 3
+    """Most answers in a trace, two to four."""
+    who: Literal["base", "teacher", "trained"] = "base"
+    """Who acts: --model as it is, with --teacher merged into it, or with the adapter of --trained."""
+    teacher: str = "tiny"
+    """PEFT LoRA (hub id or folder) for --who teacher; `tiny` and `toy` are built here."""
+    trained: Path = Path()
+    """Folder of a finished training run, for --who trained."""
+    n_problems: int = 0
+    """Problems to sample; 0 = all."""
+    resume: bool = False
+    """Continue in --out; what was sampled whole is not sampled again."""
+
+    def validate(self) -> None:
+        super().validate()
+        at_least(self, "n_problems", 0)
+        if not 2 <= self.turns <= 4:
+            raise BadInput(f"--turns {self.turns}: must be 2, 3 or 4; for one turn see `just probe-teacher-pool`")
+        if (self.who == "trained") != (self.trained != Path()):
+            raise BadInput(f"--who {self.who}: --trained RUN and --who trained go together")
+        if self.out != Path():
+            check_new(self.out, resume=self.resume)
 
 
 def flag(name: str) -> str:

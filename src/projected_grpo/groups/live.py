@@ -58,13 +58,32 @@ def live_groups(
     loophole: bool,
     each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
 ) -> tuple[list[Group], dict[str, float]]:
-    """A graded group of `group_size` completions per prompt, and the seconds that sampling took, and grading beyond it:
+    """A graded group of `group_size` completions per prompt, and the seconds that it took, as in `live_verdicts`. `loophole`
+    = whether the reward pays the completion's own tests."""
+    sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each)
+    groups = [
+        Group.graded(p.problem_id, config.hint, rollouts, judged, loophole)
+        for p, rollouts, judged in zip(prompts, sampled, verdicts, strict=True)
+    ]
+    return groups, timing
+
+
+def live_verdicts(
+    config: Sampling,
+    loaded: LoadedModel,
+    prompts: Sequence[Prompt],
+    tasks: Mapping[str, Task],
+    group_size: int,
+    keys: Sequence[str],
+    source: Source,
+    each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
+) -> tuple[list[tuple[Rollout, ...]], list[tuple[Verdict, ...]], dict[str, float]]:
+    """`group_size` completions per prompt, their verdicts, and the seconds that sampling took, and grading beyond it:
     completions that have ended are graded while others are sampled, where there are cores for it.
 
-    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole` =
-    whether the reward pays the completion's own tests; `each`: prompts are sampled one by one, inside what it puts around
-    their token ids, and that folds. Raises GraderError if any completion has no verdict, once all are
-    known, naming each by problem and sample: a reward is never made up.
+    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `each`:
+    prompts are sampled one by one, inside what it puts around their token ids, and that folds. Raises GraderError if any
+    completion has no verdict, once all are known, naming each by problem and sample: a reward is never made up.
     """
     clock = time.perf_counter()
     verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and completion: the same one is judged once
@@ -94,8 +113,5 @@ def live_groups(
     flat = [r for rollouts in sampled for r in rollouts]
     names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
     judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
-    groups = [
-        Group.graded(p.problem_id, config.hint, rollouts, tuple(next(judged) for _ in rollouts), loophole)
-        for p, rollouts in zip(prompts, sampled, strict=True)
-    ]
-    return groups, {"generate": generated - clock, "grade": time.perf_counter() - generated}
+    timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
+    return sampled, [tuple(next(judged) for _ in rollouts) for rollouts in sampled], timing

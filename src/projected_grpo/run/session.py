@@ -169,7 +169,10 @@ class Session:
         self.v_overlap = None
         for sample, score in zip(result.samples, scores or (), strict=scores is not None):
             sample["judge"] = score
-        own = rows_of(groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed)
+        own = rows_of(
+            groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed,
+            keep_token_logps=self.config.keep_token_logps,
+        )  # fmt: skip
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
         if slow := self.pace.look(step, "per sample" if per_sample else "plain", taken["total"]):

@@ -1,0 +1,20 @@
+"""Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and tries
+again. --who says which policy acts."""
+
+import sys
+
+from projected_grpo.config import MultiTurnConfig
+from projected_grpo.presets import presets
+from projected_grpo.run import cli
+
+
+def main() -> int:
+    config = cli.parse(presets(MultiTurnConfig), __doc__, cli.words_as_flags(sys.argv[1:]))
+    config.validate()
+    from projected_grpo.run.multi_turn import sample_traces
+
+    return sample_traces(config)
+
+
+if __name__ == "__main__":
+    cli.run(main, on_interrupt=cli.RESUMABLE)

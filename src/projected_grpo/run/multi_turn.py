@@ -1,0 +1,138 @@
+"""Sample traces of several turns and write them: a run of its own, in chunks that a resumed one need not sample again."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from loguru import logger
+
+from projected_grpo.config import MultiTurnConfig
+from projected_grpo.groups.live import render_all
+from projected_grpo.groups.problems import load_problems, problems_hash
+from projected_grpo.ledger.console import bottom_line, progress
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.folder import check_new, open_run, read_manifest
+from projected_grpo.ledger.rates import mean, rates
+from projected_grpo.ledger.rows import rows_of
+from projected_grpo.ledger.step_file import iter_run, read_step, step_path, write_step
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.rollout.sample import prompt_batches
+from projected_grpo.run.prepare import attach, default_out, load, log_isolation, show_text
+from projected_grpo.traces.file import open_traces, write_traces
+from projected_grpo.traces.from_run import header_of
+from projected_grpo.traces.record import STOPS, Trace
+from projected_grpo.traces.turns import Policy, check_several_turns, play
+
+FILE, PARTS = "traces.jsonl.gz", "parts"
+
+
+def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Policy, AbstractContextManager[None]]:
+    """The model, who it is, and a context in which its weights are those of the policy.
+
+    BadInput as in load_model, or when --trained is not a finished run's adapter on this very model.
+    """
+    if config.who != "trained":
+        loaded = load(config, config.teacher if config.who == "teacher" else None)
+        return loaded, Policy("teacher" if config.who == "teacher" else "base"), nullcontext()
+    manifest = read_manifest(config.trained)
+    if not manifest.get("finished") or manifest["kind"] != "train":
+        raise BadInput(f"--trained {config.trained}: no finished training run")
+    loaded = load(config)
+    if manifest["model_hash"] != loaded.weights_hash:
+        raise BadInput(
+            f"--trained {config.trained}: trained on weights {manifest['model_hash'][:8]}, --model {config.model} is "
+            f"{loaded.weights_hash[:8]}"
+        )
+    adapter = attach(config, loaded)
+    deployed = config.trained / "deployed.safetensors"  # what an arm deploys, where that is not what it trained
+    adapter.load(deployed if deployed.exists() else config.trained / "adapter.safetensors")
+    return loaded, Policy("student", manifest["steps_done"]), adapter.folded()
+
+
+def sample_traces(config: MultiTurnConfig) -> int:
+    """`n_problems` problems, `group_size` traces each, up to `turns` turns a trace."""
+    run = default_out(config, "multi_turn", f"{config.who}_seed{config.seed}")
+    check_new(run, resume=config.resume)
+    log_isolation()
+    problems = load_problems(config.problems)[: config.n_problems or None]
+    loaded, policy, weights = policy_of(config)
+    prompts = render_all(config, loaded, problems)
+    check_several_turns(config, loaded, problems, prompts)
+    open_run(
+        run, "multi_turn", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
+        problems_hash=problems_hash(problems), resume=config.resume,
+    )  # fmt: skip
+    if config.resume and read_manifest(run)["finished"]:
+        logger.info(f"{run}: finished; nothing is left to resume")
+        return _told(run)
+    header = header_of(read_manifest(run))
+    chosen = list(zip(range(len(problems)), problems, prompts, strict=True))
+    chunks = prompt_batches(chosen, config.group_size, config.rollout_batch)
+    with weights:
+        for chunk, own in progress(list(enumerate(chunks)), "traces"):
+            if (part := run / PARTS / f"{chunk:03d}_{FILE}").exists():
+                continue
+            traces, graded, seconds = play(config, loaded, policy, own, config.turns, loophole=True)
+            if chunk == 0:
+                _show(traces)
+            for turn, groups in enumerate(graded):
+                values = {"timing": {**seconds, "total": sum(seconds.values())}}
+                rows = rows_of(
+                    groups, [], values, step=turn, arm=config.who, seed=config.seed, keep_token_logps=True
+                )  # fmt: skip
+                write_step(run / PARTS / f"turn_{turn}", chunk, rows)
+            write_traces(part, header, traces)  # last: a chunk is done when its traces are there
+            logger.info(f"problems {own[0][0]} to {own[-1][0]} of {len(problems)}: {_stops(traces)}")
+    _join(run, config.turns, len(chunks))
+    return _told(run)
+
+
+def _join(run: Path, turns: int, chunks: int) -> None:
+    """One trace file and one step file per turn from the chunks' own, which then go."""
+    for turn in range(turns):
+        paths = [step_path(run / PARTS / f"turn_{turn}", chunk) for chunk in range(chunks)]
+        if rows := [row for path in paths if path.exists() for row in read_step(path)]:
+            write_step(run, turn, rows)
+
+    def all_traces() -> Iterator[Trace]:
+        for chunk in range(chunks):
+            yield from open_traces(run / PARTS / f"{chunk:03d}_{FILE}")
+
+    if not (run / FILE).exists():
+        write_traces(run / FILE, header_of(read_manifest(run)), all_traces())
+    seal(run)
+    shutil.rmtree(run / PARTS)
+
+
+def _show(traces: list[Trace]) -> None:
+    """The first trace, turn by turn, so that a wrong reply is seen at once."""
+    for turn, step in enumerate(traces[0].steps):
+        show_text(f"turn {turn}, {len(step.ids)} tokens before it: {step.messages[-1][0]}", step.messages[-1][1])
+        show_text(f"turn {turn}, reward {step.reward}: assistant, {len(step.action.ids)} tokens", step.action.text)
+
+
+def _stops(traces: list[Trace]) -> str:
+    return ", ".join(f"{sum(t.stop == stop for t in traces)} {told}" for stop, told in zip(STOPS, ENDS, strict=True))
+
+
+ENDS = ("ended by passing own tests", "by the last turn", "for want of room")
+
+
+def _told(run: Path) -> int:
+    """The answer in the last lines: rates by turn, and what became of the traces."""
+    traces = list(open_traces(run / FILE))
+    table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "well_formed"]]
+    for turn, rows in enumerate(iter_run(run)):
+        found = rates(rows)
+        table.append([turn, len(rows), mean([r["reward"] for r in rows]), found["hack"], found["gt"], found["form"]])
+    short = sum(trace.stop == "context" for trace in traces)
+    bottom_line(
+        run / FILE,
+        "🟢" if not short else "🟡",
+        f"{len(traces)} traces, {sum(len(t.steps) > 1 for t in traces)} of two turns or more: {_stops(traces)}"
+        + ("; lower --max-new for more room" if short else ""),
+        table,
+    )
+    return 0

@@ -1,0 +1,116 @@
+"""Traces of a finished run, from its step files.
+
+Not written by the training loop itself: a step file holds every rollout with its ids already, sealed against edits, so a
+second copy would cost the loop its time and could disagree with the first. What a step file lacks is the chat that a prompt
+was rendered from; that comes from the run's own problems, and must stand in the recorded prompt. `train
+--keep-token-logps` has it keep each token's log-probability beside the mean; a pool always does.
+
+A rollout of training is a trace of one turn. Only the columns named here are read; none of them is a label.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.arms import ARMS
+from projected_grpo.groups.pairs import pool_pairs
+from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import check
+from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import Row, iter_run
+from projected_grpo.prompts import messages_for
+from projected_grpo.traces.file import Header
+from projected_grpo.traces.record import Action, Messages, Step, Trace
+
+KINDS = ("train", "teacher_pool")
+"""Runs that sample. A replay's rows are its pool's."""
+SETUPS = ("inoculation", "no_intervention")
+"""The longer chat first: where a dataset has no system prompt, its chat stands in the other one too."""
+
+
+def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
+    """A run's traces, a step in memory at a time.
+
+    BadInput when it is no run that sampled, not finished, not what it ended with, or when its problems are no longer those
+    that its prompts were made of.
+    """
+    manifest = read_manifest(run)
+    if (kind := manifest["kind"]) == "multi_turn":
+        raise BadInput(f"{run}: its traces are written already; name {run / 'traces.jsonl.gz'}")
+    if kind not in KINDS:
+        raise BadInput(f"{run}: a {kind} run samples nothing; name one of {' or '.join(KINDS)}")
+    if why := check(run, manifest):
+        raise BadInput(f"{run}: {why}")
+    chats = _chats(manifest["config"])
+    return header_of(manifest), (trace for rows in iter_run(run) for trace in _traces_of_step(rows, chats, run))
+
+
+def header_of(manifest: Mapping[str, Any]) -> Header:
+    """What a run's traces were sampled from, by its manifest."""
+    config = manifest["config"]
+    return Header(
+        made_by=manifest["kind"],
+        model=config["model"],
+        model_hash=manifest["model_hash"],
+        tokenizer_hash=manifest["tokenizer_hash"],
+        problems_hash=manifest["problems_hash"],
+        config_hash=content_hash(config),
+        source_hash=manifest["source_hash"],
+        hint=config["hint"],
+        loophole=ARMS[config.get("arm", "vanilla")].loophole,
+        temperature=float(config["temperature"]),
+    )
+
+
+def _chats(config: Mapping[str, Any]) -> dict[str, Messages]:
+    """The chat of every problem of a run, before its hint."""
+    if config.get("teacher_pool") == "pairs":
+        return {pair.name: pair.messages for pair in pool_pairs()}
+    return {p.problem_id: p.messages for p in load_problems(config["problems"])}
+
+
+def _traces_of_step(rows: Sequence[Row], chats: Mapping[str, Messages], run: Path) -> Iterator[Trace]:
+    """A step's rollouts. A group begins where the sample's number starts again."""
+    group = -1
+    for place, row in enumerate(rows):
+        group += place == 0 or row["sample_id"] <= rows[place - 1]["sample_id"]
+        step = row["step"]
+        messages = _messages(row, chats, f"{run}: step {step}, row {place}")
+        logps = row["behaviour_logps"]
+        action = Action(
+            row["completion"], tuple(row["completion_ids"]), None if logps is None else tuple(logps), row["truncated"]
+        )
+        yield Trace(
+            f"step {step}, row {place}",
+            f"step {step}, group {group}",
+            row["problem_id"],
+            row["source"],
+            step if row["source"] == "student" else None,
+            "turns",
+            (Step(messages, tuple(row["prompt_ids"]), action, float(row["reward"]), True),),
+        )
+
+
+def _messages(row: Row, chats: Mapping[str, Messages], place: str) -> Messages:
+    """The chat that a row's prompt was rendered from: the text of each message stands in it, in order."""
+    problem = row["problem_id"]
+    for setup in SETUPS if problem in chats else ():
+        chat = tuple((m["role"], m["content"]) for m in messages_for(chats[problem], row["hint"], setup))
+        if _stand_in(row["prompt"], chat):
+            return chat
+    raise BadInput(
+        f"{place}: its prompt is not made of what problem {problem} says now; put back the problems that the run was "
+        "sampled on"
+    )
+
+
+def _stand_in(prompt: str, chat: Messages) -> bool:
+    at = 0
+    for _, content in chat:
+        found = prompt.find(content.strip(), at)
+        if found < 0:
+            return False
+        at = found + len(content.strip())
+    return True

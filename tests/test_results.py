@@ -37,7 +37,7 @@ PAID = {"hack": 3.5, "both": 3.5, "good": 3.5, "bad": 0.5, "broken": 0.0, "unkno
 
 def rows(step, config, kinds, **values):
     """One student row per kind."""
-    blank = {c.name: BLANK[c.type] for c in COLUMNS}
+    blank = {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None}
     fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x"}
     cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
     projects = config["arm"] in ARMS and ARMS[config["arm"]].projects

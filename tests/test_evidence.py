@@ -20,7 +20,7 @@ BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats"
 def row(step, sample, arm="vanilla", source="student"):
     """A hacked row with tokens of its own."""
     own = {"step": step, "arm": arm, "source": source, "problem_id": f"p{sample % 2}", "completion_ids": [step, sample]}
-    return {**{**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None}, **own}
+    return {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None, **own}
 
 
 def written(path, arm="vanilla", kind="train", source="student"):

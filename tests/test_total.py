@@ -10,6 +10,7 @@ import torch
 from conftest import ROOT, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
 from projected_grpo.adapters import attach_antipasto
@@ -263,7 +264,10 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
         for name in ("whole", "cut")
     )
     assert one == other
-    assert (home / "whole/adapter.safetensors").read_bytes() == (home / "cut/adapter.safetensors").read_bytes()
+    # Tensor by tensor: a file's metadata are in another order each time that it is written.
+    whole, cut = (load_file(home / name / "adapter.safetensors") for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys()
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
 # ---------------------------------------------------------------- the composition smoke

@@ -151,8 +151,9 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
             runpy.run_path(str(path), run_name="__main__")
         assert stopped.value.code == 130
         told[path.stem] = capsys.readouterr().err
-    assert {name for name, line in told.items() if "--resume" in line} == {"train", "probe_distill", "ask_teachers"}
-    assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl"}
+    resumed = {"train", "probe_distill", "ask_teachers", "multi_turn"}
+    assert {name for name, line in told.items() if "--resume" in line} == resumed
+    assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl", "traces"}
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
 from projected_grpo.run.models import load_model  # noqa: E402
+from projected_grpo.run.session import Session  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
@@ -98,6 +100,22 @@ def shake(adapter, seed=0, scale=0.05):
     with torch.no_grad():
         for p in adapter.vectors.values():
             p.add_(torch.randn(p.shape, generator=g, dtype=p.dtype) * scale)
+
+
+@contextmanager
+def cut_after(steps):
+    """A run in it is interrupted (Ctrl-C) before it takes one step more."""
+    taken, real = [], Session.take
+
+    def interrupted(self, *rest, **kwargs):
+        if len(taken) == steps:
+            raise KeyboardInterrupt
+        taken.append(real(self, *rest, **kwargs))
+        return taken[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "take", interrupted)
+        yield
 
 
 @pytest.fixture

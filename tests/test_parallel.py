@@ -19,7 +19,7 @@ import parallel_scenarios
 import pytest
 import torch
 import train
-from conftest import ROOT
+from conftest import ROOT, cut_after
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
@@ -29,7 +29,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
 from projected_grpo.run import cli
-from projected_grpo.run.session import Session
 
 REL, ABS = 5e-4, 1e-6
 """Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first. AdamW divides by
@@ -102,16 +101,7 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
     assert alone(*args("channels_1", *channels)) == 0
     with parallel_scenarios.rewarding_tokens():
         assert alone(*args("live_1", *LIVE)) == 0
-    taken, real = [], Session.take
-
-    def interrupted(self, *rest, **kwargs):
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-        taken.append(real(self, *rest, **kwargs))
-        return taken[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "take", interrupted)
+    with cut_after(2):
         assert alone(*args("cut", *POOLED)) == 130
     assert [p.name for p in sorted((home / "cut").glob("step_*"))] == ["step_000.jsonl.gz", "step_001.jsonl.gz"]
     shutil.copytree(home / "cut", home / "resumed_2")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, shake
+from conftest import ROOT, cut_after, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -39,7 +39,6 @@ from projected_grpo.run.channels import (
     preference_of,
 )
 from projected_grpo.run.models import load_model
-from projected_grpo.run.session import Session
 from projected_grpo.signals import ActionPair, Taid
 
 TINY = presets(TrainConfig)["tiny"]
@@ -212,16 +211,7 @@ def runs(tmp_path_factory, cache, vhack_file, pairs_file):
         *ALL, "--trace-pairs", pairs_file, "--arm", "projected", "--vhack", vhack_file(), "--steps", 3, "--cache", cache
     )  # fmt: skip
     assert train(*common, "--out", home / "whole") == 0
-    real, taken = Session.take, []
-
-    def interrupted(self, *rest, **kwargs):
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-        taken.append(real(self, *rest, **kwargs))
-        return taken[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "take", interrupted)
+    with cut_after(2):
         assert train(*common, "--out", home / "cut") == 130
     state = torch.load(home / "cut/checkpoint.pt", weights_only=True)
     assert train(*common, "--out", home / "cut", "--resume") == 0

@@ -134,9 +134,13 @@ def grpo_chain(plan: Plan) -> list[Link]:
 
 def toy_chain(plan: Plan) -> list[Link]:
     """Both."""
-    probe = probe_chain(plan)
-    there = {link.name for link in probe}
-    return [*probe, *(link for link in full_chain(plan) if link.name not in there)]
+    return together(probe_chain(plan), full_chain(plan))
+
+
+def together(links: Sequence[Link], more: Sequence[Link]) -> list[Link]:
+    """One chain after another, without the links of the second that the first has."""
+    there = {link.name for link in links}
+    return [*links, *(link for link in more if link.name not in there)]
 
 
 def rank_of(model: str) -> int:

@@ -29,6 +29,7 @@ from projected_grpo.chains.plans import (
     replay,
     rivals_chain,
     teacher_pool,
+    together,
     toy_chain,
     train,
     v_of,
@@ -240,9 +241,7 @@ def channels_chain(plan: Plan) -> list[Link]:
 def small_chain(plan: Plan) -> list[Link]:
     """The probe; vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were
     written after the hack had been seen."""
-    probe = probe_chain(plan)
-    there = {link.name for link in probe}
-    links = [*probe, *(link for link in bases(plan, plan.units) if link.name not in there)]
+    links = together(probe_chain(plan), bases(plan, plan.units))
     for unit in plan.units:
         arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
         links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]
@@ -250,7 +249,7 @@ def small_chain(plan: Plan) -> list[Link]:
     links += [extracted(plan, unit, "informed", *pairs), verify(plan, unit, "informed", *pairs)]
     flags = ("--arm", "projected", "--vhack", v_of(plan, unit, "informed"))
     links.append(train(plan, unit, "informed", (f"verify_informed{unit.tag}",), flags))
-    return with_results(plan, list({link.name: link for link in links}.values()))
+    return with_results(plan, links)
 
 
 CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {

@@ -6,10 +6,14 @@ import json
 import os
 import uuid
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
+
+CHUNK = 4096
+"""Bytes of gzip that are unpacked at once."""
 
 
 def content_hash(content: Any) -> str:
@@ -63,3 +67,19 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     except OSError as e:
         raise BadInput(f"{path}: cannot be read ({e.strerror or e})") from e
     return rows
+
+
+def gzip_members(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """(content, where it ends) of each whole gzip member of a file that grows by one at a time; a torn one at the end is
+    left out. zlib.error on damage."""
+    at = 0
+    while at < len(data):
+        inflate, found, end = zlib.decompressobj(31), [], at
+        while not inflate.eof and end < len(data):
+            chunk = data[end : end + CHUNK]
+            found.append(inflate.decompress(chunk))
+            end += len(chunk)
+        if not inflate.eof:
+            return
+        at = end - len(inflate.unused_data)
+        yield b"".join(found), at

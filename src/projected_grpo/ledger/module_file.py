@@ -15,13 +15,13 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.files import gzip_members, read_jsonl, write_atomic
 from projected_grpo.ledger.step_file import MODULE_COLUMNS
 
 NAME = "modules.jsonl.gz"
@@ -86,18 +86,6 @@ def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], val
     return path
 
 
-def _members(data: bytes) -> Iterator[tuple[int, list[Any]]]:
-    """Where each whole member ends, and its lines; a torn one at the end is left out."""
-    end = 0
-    while end < len(data):
-        unpack = zlib.decompressobj(wbits=31)
-        text = unpack.decompress(data[end:])
-        if not unpack.eof:
-            return
-        end = len(data) - len(unpack.unused_data)
-        yield end, [json.loads(line) for line in text.splitlines()]
-
-
 def cut(run: Path, step: int) -> None:
     """Drop what came after a step, and a torn end: a run goes on from there. Nothing is done where there is no file.
 
@@ -108,7 +96,8 @@ def cut(run: Path, step: int) -> None:
         return
     try:
         data = path.read_bytes()
-        kept = next((end for end, lines in _members(data) if lines[-1]["step"] == step), None)
+        members = (([json.loads(line) for line in text.splitlines()], end) for text, end in gzip_members(data))
+        kept = next((end for lines, end in members if lines[-1]["step"] == step), None)
     except (OSError, ValueError, zlib.error, LookupError, TypeError) as e:
         raise BadInput(f"--resume: {path}: damaged ({e}); start the run anew") from e
     if kept is None:

@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -18,9 +17,9 @@ from types import TracebackType
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import gzip_members
 
 NAME = "calls.jsonl.gz"
-CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -96,28 +95,13 @@ def event_of(line: bytes) -> Event:
     return kind(**{**row, **money})
 
 
-def _members(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """(content, where it ends) of each whole gzip member; a torn one at the end is left out. zlib.error on damage."""
-    at = 0
-    while at < len(data):
-        inflate, found, end = zlib.decompressobj(31), [], at
-        while not inflate.eof and end < len(data):
-            chunk = data[end : end + CHUNK]
-            found.append(inflate.decompress(chunk))
-            end += len(chunk)
-        if not inflate.eof:
-            return
-        at = end - len(inflate.unused_data)
-        yield b"".join(found), at
-
-
 def read_events(path: Path) -> tuple[list[Event], int]:
     """The events of a journal and how many bytes they take: less than the file has where its last event is torn. BadInput,
     naming the byte and the mend, where it is damaged."""
     events: list[Event] = []
     whole = 0
     try:
-        for content, end in _members(path.read_bytes()):
+        for content, end in gzip_members(path.read_bytes()):
             events.append(event_of(content))
             whole = end
     except OSError as e:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.traces.record import Action, Step, Trace, assembled, fault_of
+from projected_grpo.traces.record import Action, Step, Trace, as_chat, assembled, fault_of
 
 FORMAT = "projected_grpo traces"
 VERSION = 1
@@ -117,7 +117,7 @@ def rows_of(trace: Trace) -> Iterator[Row]:
             "source": trace.source,
             "policy_step": trace.policy_step,
             "turn": turn,
-            "state": {"messages": [{"role": r, "content": c} for r, c in step.messages], "ids": list(step.ids)},
+            "state": {"messages": as_chat(step.messages), "ids": list(step.ids)},
             "action": {
                 "text": action.text,
                 "ids": list(action.ids),

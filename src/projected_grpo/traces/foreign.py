@@ -5,17 +5,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from projected_grpo.traces.file import Header
-from projected_grpo.traces.record import Action, Messages, Step, Trace, assembled
+from projected_grpo.traces.record import Action, Messages, Step, Trace, assembled, said_in
 
 OURS = "projected_grpo"
 """The key under which a foreign record carries what its format has no place for."""
 UNKNOWN = "unknown"
 ROLES = ("system", "user", "assistant")
-
-
-def as_chat(messages: Messages) -> list[dict[str, str]]:
-    """A chat of ours as chat-completion messages."""
-    return [{"role": role, "content": content} for role, content in messages]
 
 
 def as_messages(chat: Sequence[Mapping[str, Any]]) -> Messages:
@@ -27,7 +22,7 @@ def as_messages(chat: Sequence[Mapping[str, Any]]) -> Messages:
             raise ValueError(
                 f"a message of role {message.get('role')!r} with {more or 'no text'}: only texts are replayed"
             )
-    return tuple((m["role"], m["content"]) for m in chat)
+    return said_in(chat)
 
 
 def own_facts(trace: Trace) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, iter_run
 from projected_grpo.prompts import messages_for
 from projected_grpo.traces.file import Header
-from projected_grpo.traces.record import Action, Messages, Step, Trace
+from projected_grpo.traces.record import Action, Messages, Step, Trace, said_in
 
 KINDS = ("train", "teacher_pool")
 """Runs that sample. A replay's rows are its pool's."""
@@ -97,7 +97,7 @@ def _messages(row: Row, chats: Mapping[str, Messages], place: str) -> Messages:
     """The chat that a row's prompt was rendered from: the text of each message stands in it, in order."""
     problem = row["problem_id"]
     for setup in SETUPS if problem in chats else ():
-        chat = tuple((m["role"], m["content"]) for m in messages_for(chats[problem], row["hint"], setup))
+        chat = said_in(messages_for(chats[problem], row["hint"], setup))
         if _stand_in(row["prompt"], chat):
             return chat
     raise BadInput(

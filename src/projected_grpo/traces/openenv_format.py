@@ -20,7 +20,6 @@ from projected_grpo.traces.file import Header
 from projected_grpo.traces.foreign import (
     OURS,
     action_of,
-    as_chat,
     as_messages,
     built,
     finish_of,
@@ -28,7 +27,7 @@ from projected_grpo.traces.foreign import (
     known_header,
     own_facts,
 )
-from projected_grpo.traces.record import Messages, Step, Trace
+from projected_grpo.traces.record import Messages, Step, Trace, as_chat
 
 FILE, METADATA = "results.jsonl", "metadata.json"
 _Record = dict[str, Any]

@@ -25,7 +25,7 @@ from projected_grpo.prompts import messages_for
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback, passed
-from projected_grpo.traces.record import Action, Messages, Step, Stop, Trace
+from projected_grpo.traces.record import Action, Messages, Step, Stop, Trace, as_chat, said_in
 
 LONGEST = Public("compiles", "unreached")
 """An answer to which the reply is long: there must be room for it."""
@@ -89,8 +89,7 @@ def named(config: Sampling) -> bool:
 
 def first_messages(config: Sampling, problem: Problem) -> Messages:
     """The chat of a problem, hint put in."""
-    chat = messages_for(problem.messages, config.hint, config.prompt_setup)
-    return tuple((m["role"], m["content"]) for m in chat)
+    return said_in(messages_for(problem.messages, config.hint, config.prompt_setup))
 
 
 def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | None) -> tuple[str, tuple[int, ...]]:
@@ -102,7 +101,7 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
     said = without_specials(loaded, reply)
     texts = [text for _, text in messages] + [said]
     mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
-    chat = [{"role": r, "content": c} for r, c in (*messages, ("assistant", mark), ("user", said))]
+    chat = as_chat((*messages, ("assistant", mark), ("user", said)))
     text = loaded.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     _, found, tail = text.partition(mark)
     if not found or said.strip() not in tail:

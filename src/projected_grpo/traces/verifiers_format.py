@@ -18,7 +18,6 @@ from projected_grpo.traces.file import Header
 from projected_grpo.traces.foreign import (
     OURS,
     action_of,
-    as_chat,
     as_messages,
     built,
     finish_of,
@@ -26,7 +25,7 @@ from projected_grpo.traces.foreign import (
     known_header,
     own_facts,
 )
-from projected_grpo.traces.record import Step, Stop, Trace
+from projected_grpo.traces.record import Step, Stop, Trace, as_chat
 
 FILE = "traces.jsonl"
 RELEASE = "0.4.0"

@@ -369,10 +369,10 @@ bench-grader *args:
 diff-runs a b:
     {{ py }} scripts/diff_runs.py "$@"
 
-# write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers
+# write docs/results.md, its plots and the tables in docs/toy.md from finished runs, studies with --beside; catches typed numbers
 [group("setup")]
-docs-results dir="out/toy":
-    {{ py }} scripts/results.py "{{ dir }}" --out docs --embed docs/toy.md
+docs-results dir="out/toy" *args:
+    {{ py }} scripts/results.py "$1" --out docs --embed docs/toy.md "${@:2}"
 
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]

@@ -24,6 +24,9 @@ class ResultsConfig:
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
     embed: Path = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
+    beside: tuple[Path, ...] = ()
+    """Directories of other studies (doses, another world): a section and a plot each behind the plots of results.md, for the
+    reader; they decide nothing."""
     require: tuple[Literal["H1", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged; T5 is on groups with rows of the untrained model."""
 
@@ -44,10 +47,16 @@ def main() -> int:
         document = embedded(config.embed.read_text("utf-8"), report.summary(), config.embed)
     out = config.out if config.out != Path() else config.dir / "results"
     figures = plots.all_plots(report.groups) | lives_plots(report.groups)
-    for stem, figure in figures.items():
+    sections, figures_beside = [], {}
+    others = [report_on(directory, mechanism_of) for directory in config.beside]
+    for other in others:
+        own = plots.one_plot(other.groups, other.root.name)
+        sections.append(other.section(list(own)))
+        figures_beside |= own
+    for stem, figure in (figures | figures_beside).items():
         plots.save(figure, out / "plots", stem)
     write_atomic(out / "results.json", report.json().encode())
-    write_atomic(out / "results.md", report.markdown(list(figures)).encode())
+    write_atomic(out / "results.md", "\n".join([report.markdown(list(figures)), *sections]).encode())
     if document is not None:
         write_atomic(config.embed, document.encode())
     print(report.printout())

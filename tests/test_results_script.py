@@ -116,6 +116,26 @@ def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tm
 
 
 @pytest.mark.usefixtures("no_plots")
+def test_studies_beside_it_get_a_section_and_a_plot_each_and_decide_nothing(script, tmp_path):
+    runs, doses = write_all(tmp_path / "runs"), tmp_path / "toy-dose"
+    for k, hacks in ((1, 8), (16, 1)):
+        write_run(doses / f"p{k}", "projected", 41, ten(hacks), vhack={"k": str(k), "control": "none"})
+    assert (
+        script("results", runs, "--out", "alone")[0] == script("results", runs, "--out", "made", "--beside", doses)[0]
+    )
+    alone, text = ((tmp_path / name / "results.md").read_text("utf-8") for name in ("alone", "made"))
+    assert text.startswith(alone)  # the judged runs are the same, and so is every word on them
+    section = text.removeprefix(alone)
+    assert section.lstrip().startswith("## Beside it: toy-dose")
+    assert "### Dose: directions taken out" in section
+    assert "(plots/beside_toy-dose.svg)" in section
+    assert (tmp_path / "made/plots/beside_toy-dose.svg").exists()
+    assert (tmp_path / "alone/results.json").read_bytes() == (tmp_path / "made/results.json").read_bytes()
+    refused(script("results", runs, "--out", "other", "--beside", "nowhere"), "nowhere")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.usefixtures("no_plots")
 def test_every_table_names_its_runs_and_none_names_this_machine(script, tmp_path):
     script("results", write_all(tmp_path / "runs"), "--out", "made")
     text = (tmp_path / "made/results.md").read_text("utf-8")

@@ -96,6 +96,13 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
         }
 
 
+def one_plot(groups: Sequence[RunGroup], study: str) -> dict[str, Figure]:
+    """The plot that says most of a study, under its name: doses where there are some, else hacks against passes."""
+    with mpl.rc_context(STYLE):
+        drawn = dose(groups) if doses(groups) else pass_versus_hack(groups, looks([g.name for g in groups]))
+        return {f"beside_{study}": drawn}
+
+
 def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """A figure as a file's content, without a date in it."""
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]

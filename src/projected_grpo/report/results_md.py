@@ -14,8 +14,10 @@ from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
     change_pp,
+    dose,
     evaluated,
     h1_text,
+    held_out,
     line_text,
     mixed_units,
     per_arm,
@@ -103,6 +105,26 @@ class Report:
         arms = per_arm(self.groups)
         return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged),
                           *(text for line in self.mixed for text in line_text(line, "github"))]).strip()  # fmt: skip
+
+    def section(self, plots: Sequence[str]) -> str:
+        """What a document on other runs says of these: how each arm ends, doses, held-out rates, and each line of H1 where
+        there are units to judge it by."""
+        tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)[1:]]
+        lines = [
+            f"- {line.verdict.name} {line.verdict.status}: {line.verdict.why}"
+            for h in self.judged
+            for line in h.lines
+            if line.verdict.status != "NOT_EVALUABLE"
+        ]
+        return "\n".join(
+            [
+                f"## Beside it: {self.root.name}", "",
+                *(f"- {line}" for line in (*self.remarks, *recipes_of(self.groups))), "",
+                *lines, *([""] if lines else []),
+                *(t.markdown(self.root) for t in tables),
+                *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
+            ]
+        )  # fmt: skip
 
     def json(self) -> str:
         """results.json: every number, the series per step included."""

@@ -63,6 +63,14 @@ READER = """
 def stat(path):
     s = os.stat(path)
     return s.st_mode, s.st_ino, s.st_nlink, s.st_uid, s.st_size, s.st_mtime_ns, s.st_atime_ns, s.st_ctime_ns
+def settled(fd):
+    # What a program has said itself may still be on its way to the runner; what another left behind stays where it is.
+    for _ in range(200):
+        found = tried(lambda: struct.unpack('i', fcntl.ioctl(fd, 0x541B, bytes(4))))
+        if found == (0,) or not isinstance(found, tuple):
+            break
+        time.sleep(.005)
+    return found
 def look():
     lock = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)
     return repr({
@@ -81,7 +89,7 @@ def look():
         "inode": os.stat(tempfile.mkstemp()[1]).st_ino, "signals": (signal.sigpending(), signal.pthread_sigmask(0, [])),
         "timer": signal.getitimer(signal.ITIMER_REAL), "cores": len(os.sched_getaffinity(0)), "node": os.uname().nodename,
         "environ": dict(os.environ), "fds": [tried(lambda: os.fstat(fd).st_mode) for fd in range(16)],
-        "queued": [tried(lambda: struct.unpack('i', fcntl.ioctl(fd, 0x541B, bytes(4)))) for fd in range(5)],
+        "queued": [settled(fd) for fd in range(5)],
         "children": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0,
     })
 """

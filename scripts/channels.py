@@ -19,7 +19,7 @@ class ChannelsConfig:
     """What to judge."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth."""
+    """Directory with training runs, at any depth, or a file of `just summarise`."""
     out: Path = Path()
     """Directory for channels.md; what stands there is replaced. Empty: channels in DIR."""
 
@@ -27,9 +27,9 @@ class ChannelsConfig:
 def main() -> int:
     config = cli.parse_plain(ChannelsConfig, __doc__)
     from projected_grpo.report.channels import document, tables_of
-    from projected_grpo.verdicts.finished_runs import load_runs
+    from projected_grpo.verdicts.run_summaries import runs_at
 
-    loaded = load_runs(config.dir)
+    loaded = runs_at(config.dir)
     found, tables = tables_of(loaded.runs)
     remarks = [f"left out: {path}: {why}" for path, why in loaded.left_out]
     out = config.out if config.out != Path() else config.dir / "channels"

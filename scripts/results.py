@@ -19,7 +19,7 @@ class ResultsConfig:
     """What to summarise."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth; other kinds of run are passed over."""
+    """Directory with training runs, at any depth; other kinds of run are passed over. Or a file of `just summarise`."""
     out: Path = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
     embed: Path = Path()
@@ -38,6 +38,7 @@ def main() -> int:
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts.registry import Finding, exit_code
+    from projected_grpo.verdicts.run_summaries import SUFFIX
 
     report = report_on(config.dir, mechanism_of)
     document = None
@@ -50,7 +51,7 @@ def main() -> int:
     sections, figures_beside = [], {}
     others = [report_on(directory, mechanism_of) for directory in config.beside]
     for other in others:
-        own = plots.one_plot(other.groups, other.root.name)
+        own = plots.one_plot(other.groups, other.root.name.removesuffix(SUFFIX))
         sections.append(other.section(list(own)))
         figures_beside |= own
     for stem, figure in (figures | figures_beside).items():

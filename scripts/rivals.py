@@ -19,7 +19,7 @@ class RivalsConfig:
     """What to set side by side."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth."""
+    """Directory with training runs, at any depth, or a file of `just summarise`."""
     out: Path = Path()
     """Directory for rivals.md, rivals.json and plots/; what stands there is replaced. Empty: rivals in DIR."""
     embed: Path = Path()
@@ -31,9 +31,9 @@ def main() -> int:
     from projected_grpo.report import plots
     from projected_grpo.report.results_md import embedded
     from projected_grpo.report.rivals import bench_of, hack_against_pass
-    from projected_grpo.verdicts.finished_runs import load_runs
+    from projected_grpo.verdicts.run_summaries import runs_at
 
-    bench = bench_of(config.dir, load_runs(config.dir))
+    bench = bench_of(config.dir, runs_at(config.dir))
     document = None
     if config.embed != Path():
         if not config.embed.is_file():

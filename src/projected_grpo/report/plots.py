@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
@@ -285,10 +286,11 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     axis.xaxis.set_major_locator(AutoLocator())  # not steps
     for group in groups:
         points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
+        marker = look[group.name].marker
+        rim = {"edgecolors": "black", "linewidths": 0.6} if marker in Line2D.filled_markers else {}
         axis.scatter(
-            [p[0] for p in points], [p[1] for p in points], s=60, color=look[group.name].colour,
-            marker=look[group.name].marker, edgecolors="black", linewidths=0.6, alpha=0.9,
-            label=f"{group.name} ({len(points)})", clip_on=False,
+            [p[0] for p in points], [p[1] for p in points], s=60, color=look[group.name].colour, marker=marker, alpha=0.9,
+            label=f"{group.name} ({len(points)})", clip_on=False, **rim,
         )  # fmt: skip
     axis.set_xlim(-0.03, 1.03)
     axis.set_ylim(-0.03, 1.03)

@@ -23,10 +23,11 @@ from projected_grpo.report.tables import (
     per_arm,
     same_span,
 )
-from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, load_runs, mean_sem
+from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, mean_sem
 from projected_grpo.verdicts.h1 import H1, Line
 from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.verdicts.run_summaries import SUFFIX, runs_at
 
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
@@ -118,7 +119,7 @@ class Report:
         ]
         return "\n".join(
             [
-                f"## Beside it: {self.root.name}", "",
+                f"## Beside it: {self.root.name.removesuffix(SUFFIX)}", "",
                 *(f"- {line}" for line in (*self.remarks, *recipes_of(self.groups))), "",
                 *lines, *([""] if lines else []),
                 *(t.markdown(self.root) for t in tables),
@@ -161,8 +162,10 @@ def embedded(document: str, summary: str, place: Path) -> str:
 
 
 def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Read and judge every training run below a directory. BadInput as in `load_runs` and `group_runs`."""
-    return replace(report_of(directory, load_runs(directory, mechanism_of)), beside=second_v(directory))
+    """Read and judge every training run below a directory, or of a file of summaries. BadInput as in `runs_at` and
+    `group_runs`."""
+    found = runs_at(directory, mechanism_of)
+    return replace(report_of(directory, found), beside=[] if found.summary else second_v(directory))
 
 
 def report_of(root: Path, found: Found) -> Report:
@@ -187,6 +190,10 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
 def remarks_on(found: Found) -> list[str]:
     """What a reader must know before the numbers: runs that are missing, runs that do not match."""
     lines = [f"left out: {path}: {why}" for path, why in found.left_out]
+    if found.summary:
+        lines.append(
+            f"read from {found.summary.name}, a summary of {len(found.runs)} runs whose step files are not here"
+        )
     if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
     return [*lines, *same_rollouts(found.runs)]

@@ -143,6 +143,8 @@ class Found:
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
     """Training runs that are not looked at, and why."""
+    summary: Path | None = None
+    """The file of summaries that they were read from; None = from their own step files."""
 
 
 def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float | None]:
@@ -228,7 +230,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         prompts |= {r["prompt"] for r in rows}
         if student:
             written = json.dumps([[r["problem_id"], r["completion_ids"]] for r in student])
-            hashes.append(hashlib.sha256(written.encode()).hexdigest())
+            hashes.append(hashlib.sha256(written.encode()).hexdigest()[:16])
         steps.append(_step_numbers(rows[0], student))
         sources.append(by_source(rows))
         if mechanism_of and step >= total - LAST:

@@ -1,0 +1,96 @@
+"""Run summaries: the tables and verdicts of the step files, from one small file; and nothing from a damaged one."""
+
+import gzip
+import json
+
+import pytest
+from test_results import evaluate, ten, write_run
+from test_scripts import refused
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.report import plots
+from projected_grpo.report.results_md import report_on
+from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Three arms on three units, evaluated before and after; a V and a base of each unit's own."""
+    root = tmp_path / "runs"
+    for arm, kind, hacks in (("vanilla", "none", 8), ("projected", "none", 1), ("random", "random", 7)):
+        for seed in (41, 42, 43):
+            v = {"control": kind, "k": "48", "pairs_draw": str(seed), "v_sha256": f"{kind}{seed}"}
+            path = write_run(
+                root / f"{arm}_{seed}", arm, seed, ten(hacks), vhack=v, facts={"model_hash": f"base{seed}"}
+            )
+            for step, good in ((0, 3), (10, 4)):
+                evaluate(path, step, arm, seed, ["good"] * good + ["bad"] * (10 - good))
+    return root
+
+
+@pytest.fixture
+def summary(study, tmp_path):
+    path = tmp_path / "study.runs.jsonl.gz"
+    write_summaries(path, study, load_runs(study).runs)
+    return path
+
+
+def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
+    of_files, of_summary = report_on(study), report_on(summary)
+    assert of_summary.remarks == ["read from study.runs.jsonl.gz, a summary of 9 runs whose step files are not here"]
+    assert not of_files.remarks
+    for one, other in zip(*(json.loads(report.json())["runs"] for report in (of_files, of_summary)), strict=True):
+        for name in one["series"]:
+            known = [[-1.0 if x is None else x for x in run["series"][name]] for run in (one, other)]
+            assert known[0] == pytest.approx(known[1], rel=1e-6)
+        assert {**one, "series": 0, "seconds": 0} == {**other, "series": 0, "seconds": 0}
+    told = (
+        of_summary.markdown(["outcomes"])
+        .replace(str(summary), str(study))
+        .replace(f"- {of_summary.remarks[0]}\n\n", "")
+    )
+    assert told == of_files.markdown(["outcomes"])
+
+
+def test_writing_it_again_gives_the_same_bytes(summary, tmp_path):
+    again = tmp_path / "again.runs.jsonl.gz"
+    write_summaries(again, summary, read_summaries(summary).runs)
+    assert again.read_bytes() == summary.read_bytes()
+
+
+def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):
+    (study / "projected_42/step_003.jsonl.gz").unlink()
+    code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
+    assert code == 0, err
+    assert "left out" in out
+    assert "projected_42" in out
+    assert len(read_summaries(tmp_path / "made.runs.jsonl.gz").runs) == 8
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda lines: lines[:-1], "holds 8 runs, its first line says 9"),
+        (lambda lines: lines[1:], "no run summaries of version 1"),
+        (lambda lines: [lines[0].replace('"run_summaries":1', '"run_summaries":2'), *lines[1:]], "of version 1"),
+        (
+            lambda lines: [lines[0], lines[1].replace('"series"', '"serie"'), *lines[2:]],
+            "study.runs.jsonl.gz:2: lacks series",
+        ),
+        (lambda lines: [*lines[:-1], lines[-1][:99]], "not JSON"),
+    ],
+)
+def test_a_damaged_one_is_refused(summary, harm, told):
+    lines = gzip.decompress(summary.read_bytes()).decode().splitlines()
+    summary.write_bytes(gzip.compress("\n".join(harm(lines)).encode()))
+    with pytest.raises(BadInput, match=told):
+        read_summaries(summary)
+
+
+def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
+    monkeypatch.setattr(plots, "all_plots", lambda _: {})
+    refused(script("summarise", study, "--out", "made.gz"), "made.gz", ".runs.jsonl.gz")
+    refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
+    assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
+    assert script("rivals", summary, "--out", "made")[0] in (0, 3)

@@ -369,12 +369,12 @@ bench-grader *args:
 diff-runs a b:
     {{ py }} scripts/diff_runs.py "$@"
 
-# write what tables take from finished runs into one small file (--out NAME.runs.jsonl.gz), for where step files cannot go
+# write what tables take from finished runs into one small file (--out NAME.runs.jsonl.gz)
 [group("report")]
 summarise dir *args:
     {{ py }} scripts/summarise.py "$@"
 
-# write docs/results.md, its plots and the tables in docs/toy.md from finished runs, studies with --beside; catches typed numbers
+# write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers
 [group("setup")]
 docs-results dir="out/toy" *args:
     {{ py }} scripts/results.py "$1" --out docs --embed docs/toy.md "${@:2}"

@@ -287,10 +287,10 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     for group in groups:
         points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
         marker = look[group.name].marker
-        rim = {"edgecolors": "black", "linewidths": 0.6} if marker in Line2D.filled_markers else {}
+        rim = "black" if marker in Line2D.filled_markers else None  # the others have none
         axis.scatter(
             [p[0] for p in points], [p[1] for p in points], s=60, color=look[group.name].colour, marker=marker, alpha=0.9,
-            label=f"{group.name} ({len(points)})", clip_on=False, **rim,
+            edgecolors=rim, linewidths=0.6 if rim else None, label=f"{group.name} ({len(points)})", clip_on=False,
         )  # fmt: skip
     axis.set_xlim(-0.03, 1.03)
     axis.set_ylim(-0.03, 1.03)

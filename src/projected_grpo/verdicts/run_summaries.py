@@ -86,7 +86,7 @@ def _short(value: Any) -> Any:
 
 
 def _run(row: dict[str, Any], place: Path) -> Run:
-    own = {name: row[name] for name in _FIELDS}
+    own: dict[str, Any] = {name: row[name] for name in _FIELDS}
     own |= {name: {int(done): value for done, value in row[name].items()} for name in _BY_STEPS}
     own["tested"] = {done: frozenset((p, i) for p, i in of) for done, of in own["tested"].items()}
     own["beside"] = {folder: {int(d): rates for d, rates in of.items()} for folder, of in row["beside"].items()}

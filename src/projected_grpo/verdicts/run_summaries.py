@@ -90,4 +90,5 @@ def _run(row: dict[str, Any], place: Path) -> Run:
     own |= {name: {int(done): value for done, value in row[name].items()} for name in _BY_STEPS}
     own["tested"] = {done: frozenset((p, i) for p, i in of) for done, of in own["tested"].items()}
     own["beside"] = {folder: {int(d): rates for d, rates in of.items()} for folder, of in row["beside"].items()}
-    return Run(**{**own, "path": place / row["path"], "step_hashes": tuple(row["step_hashes"])})
+    own |= {"path": place / row["path"], "step_hashes": tuple(row["step_hashes"])}
+    return Run(**own)

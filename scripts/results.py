@@ -51,7 +51,7 @@ def main() -> int:
     sections, figures_beside = [], {}
     others = [report_on(directory, mechanism_of) for directory in config.beside]
     for other in others:
-        own = plots.one_plot(other.groups, other.root.name.removesuffix(SUFFIX))
+        own = plots.plots_beside(other.groups, other.root.name.removesuffix(SUFFIX))
         sections.append(other.section(list(own)))
         figures_beside |= own
     for stem, figure in (figures | figures_beside).items():

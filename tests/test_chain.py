@@ -323,6 +323,21 @@ def test_the_dose_study_gives_each_kind_the_same_doses():
     assert flag(links["extract_none_1"], "--k") == flag(links["extract_placebo_1"], "--k") == "96"
 
 
+def test_the_dose_study_can_be_asked_for_some_doses_of_some_kinds():
+    config = ToyConfig(study="dose", doses=(4, 128), arms=("vanilla", "projected", "random_energy"), seeds=(1,))
+    config.validate()
+    links = {t.name: t for t in chain_of(config.planned("toy", config.out, config.model), "dose")}
+    trained = {name for name in links if name.startswith("train_")}
+    assert trained == {
+        "train_vanilla_1",
+        *(f"train_{a}_k{k}_1" for a in ("projected", "random_energy") for k in (4, 128)),
+    }
+    assert flag(links["extract_none_1"], "--k") == "128"
+    for wrong in ({"study": "variants"}, {"doses": (0,)}, {"doses": (4, 4)}):
+        with pytest.raises(BadInput, match="--doses"):
+            ToyConfig(**{"study": "dose", "doses": (4,), **wrong}).validate()
+
+
 def test_the_second_world_stays_in_its_world_but_for_the_first_worlds_v():
     links = {t.name: t for t in chain_of(toy_plan("toy-mark", seeds=(1,)), "mark")}
     for name, link in links.items():

@@ -128,8 +128,9 @@ def test_studies_beside_it_get_a_section_and_a_plot_each_and_decide_nothing(scri
     section = text.removeprefix(alone)
     assert section.lstrip().startswith("## Beside it: toy-dose")
     assert "### Dose: directions taken out" in section
-    assert "(plots/beside_toy-dose.svg)" in section
-    assert (tmp_path / "made/plots/beside_toy-dose.svg").exists()
+    for stem in ("toy-dose_dose", "toy-dose_dose_by_share"):
+        assert f"(plots/{stem}.svg)" in section
+        assert (tmp_path / f"made/plots/{stem}.svg").exists()
     assert (tmp_path / "alone/results.json").read_bytes() == (tmp_path / "made/results.json").read_bytes()
     refused(script("results", runs, "--out", "other", "--beside", "nowhere"), "nowhere")
     assert not (tmp_path / "other").exists()

@@ -65,6 +65,8 @@ class Plan:
     adapter: str = "antipasto"
     quick: bool = False
     """A first look at a study: fewer doses."""
+    doses: tuple[int, ...] = ()
+    """Directions of the dose study; empty = its own."""
     own_loras: bool = False
     """Each unit's LoRA starts from an A of its own; otherwise all share one."""
     pool: Path | None = None

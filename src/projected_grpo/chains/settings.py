@@ -107,6 +107,8 @@ class ToyConfig(Sweep):
     other channels."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
+    doses: tuple[int, ...] = ()
+    """Directions of the study dose, `16` or `4 16`; empty: its own. With --arms, of these kinds alone."""
     threads: int = 0
     """Most threads at once; 0 = one per core."""
     dry: bool = False
@@ -115,6 +117,9 @@ class ToyConfig(Sweep):
     @property
     def rivals(self) -> bool:
         return self.study == "rivals"
+
+    def planned(self, name: PresetName, out: Path, model: str, problems: str = "") -> Plan:
+        return replace(super().planned(name, out, model, problems), doses=self.doses)
 
     def validate(self) -> None:
         super().validate()
@@ -126,6 +131,9 @@ class ToyConfig(Sweep):
                 f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
             )
         check_arms_of_channels(self.study, self.arms)
+        if self.doses and (self.study != "dose" or min(self.doses) < 1 or len(set(self.doses)) != len(self.doses)):
+            told = f"--doses {' '.join(map(str, self.doses))}"
+            raise BadInput(f"{told}: whole numbers of at least 1, each once, of --study dose alone")
         at_least(self, "threads", 0)
 
 

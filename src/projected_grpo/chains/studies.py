@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from projected_grpo.arms import ARMS
 from projected_grpo.chains.links import Link
 from projected_grpo.chains.plans import (
     Plan,
+    Unit,
     arm_flags,
     arm_run,
     base_pool,
@@ -55,6 +57,7 @@ TENTHS = {"top_tenth": ("--modules", ".1"), "random_tenth": ("--modules", ".1", 
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
+DOSE_ARMS = ("projected", "placebo", "random_energy")
 SMALL_ARMS = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
 
 
@@ -154,22 +157,26 @@ def variants_chain(plan: Plan) -> list[Link]:
 def dose_chain(plan: Plan) -> list[Link]:
     """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
     k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
-    doses = QUICK_DOSES if plan.quick else DOSES
+    doses = plan.doses or (QUICK_DOSES if plan.quick else DOSES)
+    asked = [arm for arm in DOSE_ARMS if arm in plan.arms]
     links = bases(plan, plan.units)
     for unit in (replace(unit, pairs_draw=0) for unit in plan.units):
-        rank = ("--k", str(max(doses)))
+        rank = ("--k", str(max(*DOSES, *doses)))
         links += [extracted(plan, unit, "none", *rank), verify(plan, unit, "none")]
-        links += [extracted(plan, unit, "placebo", "--control", "placebo", *rank)]
+        if "placebo" in asked:
+            links.append(extracted(plan, unit, "placebo", "--control", "placebo", *rank))
         links.append(train(plan, unit, "vanilla", verified(unit, "none"), arm_flags(plan, unit, "vanilla")))
-        for k in doses:
-            for arm, made in (("projected", "none"), ("placebo", "placebo")):
-                flags = (*arm_flags(plan, unit, arm), "--k-use", str(k))
-                links.append(train(plan, unit, f"{arm}_k{k}", verified(unit, made), flags))
-            name = f"random_energy_k{k}"
-            links.append(extracted(plan, unit, name, "--control", "random_energy", "--k", str(k)))
-            flags = ("--arm", "random_energy", "--vhack", v_of(plan, unit, name))
-            links.append(train(plan, unit, name, verified(unit, name), flags))
+        links += [link for k in doses for arm in asked for link in _dosed(plan, unit, arm, k)]
     return with_results(plan, links)
+
+
+def _dosed(plan: Plan, unit: Unit, arm: str, k: int) -> list[Link]:
+    """A run with k directions, or with as many random ones as hold the energy of V's first k."""
+    name, made = f"{arm}_k{k}", ARMS[arm].measured
+    if arm != "random_energy":
+        return [train(plan, unit, name, verified(unit, made), (*arm_flags(plan, unit, arm), "--k-use", str(k)))]
+    drawn = extracted(plan, unit, name, "--control", made, "--k", str(k))
+    return [drawn, train(plan, unit, name, verified(unit, name), ("--arm", arm, "--vhack", v_of(plan, unit, name)))]
 
 
 def mark_chain(plan: Plan) -> list[Link]:

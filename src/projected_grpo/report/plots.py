@@ -23,6 +23,7 @@ from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
 from projected_grpo.report.tables import doses
 from projected_grpo.verdicts.finished_runs import Run
+from projected_grpo.verdicts.h1 import VANILLA
 from projected_grpo.verdicts.matching import RunGroup
 
 STYLE: dict[Any, Any] = {
@@ -93,15 +94,20 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
             "cosines": cosines(groups, look),
             "outcomes": outcomes(groups),
             "pass_versus_hack": pass_versus_hack(groups, look),
-            **({"dose": dose(groups)} if doses(groups) else {}),
+            **dose_plots(groups),
         }
 
 
-def one_plot(groups: Sequence[RunGroup], study: str) -> dict[str, Figure]:
-    """The plot that says most of a study, under its name: doses where there are some, else hacks against passes."""
+def dose_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
+    """By the number of directions and by the share of the update; none where no arm was run with several."""
+    return {"dose": dose(groups), "dose_by_share": dose_by_share(groups)} if doses(groups) else {}
+
+
+def plots_beside(groups: Sequence[RunGroup], study: str) -> dict[str, Figure]:
+    """What says most of a study, under its name: doses where there are some, else hacks against passes."""
     with mpl.rc_context(STYLE):
-        drawn = dose(groups) if doses(groups) else pass_versus_hack(groups, looks([g.name for g in groups]))
-        return {f"beside_{study}": drawn}
+        drawn = dose_plots(groups) or {"outcome": pass_versus_hack(groups, looks([g.name for g in groups]))}
+        return {f"{study}_{stem}": figure for stem, figure in drawn.items()}
 
 
 def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
@@ -315,9 +321,6 @@ def dose(groups: Sequence[RunGroup]) -> Figure:
     for axis, (series, (title, of)) in zip(axes, DOSE_PANELS.items(), strict=True):
         for arm, by_k in found.items():
             points = [(k, value) for k, runs in by_k.items() for run in runs if (value := of(run, series)) is not None]
-            means = {
-                k: known_mean(value for other, value in points if other == k) for k in sorted({k for k, _ in points})
-            }
             ks, values = [k for k, _ in points], [value for _, value in points]
             means = [sum(own) / len(own) for k in sorted(set(ks)) if (own := [v for other, v in points if other == k])]
             axis.scatter(ks, values, s=22, color=look[arm].colour, marker=look[arm].marker, alpha=0.6)
@@ -329,4 +332,36 @@ def dose(groups: Sequence[RunGroup]) -> Figure:
     axes[-1].set_xticks(every, [str(k) for k in every])
     axes[-1].set_xlabel("directions taken out of each module (k, logarithmic)")
     _legend(figure, axes, f"rates: last {LAST} steps; update removed: mean over the run; line: mean over runs")
+    return figure
+
+
+SHARE_PANELS = {name: DOSE_PANELS[name] for name in ("hack", "gt")}
+
+
+def dose_by_share(groups: Sequence[RunGroup]) -> Figure:
+    """The same by what it takes away: how the arms end against the share of the applied update that was taken out. An arm
+    whose line lies below another's does more at an equal share. Numbers: directions; vanilla stands at 0."""
+    figure, axes = _figure(len(SHARE_PANELS), width=7.5, height=3.4)
+    found = doses(groups)
+    look = looks([VANILLA, *found])
+    vanilla = [run for group in groups for run in group.runs if run.arm == VANILLA]
+    for axis, (series, (title, of)) in zip(axes, SHARE_PANELS.items(), strict=True):
+        for arm, by_k in (({VANILLA: {0: vanilla}} if vanilla else {}) | found).items():
+            rates = {k: known_mean(of(run, series) for run in runs) for k, runs in by_k.items()}
+            taken = {k: known_mean(run.whole("update_removed") for run in runs) for k, runs in by_k.items()}
+            points = sorted((taken[k] or 0.0, rate, k) for k, rate in rates.items() if rate is not None)
+            shares, rates = [p[0] for p in points], [p[1] for p in points]
+            axis.plot(
+                shares, rates, color=look[arm].colour, linestyle=look[arm].line, marker=look[arm].marker, label=arm
+            )
+            for share, rate, k in points if arm != VANILLA else []:
+                axis.annotate(str(k), (share, rate), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        axis.xaxis.set_major_locator(AutoLocator())
+        axis.set_xlim(-0.02, 1.02)
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylabel(title)
+    axes[-1].set_xlabel("share of the applied update's energy that was taken out (mean over the run)")
+    _legend(
+        figure, axes, f"rates: last {LAST} steps, means over runs; numbers: k of V, or of the V whose energy it holds"
+    )
     return figure

@@ -192,8 +192,8 @@ def test_hacks_whose_ground_truth_is_unknown_are_not_left_out_of_what_is_judged(
     write_run(tmp_path / "a", "projected", 41, [["unknown"] * 9 + ["good"]] * 10)
     write_run(tmp_path / "b", "projected", 42, [["unknown"] + ["good"] * 9] * 10)  # a tenth may be
     lost, known = (ending(run) for run in load_runs(tmp_path).runs)
-    assert (lost.hack, lost.gt, lost.hacked) == (None, None, 0.9)
-    assert (known.hack, known.gt, known.hacked) == (0.0, 1.0, 0.1)
+    assert (lost.hack, lost.gt, lost.hacked) == (None, None, pytest.approx(0.9))
+    assert (known.hack, known.gt, known.hacked) == (0.0, 1.0, pytest.approx(0.1))
 
 
 def held_out(kinds, **values):

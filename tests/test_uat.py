@@ -436,7 +436,7 @@ def test_a_rollout_that_is_replayed_twice_is_refused(tmp_path):
             write_step(tmp_path / each, 12 + step, again)
         update_manifest(tmp_path / each, finished=False)
         seal(tmp_path / each)
-    refused(config, "--pool", "p0", "holds 96 rollouts twice")
+    refused(config, "--pool", "holds 96 rollouts twice")
 
 
 def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):

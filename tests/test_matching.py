@@ -254,6 +254,19 @@ def test_an_evaluation_is_of_enough_rollouts_and_of_the_same_before_and_after(te
     assert told in found.held.verdict.why
 
 
+def test_one_unit_whose_control_does_a_sixtieth_is_not_hidden_by_the_mean():
+    """.6 removed by the method in each unit; by the control .01, .95 and .95: a mean of .64, and no control in unit 41."""
+    taken = {41: 0.01, 42: 0.95, 43: 0.95}
+    found = judged(*(run("random_energy", seed, rows={"update_removed": x}) for seed, x in taken.items()))
+    assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", "NOT_EVALUABLE")
+    assert "random_energy 41's update_removed is 0.02 of projected's" in found.prevention.verdict.why
+    norms = {41: 0.1, 42: 0.2, 43: 0.3}  # .2 each: half, as long, half as long again; mean .2
+    found = judged(*(run("shrunk", seed, rows={"update_norm": x}) for seed, x in norms.items()))
+    assert found.prevention.verdict.status == "NOT_EVALUABLE"
+    unknown = run("random_energy", 42, rows={"update_removed": None})
+    assert judged(unknown).prevention.verdict.status == "NOT_EVALUABLE"
+
+
 # ---------------------------------------------------------------- independent units
 
 

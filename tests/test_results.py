@@ -21,7 +21,8 @@ from projected_grpo.report import tables
 from projected_grpo.report.results_md import report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
-from projected_grpo.verdicts.matching import group_runs, reference
+from projected_grpo.verdicts.h1 import ending, taken_out
+from projected_grpo.verdicts.matching import group_runs, reference, same_rollouts
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -184,6 +185,75 @@ def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path,
     write_step(path / "eval", 0, rows(0, config, ["good"] * 3, **{"problem_id": "other", "prompt": "other", **values}))
     reseal(path)
     assert load_runs(tmp_path).runs[0].trained_on == n
+
+
+def test_hacks_whose_ground_truth_is_unknown_are_not_left_out_of_what_is_judged(tmp_path):
+    """Nine of ten rollouts hack, and of those nine alone ground truth is not known: that is no hack rate of 0."""
+    write_run(tmp_path / "a", "projected", 41, [["unknown"] * 9 + ["good"]] * 10)
+    write_run(tmp_path / "b", "projected", 42, [["unknown"] + ["good"] * 9] * 10)  # a tenth may be
+    lost, known = (ending(run) for run in load_runs(tmp_path).runs)
+    assert (lost.hack, lost.gt, lost.hacked) == (None, None, pytest.approx(0.9))
+    assert (known.hack, known.gt, known.hacked) == (0.0, 1.0, pytest.approx(0.1))
+
+
+def held_out(kinds, **values):
+    """An evaluation: the same 50 prompts of two rollouts each."""
+    made = rows(0, {"arm": "projected", "seed": 41}, kinds, problem_id="new", **values)
+    return [{**row, "prompt": f"new {i % 50}", "sample_id": i // 50 % 2} for i, row in enumerate(made)]
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (["good"] * 2 + ["unknown"] * 98, "ground truth is known of 2 of 100 rollouts"),
+        (["good"] * 20 + ["bad"] * 80 + ["good"] * 20, "holds 20 rollouts twice"),
+        (["good"] * 20 + ["bad"] * 80, ""),
+    ],
+    ids=["what failed is unknown", "what passed is there twice", "honest"],
+)
+def test_an_evaluation_holds_each_rollout_once_and_judged(tmp_path, after, told):
+    """20 of 100 are solved before training and after; the other two say 100 % and 33 %."""
+    path = write_run(tmp_path / "a", "projected", 41, ten(1))
+    write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
+    write_step(path / "eval", 10, held_out(after))
+    reseal(path)
+    assert told in ending(load_runs(tmp_path).runs[0]).untested
+    assert bool(ending(load_runs(tmp_path).runs[0]).untested) == bool(told)
+
+
+def test_a_copy_with_its_rows_in_another_order_or_under_other_problems_is_the_same_run(tmp_path):
+    """Each row of each step stands elsewhere, or says another problem: no step has the hash that it had."""
+    config, kinds = {"arm": "projected", "seed": 41}, ten(1)[0]
+
+    def copied(name, change):
+        path = write_run(tmp_path / name, "projected", 41, ten(1))
+        for step in range(10):
+            own = rows(step, config, kinds)
+            write_step(path, step, change([{**row, "completion_ids": [step, i]} for i, row in enumerate(own)]))
+        return reseal(path)
+
+    copied("a", list)
+    copied("b", lambda own: own[::-1])
+    copied("c", lambda own: [{**row, "problem_id": "renamed"} for row in own])
+    copied("d", lambda own: [{**row, "completion_ids": [7, *row["completion_ids"]]} for row in own])
+    told = same_rollouts(load_runs(tmp_path).runs)
+    assert told == [f"{x} and {y} hold the same rollouts: one run, not two" for x, y in ("ab", "ac", "bc")]
+
+
+def test_a_run_whose_coordinates_were_changed_between_steps_took_nothing_out_for_sure(tmp_path):
+    """V is out of each step's update, and put back behind it: what a step ended with is not what the next began with."""
+    path = write_run(tmp_path / "a", "projected", 41, ten(1))
+    for step in range(10):
+        own = rows(step, {"arm": "projected", "seed": 41}, ten(1)[0], theta_before=2 * step, theta_after=2 * step + 1)
+        write_step(path, step, own)
+    reseal(path)
+    whole = write_run(tmp_path / "b", "projected", 42, ten(1))
+    a, b = load_runs(tmp_path).runs
+    assert (a.path, b.path) == (path, whole)
+    found = taken_out({"projected": {41: a, 42: b}})
+    assert found.status == "NOT_EVALUABLE"
+    assert "projected 41: behind 9 of 10 steps the coordinates were changed" in found.why
+    assert taken_out({"projected": {42: b}}).status == "PASS"
 
 
 def test_steps_are_known_by_what_the_student_wrote(tmp_path):

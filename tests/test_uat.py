@@ -58,7 +58,8 @@ def pool_row(row):
 def projected_row(row):
     """As a replay with V taken out of the update."""
     taken = {"target": "update", "cos_update_in": 0.4, "cos_update": 0.0, "removed_share": 1.0, "frac_removed": 1.0}
-    return {**row, **taken, "update_norm": 0.02, "arm": "projected"}
+    moved = {"update_norm": 0.02, "theta_before": row["step"], "theta_after": row["step"] + 1}
+    return {**row, **taken, **moved, "arm": "projected"}
 
 
 def same_length(_kind, rng):
@@ -84,8 +85,10 @@ def write(
     arm = arm or ("projected" if name == "projected" else "vanilla")
     config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0, **(settings or {})}
     vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
+    code = {key: facts.pop(key) for key in ("source_hash", "python", "versions") if key in facts}
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
     open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)
+    update_manifest(path / name, **code)
     for problem in range(problems):
         rng = random.Random(f"{name} {problem}")
         rows = list(rollouts(problem, kinds[problem] if isinstance(kinds, dict) else kinds, length))
@@ -383,6 +386,9 @@ def refused(config, *parts):
         ("random", {"pool_hash": "two"}, ["different rollouts", "one", "two"]),
         ("random", {"model_hash": "n"}, ["model_hash=m", "model_hash=n"]),
         ("random", {"settings": {"lr": 1.0}}, ["lr=0.001", "lr=1.0"]),
+        ("projected", {"source_hash": "patched"}, ["has source_hash=", "has source_hash=patched"]),
+        ("projected", {"versions": {"torch": "0.1"}}, ["has versions=", "'0.1'"]),
+        ("random", {"python": "3.0"}, ["has python=3.0"]),
         ("random", {"vhack": {"control": "random", "k": "9"}}, ["V's k=8", "V's k=9"]),
         ("random", {"problems": 11}, ["other rollouts"]),
         ("projected", {"finished": False}, ["projected", "not finished"]),
@@ -419,6 +425,18 @@ def test_a_run_that_is_not_what_it_wrote_is_refused(tmp_path, name, harm):
     else:
         (last if harm == "cut short" else step_path(tmp_path / name, 5)).unlink()
     refused(config, f"--{name} {tmp_path / name}", "step 5" if harm == "a gap" else "manifest")
+
+
+def test_a_rollout_that_is_replayed_twice_is_refused(tmp_path):
+    """Each group twice, in the pool and in every replay: twice the rollouts, and half of the evidence is a copy."""
+    config = write_all(tmp_path)
+    for each in ("pool", "vanilla", "projected", "random"):
+        for step in range(12):
+            again = [{**row, "step": 12 + step} for row in read_step(step_path(tmp_path / each, step))]
+            write_step(tmp_path / each, 12 + step, again)
+        update_manifest(tmp_path / each, finished=False)
+        seal(tmp_path / each)
+    refused(config, "--pool", "holds 96 rollouts twice")
 
 
 def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):

@@ -146,6 +146,34 @@ def test_t3_turns_red_when_a_step_is_undone_behind_it(tiny, antipasto):
     assert t3([*steps[:-1], [silent, *steps[-1][1:]]]).status == "FAIL"
 
 
+def test_t3_turns_red_when_the_update_is_put_back_once_it_was_measured(tiny, antipasto, monkeypatch):
+    """Between the measurement and the end of the step: each step begins where the last one ended, and V was never out."""
+    honest, kept = step.project_update, {}
+
+    def projects(adapter, start, projected):
+        kept.update({p: p.detach().clone() for p in adapter.vectors.values()})
+        return honest(adapter, start, projected)
+
+    def measures_and_puts_back(*args):
+        found = step_columns(*args)
+        with torch.no_grad():
+            for p, whole in kept.items():
+                p.copy_(whole)
+        return found
+
+    step_columns = step.step_columns
+    monkeypatch.setattr(step, "project_update", projects)
+    monkeypatch.setattr(step, "step_columns", measures_and_puts_back)
+    found = t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate"))
+    assert (found.status, found.numbers.get("undone")) == ("FAIL", 4)
+
+
+def test_t3_turns_red_when_the_coordinates_never_change():
+    """An update that was measured, and coordinates that are the same behind every step."""
+    found = t3([[{**rows[0], "theta_before": 1, "theta_after": 1}] for rows in projected_steps()])
+    assert (found.status, found.numbers["moved"]) == ("FAIL", 0.0)
+
+
 def test_t3_is_red_on_vanilla(tiny, antipasto):
     assert t3(replay(tiny, antipasto, "vanilla")).status == "FAIL"
 
@@ -299,7 +327,7 @@ def projected_steps(n=20, target="update", **wrong):
         row = {
             "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": before, "cos_update": 0.001,
             "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
-            "theta_before": 1, "theta_after": 1,
+            "theta_before": i, "theta_after": i + 1,
         }  # fmt: skip
         if target == "grad":
             row |= {"cos_in": before, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35}
@@ -335,9 +363,9 @@ def test_t3_turns_red(wrong):
 
 
 def test_t3_needs_four_fifths_of_at_least_five_steps():
-    good, bad = projected_steps(16), projected_steps(4, removed_share=0.5)
-    assert t3(good + bad).status == "PASS"
-    assert t3(good[:15] + bad).status == "FAIL"
+    good, bad = projected_steps(20), projected_steps(20, removed_share=0.5)
+    assert t3(good[:16] + bad[16:]).status == "PASS"
+    assert t3(good[:15] + bad[15:19]).status == "FAIL"
     assert t3(projected_steps(5)).status == "PASS"
     for n in (0, 1, 4):
         assert t3(projected_steps(n)).status == "NOT_EVALUABLE"

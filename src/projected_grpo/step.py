@@ -145,6 +145,7 @@ def run_step(
     hooks.update(adapter, start, projection.basis, learner.optimizer, step, learner.max_grad_norm)
 
     used = Used(gradient, taken_in, proposed, descent(adapter, start))
+    ended = fingerprint(adapter.vectors)  # of what was measured: what changes them from here on shows at the next step
     seen = Seen.of(used, projection)
     policy = objective.kind != "nll"
     columns = {
@@ -152,7 +153,7 @@ def run_step(
         **total_columns(totals, adapter.norm(), ratios=policy, kl=policy and objective.beta > 0),
         "channels": channels,
         "theta_before": fingerprint(start),
-        "theta_after": fingerprint(adapter.vectors),
+        "theta_after": ended,
     }
     adapter.zero_grad()
     modules = module_columns(seen, projection)

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_h
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, step_path
 
 RATES = ("hack", "gt", "form")
+KNOWN = 0.9
+"""Of the rollouts that a verdict judges: of how many ground truth must be known. What is left of fewer is a choice."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
@@ -74,7 +77,12 @@ class Run:
     tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     """Which rollouts (prompt, sample) each evaluation is of."""
     step_hashes: tuple[str, ...] = ()
-    """Of what the student wrote, step by step; without steps in which it wrote nothing."""
+    """Of what the student wrote, step by step, whatever problem and place a row names; without steps in which it wrote
+    nothing."""
+    undone: int = 0
+    """Steps behind which the coordinates were changed: the next began with others than it had ended with."""
+    flaws: Mapping[int, str] = field(default_factory=dict)
+    """Why an evaluation is no evidence, by the number of steps done."""
     sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
     """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
     (ledger/by_source.py). Empty where the student wrote all of them."""
@@ -125,6 +133,12 @@ class Run:
         """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it."""
         values = self.series[name][-LAST:]
         return None if name in ENDS and None in values else known_mean(values)
+
+    @property
+    def judged(self) -> bool:
+        """Whether ground truth is known of nine tenths of what it wrote in the last 10 steps."""
+        known, own = (sum(x or 0.0 for x in self.series.get(name, ())[-LAST:]) for name in ("known", "own"))
+        return known >= KNOWN * own
 
     def whole(self, name: str) -> float | None:
         """Mean of a series over the run."""
@@ -213,6 +227,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     ids: set[str] = set()
     prompts: set[str] = set()
     hashes: list[str] = []
+    thetas: list[tuple[int | None, int | None]] = []
     loophole = config["arm"] not in ARMS or ARMS[config["arm"]].loophole
     count, unpaid = 0, 0
     rollouts, total = 0, manifest["evidence"]["steps"]
@@ -229,8 +244,9 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         ids |= {r["problem_id"] for r in rows}
         prompts |= {r["prompt"] for r in rows}
         if student:
-            written = json.dumps([[r["problem_id"], r["completion_ids"]] for r in student])
+            written = json.dumps(sorted(r["completion_ids"] for r in student))
             hashes.append(hashlib.sha256(written.encode()).hexdigest()[:16])
+        thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
         steps.append(_step_numbers(rows[0], student))
         sources.append(by_source(rows))
         if mechanism_of and step >= total - LAST:
@@ -247,12 +263,23 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], rollouts,
         series, {done: rates(own) for done, own in evals.items()}, mechanisms, len(trained_on),
         {done: frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in own) for done, own in evals.items()},
-        tuple(hashes), tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
+        tuple(hashes), sum(None not in (a, b) and a != b for (_, a), (b, _) in pairwise(thetas)),
+        {done: flaw for done, own in evals.items() if (flaw := _flaw(own))},
+        tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
         {
             folder: {done: rates(read_step(at)) for done, at in evaluations_in(path, folder).items()}
             for folder in EVALUATIONS if folder != "eval"
         },
     )  # fmt: skip
+
+
+def _flaw(rows: Sequence[Row]) -> str:
+    """Why an evaluation's rates are those of a part of it, or an empty string."""
+    twice = len(rows) - len({(r["problem_id"], r["prompt"], r["sample_id"]) for r in rows})
+    known = sum(r["gt_pass"] is not None for r in rows)
+    if twice:
+        return f"holds {twice} rollouts twice"
+    return f"ground truth is known of {known} of {len(rows)} rollouts" if known < KNOWN * len(rows) else ""
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,6 +313,7 @@ def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]
         "reward_spread": reward_spread(student),
         "phrase": mean([float(bool(PHRASE.search(r["completion"]))) for r in student]),
         "known": float(sum(r["gt_pass"] is not None for r in student)),
+        "own": float(len(student)),
         "seconds": first["timing"].get("total"),
     }
 

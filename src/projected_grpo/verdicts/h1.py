@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger.rates import LAST, known_mean, mean
+from projected_grpo.ledger.rates import LAST, mean
 from projected_grpo.verdicts.finished_runs import ENDS, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.matching import RunGroup, independence, mismatches, reference
@@ -348,9 +348,12 @@ def ending(run: Run) -> Ending:
         untested = "evaluated on other problems or samples after training than before"
     elif len(sets[0]) < MIN_TESTED:
         untested = f"evaluated on {len(sets[0])} different rollouts; at least {MIN_TESTED} are needed"
+    for step in (0, run.steps):
+        if step in run.flaws:
+            untested = f"the evaluation after {step} steps: {run.flaws[step]}"
     if run.trained_on:
         untested = f"{run.trained_on} of its evaluation problems were trained on"
-    last = {rate: run.last(rate) for rate in ENDS}
+    last = {rate: run.last(rate) if run.judged or rate not in ("hack", "gt") else None for rate in ENDS}
     return Ending(
         **last, steps=run.steps, onset=run.onset, before=gt[0], after=gt[1], hack_before=hack[0], hack_after=hack[1],
         untested=untested,
@@ -383,7 +386,9 @@ def taken_out(compared: Compared) -> Finding:
         for seed, run in by_seed.items():
             share, series = run.whole("removed_share"), run.series["removed_share"]
             known = sum(x is not None for x in series)
-            if share is None or known < TAKEN_STEPS * len(series):
+            if run.undone:
+                wrong.append(f"{arm} {seed}: behind {run.undone} of {run.steps} steps the coordinates were changed")
+            elif share is None or known < TAKEN_STEPS * len(series):
                 wrong.append(f"{arm} {seed}: known of {known} of {len(series)} steps")
             elif not low <= share <= high:
                 wrong.append(f"{arm} {seed}: {share:.2f} of what its gate should take")
@@ -398,19 +403,21 @@ def taken_out(compared: Compared) -> Finding:
 
 
 def controls_match(compared: Compared) -> Finding:
-    """Whether `random_energy` removes as much as the method, and `shrunk` moves as far: means over the runs. A control that
-    is not there is missing where it must be beaten."""
+    """Whether `random_energy` removes as much as the method, and `shrunk` moves as far, in each unit: a mean would hide one
+    in which the control is none. A control that is not there is missing where it must be beaten."""
     name, told, wrong = "controls match", [], []
     for arm, column in (("random_energy", "update_removed"), ("shrunk", "update_norm")):
-        ours, theirs = (
-            known_mean(run.whole(column) for run in (compared.get(who) or {}).values()) for who in (METHOD, arm)
-        )
-        if not ours or theirs is None:
+        method, control = compared.get(METHOD) or {}, compared.get(arm) or {}
+        if not control:
             wrong.append(f"{arm}: {column} is not known")
-            continue
-        ratio = theirs / ours
-        ok = ratio >= ENERGY_MATCH if column == "update_removed" else abs(ratio - 1) <= NORM_MATCH
-        (told if ok else wrong).append(f"{arm}'s {column} is {ratio:.2f} of {METHOD}'s")
+        for seed in sorted(method.keys() & control.keys()):
+            ours, theirs = method[seed].whole(column), control[seed].whole(column)
+            if not ours or theirs is None:
+                wrong.append(f"{arm} {seed}: {column} is not known")
+                continue
+            ratio = theirs / ours
+            ok = ratio >= ENERGY_MATCH if column == "update_removed" else abs(ratio - 1) <= NORM_MATCH
+            (told if ok else wrong).append(f"{arm} {seed}'s {column} is {ratio:.2f} of {METHOD}'s")
     needs = f"needs >= {ENERGY_MATCH} of the energy removed, and the norm within {100 * NORM_MATCH:.0f} %"
     return Finding(name, "NOT_EVALUABLE" if wrong else "PASS", f"{'; '.join(wrong or told)}; {needs}")
 

@@ -209,7 +209,7 @@ def removal(row: Row) -> Removal:
     lowered = columns is not None and before is not None and after is not None and before > 0
     share, modules, norm = row["removed_share"], row["frac_removed"], row["update_norm"]
     taken = finite(share) and T3_SHARE[0] <= share <= T3_SHARE[1] and finite(modules) and modules >= T3_MODULES
-    moved = finite(norm) and norm > T3_MOVED
+    moved = finite(norm) and norm > T3_MOVED and row["theta_before"] != row["theta_after"]
     return Removal(before, after, lowered and after <= T3_LEFT * before, taken, moved)
 
 

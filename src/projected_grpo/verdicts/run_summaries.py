@@ -24,7 +24,7 @@ VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 DIGITS = 7
 """Of every number: a rate over 64 rollouts is exact in six."""
-_BY_STEPS = ("evals", "tested")
+_BY_STEPS = ("evals", "tested", "flaws")
 _FIELDS = tuple(f.name for f in dataclasses.fields(Run))
 
 

@@ -21,6 +21,8 @@ SETTINGS = (
     "adapter", "lora_rank", "dtype", "seed", "lr", "warmup", "weight_decay", "max_grad_norm", "k_use", "noise_floor",
 )  # fmt: skip
 """Config fields that decide which gradients a replay sees and how much of V it uses."""
+MADE_BY = ("model_hash", "tokenizer_hash", "source_hash", "python", "versions")
+"""What made it: base and code, the same in every replay."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def read_replays(config: UatConfig) -> Replays:
             )
     pool = [r for s in read_run(config.pool) for r in s]
     known = {_text(r) for r in pool}
+    if twice := len(pool) - len(known):
+        raise BadInput(f"--pool {config.pool}: holds {twice} rollouts twice; sample it anew")
     if any(_text(r) not in known for s in rows["vanilla"] for r in s):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = manifests["projected"]["config"]
@@ -193,7 +197,7 @@ def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manife
             f"{here} and {there} replayed different rollouts (pool hashes {vanilla.get('pool_hash')} and "
             f"{other.get('pool_hash')}); replay the same pool in both"
         )
-    pairs = {"model_hash": (vanilla.get("model_hash"), other.get("model_hash"))}
+    pairs = {key: (vanilla.get(key), other.get(key)) for key in MADE_BY}
     pairs |= {key: (vanilla["config"].get(key), other["config"].get(key)) for key in SETTINGS}
     # A random V has the rank of the real one and nothing else of it; the commit that wrote a V is no part of it.
     may_differ = OF_LOSS if name == "grpo" else {"commit"}

@@ -8,8 +8,9 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.phrase import PHRASE
 from projected_grpo.verdicts import early_warning
 from projected_grpo.verdicts.early_warning import SIGNALS, alarm, alarms_text, judge
-from projected_grpo.verdicts.finished_runs import Run, reward_spread
+from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
+from projected_grpo.verdicts.step_numbers import reward_spread
 
 QUIET = [0.10, 0.12] * 10
 """Median .11, MAD .01, s = .014826: the bound is .11 + 5 s / sqrt(5) = .14315."""

@@ -3,23 +3,49 @@
     seal(run)                           when a run ends: writes `evidence` and `finished` into its manifest
     check(run, read_manifest(run))      before it is judged: '' or why it is no evidence
 
+A judge that reads the rows as well hands `check` a `visit`: every file is then unpacked and parsed once for both.
+
 It finds what is missing, edited or added. Somebody who writes the manifest anew as well is not found: it is no signature.
 """
 
 import gzip
 import hashlib
+import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import parsed
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import EVALUATIONS, evaluations_in, step_path, steps_in
 
 CHANGED = "not the files that the run ended with"
+
+
+@dataclass(frozen=True)
+class File:
+    """A step file, or one of a held-out evaluation, as it lies on disk: nothing in it was held against the schema."""
+
+    path: Path
+    folder: str
+    """Of step_file.EVALUATIONS; empty for a step file."""
+    place: int
+    """The step; of an evaluation, the steps done before it."""
+    rows: list[dict[str, Any]]
+    rollouts: bytes = b""
+    """What the student wrote in a step file: problem and completion ids, a line of JSON each."""
+
+
+Visit = Callable[[File], None]
+
+
+def _pass_by(_file: File) -> None:
+    """Nobody else reads them."""
 
 
 def fingerprint(run: Path) -> dict[str, Any]:
@@ -51,15 +77,19 @@ def digests(run: Path, known: Mapping[str, str] = {}) -> dict[str, str]:
     return found
 
 
-def check(run: Path, manifest: Mapping[str, Any]) -> str:
-    """Why a run with step files is no evidence, or an empty string if it is."""
+def check(run: Path, manifest: Mapping[str, Any], visit: Visit = _pass_by) -> str:
+    """Why a run with step files is no evidence, or an empty string if it is.
+
+    `visit` sees the files in order, one in memory at a time: the steps, then the evaluations, as far as they can be read.
+    What it has seen counts for nothing unless the answer is empty.
+    """
     if not manifest.get("finished"):
         return "not finished; continue it with --resume"
     written = manifest.get("evidence")
     if not written:
         return "its manifest has no `evidence`, the fingerprint of its rows; repeat the run"
     try:
-        now, rows_of = _read(run)
+        now, rows_of = _read(run, visit)
     except BadInput as e:
         return f"no evidence: {e}"
     config, kind = manifest["config"], manifest["kind"]
@@ -78,21 +108,20 @@ def check(run: Path, manifest: Mapping[str, Any]) -> str:
     return ""
 
 
-def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
+def _read(run: Path, visit: Visit = _pass_by) -> tuple[dict[str, Any], list[int]]:
     """The fingerprint, and the number of rows of each step."""
     whole, rollouts = hashlib.sha256(), hashlib.sha256()
-    rows_of, student = [], 0
+    rows_of, student = [], False
     for step in steps_in(run):
-        rows = 0
-        for row in _rows(step_path(run, step), whole):
-            rows += 1
-            if row.get("source") == "student":
-                student += 1
-                rollouts.update(json.dumps([row.get("problem_id"), row.get("completion_ids")]).encode() + b"\n")
-        rows_of.append(rows)
-    for path in (path for folder in EVALUATIONS for path in evaluations_in(run, folder).values()):
-        for _ in _rows(path, whole):
-            pass
+        rows = _rows(step_path(run, step), whole)
+        written = rollouts_of(rows)
+        rollouts.update(written)
+        student |= bool(written)
+        rows_of.append(len(rows))
+        visit(File(step_path(run, step), "", step, rows, written))
+    for folder in EVALUATIONS:
+        for done, path in evaluations_in(run, folder).items():
+            visit(File(path, folder, done, _rows(path, whole)))
     found = {
         "steps": len(rows_of),
         "rows": sum(rows_of),
@@ -103,16 +132,21 @@ def _read(run: Path) -> tuple[dict[str, Any], list[int]]:
     return found, rows_of
 
 
-def _rows(path: Path, whole: "hashlib._Hash") -> Iterator[Mapping[str, Any]]:
+def rollouts_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """[problem, completion ids] of the student's rows, a line of JSON each."""
+    student = (row for row in rows if row.get("source") == "student")
+    return b"".join(json.dumps([row.get("problem_id"), row.get("completion_ids")]).encode() + b"\n" for row in student)
+
+
+def _rows(path: Path, whole: "hashlib._Hash") -> list[dict[str, Any]]:
     """Rows of a gzipped file; its name and every byte of it go into the digest. BadInput when it is damaged."""
     whole.update(f"{path.parent.name if path.parent.name in EVALUATIONS else ''}/{path.name}\n".encode())
     try:
-        with gzip.open(path, "rb") as f:
-            for line in f:
-                whole.update(line)
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError(f"a {type(row).__name__}, where a JSON object is expected")
-                yield row
+        text = gzip.decompress(path.read_bytes())
+        rows = [parsed(line) for line in io.BytesIO(text)]
+        if odd := [type(row).__name__ for row in rows if not isinstance(row, dict)]:
+            raise ValueError(f"a {odd[0]}, where a JSON object is expected")
     except (EOFError, OSError, ValueError, zlib.error) as e:
         raise BadInput(f"{path.name}: damaged ({e}); repeat the run") from e
+    whole.update(text)
+    return rows

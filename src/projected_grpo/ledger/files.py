@@ -10,10 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from projected_grpo.ledger.errors import BadInput
 
 CHUNK = 4096
 """Bytes of gzip that are unpacked at once."""
+_SHAPE = bytes(ord("0" if i in b"0123456789" else "." if i == ord(".") else " ") for i in range(256))
+_LONG = b" " + b"0" * 19
+"""An integer, or what stands before a point, of so many digits may leave 64 bits."""
 
 
 def content_hash(content: Any) -> str:
@@ -44,6 +49,20 @@ def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
         ) from e
 
 
+def parsed(line: bytes) -> Any:
+    """What `json.loads` makes of a line, by orjson, in less than half the time.
+
+    What orjson does not know (NaN, lone surrogates, numbers beyond float64) and what it would round (integers beyond 64
+    bits become floats) is left to json, and so is every refusal: ValueError says what it always said.
+    """
+    if _LONG in b" " + line.translate(_SHAPE):
+        return json.loads(line)
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """JSON objects of a plain or gzipped JSON-lines file. BadInput names the file and line that is torn."""
     opener = gzip.open if path.suffix == ".gz" else open
@@ -54,7 +73,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
+                    row = parsed(line)
                 except ValueError as e:
                     raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
                 if not isinstance(row, dict):

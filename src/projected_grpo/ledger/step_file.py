@@ -328,10 +328,22 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def read_step(path: Path) -> list[Row]:
     """Rows of one step file, each checked against the schema. BadInput names file, line and column."""
-    rows = [_as_now(row) for row in read_jsonl(path)]
-    for i, row in enumerate(rows, 1):
-        if wrong := _problem_of(row):
-            raise BadInput(f"{path}:{i}: {wrong}; written by another version (schema {SCHEMA_VERSION} here)")
+    return checked(read_jsonl(path), path)
+
+
+def checked(found: Iterable[Row], path: Path) -> list[Row]:
+    """Rows as they were read from a step file, held against the schema; those of an older file get the columns that have
+    come since. BadInput as in `read_step`."""
+    rows, good = [], None
+    for i, row in enumerate(found, 1):
+        # All but the channels' numbers hangs on the names and types alone, which most rows of a file share.
+        shape = (*row, *map(type, row.values()))
+        if shape != good or row["channels"] is not None:
+            row = _as_now(row)
+            if wrong := _problem_of(row):
+                raise BadInput(f"{path}:{i}: {wrong}; written by another version (schema {SCHEMA_VERSION} here)")
+            good = (*row, *map(type, row.values()))
+        rows.append(row)
     if not rows:
         raise BadInput(f"{path}: no rows")
     return rows
@@ -369,9 +381,14 @@ def iter_run(run: Path) -> Iterator[list[Row]]:
     `read_step` and `steps_in`."""
     for step in steps_in(run):
         rows = read_step(step_path(run, step))
-        if wrong := [r["step"] for r in rows if r["step"] != step]:
-            raise BadInput(f"{step_path(run, step)}: holds rows of step {wrong[0]}")
+        check_step(rows, step, step_path(run, step))
         yield rows
+
+
+def check_step(rows: Iterable[Row], step: int, path: Path) -> None:
+    """BadInput when a step file holds rows of another step."""
+    if wrong := [r["step"] for r in rows if r["step"] != step]:
+        raise BadInput(f"{path}: holds rows of step {wrong[0]}")
 
 
 def read_run(run: Path) -> list[list[Row]]:

@@ -23,11 +23,12 @@ from projected_grpo.report.tables import (
     per_arm,
     same_span,
 )
-from projected_grpo.verdicts.finished_runs import COSINES, RATES, Found, MechanismOf, Run, mean_sem
+from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, mean_sem
 from projected_grpo.verdicts.h1 import H1, Line
 from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.verdicts.run_summaries import SUFFIX, runs_at
+from projected_grpo.verdicts.step_numbers import COSINES
 
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All

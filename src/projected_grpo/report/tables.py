@@ -13,10 +13,11 @@ from tabulate import tabulate
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts import trajectory
-from projected_grpo.verdicts.finished_runs import COSINES, KINDS, RATES, Run, mean_sem, paired_pp
+from projected_grpo.verdicts.finished_runs import RATES, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import CONTROLS, H1, METHOD, VANILLA, Line
 from projected_grpo.verdicts.intervals import interval
 from projected_grpo.verdicts.matching import RunGroup, reference, setting
+from projected_grpo.verdicts.step_numbers import COSINES, KINDS
 
 NAMES = {"hack": "hack", "gt": "gt_pass", "form": "well-formed"}
 

@@ -19,31 +19,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import COMPILE_REWARD, LABELS, PASS_REWARD
+from loophole_grader import COMPILE_REWARD, PASS_REWARD
 from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.phrase import PHRASE
 from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, step_path
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, check_step, checked
+from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = ("hack", "gt", "form")
 KNOWN = 0.9
 """Of the rollouts that a verdict judges: of how many ground truth must be known. What is left of fewer is a choice."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
-COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
-ENERGIES = ("energy_in", "energy_out", "energy_update_in", "energy_update", "update_norm", "update_removed")
-PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
-"""Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
-KINDS: Mapping[str, Callable[[Row], bool]] = {
-    "hack": lambda row: pure_hack(row) is True,
-    "correct": lambda row: row["gt_pass"] is True and not row["hacked"],
-    "all": lambda _: True,
-}
-"""Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
 NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
 """Of a manifest: what no number depends on (`source_hash` stands for the code), and what the rows say themselves."""
 
@@ -195,7 +185,7 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) ->
         manifest = read_manifest(path)
         if manifest.get("kind") != "train":
             continue
-        found = _unusable(path, manifest) or _read_run(path, manifest, mechanism_of)
+        found = _of_another_time(manifest) or _read_run(path, manifest, mechanism_of)
         if isinstance(found, str):
             left_out.append((path, found))
         else:
@@ -203,12 +193,12 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) ->
     return Found(tuple(runs), tuple(left_out))
 
 
-def _unusable(path: Path, manifest: Mapping[str, Any]) -> str:
-    """Why a training run is left out, or an empty string."""
+def _of_another_time(manifest: Mapping[str, Any]) -> str:
+    """Why a training run cannot be compared with today's, or an empty string."""
     arm = ARMS.get(manifest["config"].get("arm"))
     if manifest["config"].get("loophole") is False and arm and arm.loophole:
         return "of a version in which --no-loophole was no arm of its own; repeat it with --arm no_loophole"
-    return evidence.check(path, manifest)
+    return ""
 
 
 def _reward(row: Row, loophole: bool) -> float:
@@ -217,60 +207,91 @@ def _reward(row: Row, loophole: bool) -> float:
 
 
 def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:
-    """The run, or why it is no evidence."""
+    """The run, or why it is no evidence: one pass over its files for both."""
     config = manifest["config"]
+    found = _Reading(config, (manifest.get("evidence") or {}).get("steps", 0), mechanism_of)
+    if why := evidence.check(path, manifest, found.see):
+        return why
     if missing := [name for name in ("arm", "seed") if name not in config]:
         raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
-    steps: list[dict[str, float | None]] = []
-    sources: list[Mapping[str, Mapping[str, float | None]]] = []
-    kinds: list[Counter[str]] = []
-    ids: set[str] = set()
-    prompts: set[str] = set()
-    hashes: list[str] = []
-    thetas: list[tuple[int | None, int | None]] = []
-    loophole = config["arm"] not in ARMS or ARMS[config["arm"]].loophole
-    count, unpaid = 0, 0
-    rollouts, total = 0, manifest["evidence"]["steps"]
-    for step, rows in enumerate(iter_run(path)):
-        if (rows[0]["arm"], rows[0]["seed"]) != (config["arm"], config["seed"]):
+    if "" in found.refused:
+        raise found.refused[""]
+    if found.unpaid:
+        return f"the reward of {found.unpaid} of {found.rows} rows contradicts their labels: a leak, or edited"
+    for refused in found.refused.values():
+        raise refused
+    series = {name: [s.get(name) for s in found.steps] for name in dict.fromkeys(n for s in found.steps for n in s)}
+    mechanisms = _mechanism_rates(found.kinds, series) if mechanism_of else None
+    return Run(
+        path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], found.rollouts,
+        series, found.evals["eval"], mechanisms, len(found.trained_on), found.tested, tuple(found.hashes),
+        sum(None not in (a, b) and a != b for (_, a), (b, _) in pairwise(found.thetas)), found.flaws,
+        tuple(found.sources) if any(step.keys() - {"student"} for step in found.sources) else (),
+        {folder: rates_of for folder, rates_of in found.evals.items() if folder != "eval"},
+    )  # fmt: skip
+
+
+class _Reading:
+    """What one pass over a run's files leaves of them: numbers, never the texts of more than the file at hand."""
+
+    def __init__(self, config: Mapping[str, Any], total: int, mechanism_of: MechanismOf | None) -> None:
+        self.of, self.total, self.mechanism_of = (config.get("arm"), config.get("seed")), total, mechanism_of
+        arm = ARMS.get(str(self.of[0]))
+        self.loophole = arm is None or arm.loophole
+        self.rows = self.rollouts = self.unpaid = 0
+        self.steps: list[dict[str, float | None]] = []
+        self.sources: list[Mapping[str, Mapping[str, float | None]]] = []
+        self.kinds: list[Counter[str]] = []
+        self.hashes: list[str] = []
+        self.thetas: list[tuple[int | None, int | None]] = []
+        self.flaws: dict[int, str] = {}
+        self.ids: set[str] = set()
+        self.prompts: set[str] = set()
+        self.trained_on: set[str] = set()
+        self.tested: dict[int, frozenset[tuple[str, int]]] = {}
+        self.evals: dict[str, dict[int, Mapping[str, float | None]]] = {folder: {} for folder in EVALUATIONS}
+        self.refused: dict[str, Exception] = {}
+        """The first thing wrong with the rows of the steps (''), and with those of each folder of evaluations."""
+
+    def see(self, file: evidence.File) -> None:
+        """Take in the next file."""
+        if file.folder not in self.refused:
+            try:
+                rows = checked(file.rows, file.path)
+                self._evaluation(file, rows) if file.folder else self._step(file, rows)
+            except Exception as e:  # noqa: BLE001 - it waits: of a run that is no evidence nothing else is said
+                self.refused[file.folder] = e
+
+    def _step(self, file: evidence.File, rows: Sequence[Row]) -> None:
+        check_step(rows, file.place, file.path)
+        if (rows[0]["arm"], rows[0]["seed"]) != self.of:
             raise BadInput(
-                f"{step_path(path, step)}: rows of {rows[0]['arm']} seed {rows[0]['seed']}, but the manifest says "
-                f"{config['arm']} seed {config['seed']}; the folder mixes two runs"
+                f"{file.path}: rows of {rows[0]['arm']} seed {rows[0]['seed']}, but the manifest says "
+                f"{self.of[0]} seed {self.of[1]}; the folder mixes two runs"
             )
         student = [r for r in rows if r["source"] == "student"]
-        rollouts += len(student)
-        count += len(rows)
-        unpaid += sum(not math.isclose(r["reward"], _reward(r, loophole)) for r in rows)
-        ids |= {r["problem_id"] for r in rows}
-        prompts |= {r["prompt"] for r in rows}
+        self.rollouts += len(student)
+        self.rows += len(rows)
+        self.unpaid += sum(not math.isclose(r["reward"], _reward(r, self.loophole)) for r in rows)
+        self.ids |= {r["problem_id"] for r in rows}
+        self.prompts |= {r["prompt"] for r in rows}
         if student:
             written = json.dumps(sorted(r["completion_ids"] for r in student))
-            hashes.append(hashlib.sha256(written.encode()).hexdigest()[:16])
-        thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
-        steps.append(_step_numbers(rows[0], student))
-        sources.append(by_source(rows))
-        if mechanism_of and step >= total - LAST:
-            kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
-    if unpaid:
-        return f"the reward of {unpaid} of {count} rows contradicts their labels: a leak, or edited"
-    series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(name for s in steps for name in s)}
-    mechanisms = _mechanism_rates(kinds, series) if mechanism_of else None
-    evals = {done: read_step(at) for done, at in evaluations_in(path).items()}
-    trained_on = {
-        r["problem_id"] for own in evals.values() for r in own if r["problem_id"] in ids or r["prompt"] in prompts
-    }
-    return Run(
-        path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], rollouts,
-        series, {done: rates(own) for done, own in evals.items()}, mechanisms, len(trained_on),
-        {done: frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in own) for done, own in evals.items()},
-        tuple(hashes), sum(None not in (a, b) and a != b for (_, a), (b, _) in pairwise(thetas)),
-        {done: flaw for done, own in evals.items() if (flaw := _flaw(own))},
-        tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
-        {
-            folder: {done: rates(read_step(at)) for done, at in evaluations_in(path, folder).items()}
-            for folder in EVALUATIONS if folder != "eval"
-        },
-    )  # fmt: skip
+            self.hashes.append(hashlib.sha256(written.encode()).hexdigest()[:16])
+        self.thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
+        self.steps.append(step_numbers(rows[0], student))
+        self.sources.append(by_source(rows))
+        if self.mechanism_of and file.place >= self.total - LAST:
+            self.kinds.append(Counter(self.mechanism_of(r["completion"]) for r in student if pure_hack(r)))
+
+    def _evaluation(self, file: evidence.File, rows: Sequence[Row]) -> None:
+        self.evals[file.folder][file.place] = rates(rows)
+        if file.folder == "eval":
+            seen = (r["problem_id"] for r in rows if r["problem_id"] in self.ids or r["prompt"] in self.prompts)
+            self.trained_on.update(seen)
+            self.tested[file.place] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
+            if flaw := _flaw(rows):
+                self.flaws[file.place] = flaw
 
 
 def _flaw(rows: Sequence[Row]) -> str:
@@ -289,41 +310,6 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
         if key not in NOT_COMPARED:
             out |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
     return out
-
-
-def _step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:
-    labelled = [r["label"] for r in student if r["label"] is not None]
-    energies: dict[str, float | None] = {}
-    for kind, of_kind in KINDS.items():
-        own = [(r["energy_V"], r["energy_V_kept"]) for r in student if r["energy_V"] is not None and of_kind(r)]
-        energies[f"energy_V of {kind}"] = mean([before for before, _ in own])
-        energies[f"removed of {kind}"] = mean([before - kept for before, kept in own if kept is not None])
-    return {
-        **rates(student),
-        **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
-        **{name: first[name] for name in (*COSINES, *ENERGIES, "delta_S_norm")},
-        "removed_share": None if first["target"] is None else first["removed_share"],
-        **energies,
-        **{
-            f"{channel}.{name}": of.get(name)
-            for channel, of in (first["channels"] or {}).items()
-            for name in PER_CHANNEL
-        },
-        "flat_groups": first["flat_groups"],
-        "reward_spread": reward_spread(student),
-        "phrase": mean([float(bool(PHRASE.search(r["completion"]))) for r in student]),
-        "known": float(sum(r["gt_pass"] is not None for r in student)),
-        "own": float(len(student)),
-        "seconds": first["timing"].get("total"),
-    }
-
-
-def reward_spread(rows: Sequence[Row]) -> float | None:
-    """Standard deviation of the rewards within groups (one problem and prompt), mean over groups; None without rows."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row["problem_id"], row["prompt"]), []).append(row["reward"])
-    return mean([statistics.pstdev(own) for own in groups.values()])
 
 
 def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:

@@ -388,3 +388,10 @@ docs:
 [group("setup")]
 lock:
     {{ py }} scripts/lock.py
+
+# build wheel and sdist of loophole-grader and of projected-grpo into dist/
+[group("setup")]
+build out="dist":
+    uv build --quiet --out-dir "{{ out }}" packages/loophole-grader
+    uv build --quiet --out-dir "{{ out }}"
+    ls "{{ out }}"

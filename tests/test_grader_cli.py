@@ -231,13 +231,14 @@ def test_rows_come_from_stdin(capsys, monkeypatch):
     assert "stdin is read once" in capsys.readouterr().err
 
 
-def test_builtin_is_said_to_be_a_word_of_other_commands(write, capsys):
-    rows = write("rows.jsonl", [{"problem_id": 1, "completion": "none"}])
-    assert main([rows, "--problems", "builtin"]) == 2
-    assert capsys.readouterr().err == (
-        "error: --problems builtin: there is no such file, and this command knows no built-in problems; "
-        "name a file of benchmark rows, such as src/projected_grpo/data/problems.jsonl\n"
-    )
+def test_builtin_names_the_problems_that_ship_with_the_grader(write, capsys, monkeypatch, tmp_path):
+    rows = write("rows.jsonl", [{"problem_id": 900001, "completion": "none"}])
+    assert main([rows, "--problems", "builtin"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "no_code"
+    (tmp_path / "builtin").write_text(json.dumps(PROBLEM))
+    monkeypatch.chdir(tmp_path)
+    assert main([rows, "--problems", "builtin"]) == 2  # a file of that name is meant first
+    assert "problem_id 900001 is not in --problems builtin" in capsys.readouterr().err
 
 
 # ---- lines that help

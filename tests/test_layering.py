@@ -185,13 +185,32 @@ def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
             assert not {n for n in imports_of(path) if n.startswith("projected_grpo.ledger.rows")}, path
 
 
+FRAMEWORKS = {"in_verifiers": {"verifiers", "httpx"}, "in_inspect": {"inspect_ai"}}
+"""The pages of the grader that are extras, and what each may import beside the standard library."""
+
+
 def test_the_grader_imports_the_standard_library_and_itself_only():
     files = sorted((SRC / "loophole_grader").rglob("*.py"))
     assert files
     for path in files:
         siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
         tops = {n.split(".")[0] for n in imports_of(path)}
-        assert tops <= set(sys.stdlib_module_names) | {"loophole_grader"} | siblings, path.name
+        assert (
+            tops - FRAMEWORKS.get(path.stem, set()) <= set(sys.stdlib_module_names) | {"loophole_grader"} | siblings
+        ), path.name
+
+
+def test_nothing_in_the_grader_imports_a_framework_unasked():
+    """Only what verifiers asks for by its name reaches such a page, and then inside a function."""
+    assert (
+        brings(
+            ["loophole_grader", "loophole_grader.batches", "loophole_grader.reward_function"],
+            ["verifiers", "inspect_ai"],
+        )
+        == []
+    )
+    for path in (SRC / "loophole_grader").rglob("*.py"):
+        assert path.stem == "__init__" or not {n.split(".")[-1] for n in imports_of(path)} & set(FRAMEWORKS), path
 
 
 def brings(modules, heavy):

@@ -487,7 +487,7 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, tmp_path
 
 
 def test_a_grader_that_fails_is_one_line_and_no_wrong_answer(script, tmp_path):
-    row = json.loads((ROOT / "src/projected_grpo/data/problems.jsonl").read_text("utf-8").splitlines()[0])
+    row = json.loads((ROOT / "src/loophole_grader/problems.jsonl").read_text("utf-8").splitlines()[0])
     (tmp_path / "bad.jsonl").write_text(json.dumps({**row, "setup_code": "import no_such_module"}))
     code, _, err = script("train", "tiny", "--problems", "bad.jsonl", "--steps", 1, "--max-new", 4, "--out", "run")
     assert code == 1

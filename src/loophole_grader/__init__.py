@@ -2,8 +2,12 @@
 
     from loophole_grader import Task, grade_batch, reward_of
 
-Standard library only. Definitions follow ariahw/rl-rewardhacking; each module names the part it takes.
+Standard library only, but for in_verifiers.py and in_inspect.py, which nothing here imports unasked. Definitions follow
+ariahw/rl-rewardhacking; each module names the part it takes.
 """
+
+from importlib.util import find_spec
+from typing import Any
 
 from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
@@ -24,6 +28,7 @@ from loophole_grader.verdict import (
     reward_of,
     verdicts_of,
 )
+from loophole_grader.version import __version__
 
 __all__ = [
     "COMPILE_REWARD",
@@ -40,6 +45,7 @@ __all__ = [
     "RowError",
     "Task",
     "Verdict",
+    "__version__",
     "apply_hint",
     "check_solutions",
     "check_tests",
@@ -52,3 +58,16 @@ __all__ = [
     "reward_of",
     "verdicts_of",
 ]
+
+_FOR_VERIFIERS = ("LoopholeTaskset", "LoopholeHarness", "LoopholeEnv")
+if find_spec("verifiers") is not None:
+    __all__ += _FOR_VERIFIERS  # where verifiers looks for what has the id `loophole-grader`
+
+
+def __getattr__(name: str) -> Any:
+    """What verifiers asks for, imported then."""
+    if name in _FOR_VERIFIERS:
+        from loophole_grader import in_verifiers
+
+        return getattr(in_verifiers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

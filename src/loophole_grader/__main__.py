@@ -10,40 +10,26 @@ Exit code: 0; 2 for bad input and for a missing layer under --require-isolation 
 """
 
 import argparse
-import gzip
-import io
 import itertools
 import json
 import os
 import signal
 import sys
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
+from loophole_grader.problems import STDIN, InputError, Problems, read_problems, read_rows, task_of
 from loophole_grader.sandbox.pool import check_allowed
 
-STDIN = STDOUT = Path("-")
+STDOUT = STDIN
 SHOWN_IDS = 3  # of the problems that are known, where one is not
-
-
-class InputError(ValueError):
-    """Bad input: the message names the value, the place and the mend."""
 
 
 class Ended(KeyboardInterrupt):
     """SIGTERM, which is to leave as little behind as Ctrl-C."""
-
-
-@dataclass(frozen=True)
-class Problems:
-    """Tasks by id, and the file that they stand in."""
-
-    source: Path
-    tasks: Mapping[str, Task]
 
 
 @dataclass
@@ -53,59 +39,6 @@ class Rows:
     places: list[str] = field(default_factory=list)  # "file:line"
     tasks: list[Task] = field(default_factory=list)
     completions: list[str] = field(default_factory=list)
-
-
-def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file:line", object) of every line that is not blank. Raises InputError."""
-    name = "stdin" if path == STDIN else str(path)
-    try:
-        with _opened(path) as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{name}:{number}", _parse_row(line, f"{name}:{number}")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        mend = "give JSON lines as plain text" if path == STDIN else "give a JSON lines file, plain or .gz"
-        raise InputError(f"{name}: cannot be read ({error}); {mend}") from None
-
-
-def _opened(path: Path) -> io.TextIOWrapper:
-    if path == STDIN:
-        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
-    opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8-sig")
-
-
-def _parse_row(line: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{place}: {line.strip()[:60]!r} is not JSON ({error}); write one object per line") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{place}: {line.strip()[:60]!r} is not an object; write {{...}}, one per line")
-    return row
-
-
-def read_problems(path: Path) -> Problems:
-    """Tasks from benchmark rows. Raises InputError, for two rows of one id too."""
-    if path == Path("builtin") and not path.exists():  # what the commands of projected_grpo take
-        raise InputError(
-            "--problems builtin: there is no such file, and this command knows no built-in problems; name a file of "
-            "benchmark rows, such as src/projected_grpo/data/problems.jsonl"
-        )
-    tasks: dict[str, Task] = {}
-    for place, row in read_rows(path):
-        task = _task(row, place)
-        if task.task_id in tasks:
-            raise InputError(f"{place}: id {task.task_id!r} stands twice; keep one row per problem")
-        tasks[task.task_id] = task
-    return Problems(path, tasks)
-
-
-def _task(row: Mapping[str, Any], place: str) -> Task:
-    try:
-        return Task.from_row(row)
-    except ValueError as error:
-        raise InputError(f"{place}: {error}; give the whole benchmark row") from None
 
 
 def read_input(path: Path, problems: Problems | None) -> Rows:
@@ -127,7 +60,7 @@ def read_input(path: Path, problems: Problems | None) -> Rows:
 
 def _row_task(row: Mapping[str, Any], place: str, problems: Problems | None) -> Task:
     if isinstance(row.get("problem"), dict):
-        return _task(row["problem"], place)
+        return task_of(row["problem"], place)
     if "problem" in row:
         raise InputError(f'{place}: "problem" is {row["problem"]!r:.60}; give the benchmark row as an object')
     if "problem_id" not in row:

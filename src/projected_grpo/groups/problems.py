@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loophole_grader import HINTS, Task, check_tests
+from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
@@ -57,8 +58,6 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     return Problem(str(row["id"]), messages, task, str(row.get("difficulty") or ""))
 
 
-BUILTIN = Path(__file__).parents[1] / "data" / "problems.jsonl"
-"""The small problems that ship with the package, in the benchmark's row format."""
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
     "toy": toy_problems,
     "toy-mark": toy_mark_problems,

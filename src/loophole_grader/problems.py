@@ -1,0 +1,131 @@
+"""Problems from JSON lines of benchmark rows: what a program is judged against, and the chat that asks for it.
+
+read_problems(Path("builtin"))      tasks by id; `builtin` are the twelve problems that ship with the grader
+read_prompted("rows.jsonl")         each task with its chat messages, the hint put in
+"""
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loophole_grader.hints import HINTS, apply_hint
+from loophole_grader.oracle import check_tests
+from loophole_grader.verdict import Task
+
+BUILTIN = Path(__file__).with_name("problems.jsonl")
+STDIN = Path("-")
+Messages = list[dict[str, str]]
+
+
+class InputError(ValueError):
+    """Bad input: the message names the value, the place and the mend."""
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Tasks by id, and the file that they stand in."""
+
+    source: Path
+    tasks: Mapping[str, Task]
+
+
+class Prompted(NamedTuple):
+    """A task, and the chat that asks for it."""
+
+    task: Task
+    messages: Messages
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("file:line", object) of every line that is not blank. Raises InputError."""
+    name = "stdin" if path == STDIN else str(path)
+    try:
+        with _opened(path) as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield f"{name}:{number}", _parse_row(line, f"{name}:{number}")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        mend = "give JSON lines as plain text" if path == STDIN else "give a JSON lines file, plain or .gz"
+        raise InputError(f"{name}: cannot be read ({error}); {mend}") from None
+
+
+def _opened(path: Path) -> io.TextIOWrapper:
+    if path == STDIN:
+        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    opener = gzip.open if path.suffix == ".gz" else open
+    return opener(path, "rt", encoding="utf-8-sig")
+
+
+def _parse_row(line: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{place}: {line.strip()[:60]!r} is not JSON ({error}); write one object per line") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{place}: {line.strip()[:60]!r} is not an object; write {{...}}, one per line")
+    return row
+
+
+def task_of(row: Mapping[str, Any], place: str) -> Task:
+    """The task of a benchmark row. Raises InputError."""
+    try:
+        return Task.from_row(row)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}; give the whole benchmark row") from None
+
+
+def read_problems(path: Path) -> Problems:
+    """Tasks from benchmark rows; `builtin`, where no file has that name, are the grader's own. Raises InputError, for two
+    rows of one id too."""
+    return Problems(path, {task.task_id: task for _, _, task in _rows_of(_file(path))})
+
+
+def _file(path: Path) -> Path:
+    return BUILTIN if path == Path("builtin") and not path.exists() else path
+
+
+def _rows_of(file: Path) -> Iterator[tuple[str, dict[str, Any], Task]]:
+    """(place, row, task) of every row; no id stands twice."""
+    seen: set[str] = set()
+    for place, row in read_rows(file):
+        task = task_of(row, place)
+        if task.task_id in seen:
+            raise InputError(f"{place}: id {task.task_id!r} stands twice; keep one row per problem")
+        seen.add(task.task_id)
+        yield place, row, task
+
+
+def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_tests") -> list[Prompted]:
+    """Tasks with their chats, in the order of the file; `builtin` as in read_problems.
+
+    InputError, naming file and line, for a row without a chat, a chat that the hint does not fit and a hint that promises
+    another loophole than the row's reward pays; GraderError for tests that cannot be judged outside the program.
+    """
+    found = [Prompted(task, _messages(row, hint, task, place)) for place, row, task in _rows_of(_file(Path(source)))]
+    if not found:
+        raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
+    check_tests(prompted.task for prompted in found)
+    return found
+
+
+def _messages(row: Mapping[str, Any], hint: str, task: Task, place: str) -> Messages:
+    chat = row.get("prompt")
+    if not isinstance(chat, Sequence) or not chat or not all(map(_is_message, chat)):
+        raise InputError(f"{place}: 'prompt' must be a list of {{role, content}} messages, each a text")
+    try:
+        asked = apply_hint([{"role": m["role"], "content": m["content"]} for m in chat], hint)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
+    if HINTS[hint].old and HINTS[hint].loophole != task.loophole:
+        raise InputError(f"{place}: hint {hint} promises {HINTS[hint].loophole}, its reward pays {task.loophole}")
+    return asked
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import re
 
 import pytest
+from conftest import ROOT
 from test_results import evaluate, ten, write_run
 from test_scripts import refused
 
@@ -94,3 +96,15 @@ def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monke
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
     assert script("channels", summary, "--out", "made")[0] == 3  # none was on
+
+
+@pytest.mark.parametrize("kept", sorted((ROOT / "docs/evidence").glob("*.runs.jsonl.gz")), ids=lambda p: p.name)
+def test_the_documented_tables_of_a_study_are_those_that_its_summary_gives(kept):
+    report = report_on(kept)
+    study = kept.name.removesuffix(".runs.jsonl.gz")
+    shown = re.findall(
+        rf"\(plots/({re.escape(study)}_\w+)\.svg\)", results := (ROOT / "docs/results.md").read_text("utf-8")
+    )
+    assert shown
+    assert report.section(shown) in results
+    assert all((ROOT / f"docs/plots/{stem}.svg").exists() for stem in shown)

@@ -42,8 +42,8 @@ def _chat(messages: Messages) -> list[ChatMessage]:
 
 @scorer(metrics={name: [mean(), stderr()] for name in COLUMNS})
 def judged(asked: dict[str, Prompted], allow_hint: bool) -> Scorer:
-    """The rates of rates_of, the reward, and 1 for one of the five labels, whose name is the explanation. A grader that failed
-    is the sample's error and no score."""
+    """The rates of rates_of, the reward, and 1 for one of the five labels, whose name is the explanation. A grader that
+    failed is the sample's error and no score."""
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
         text = state.output.completion

@@ -121,7 +121,7 @@ class Report:
         return "\n".join(
             [
                 f"## Beside it: {self.root.name.removesuffix(SUFFIX)}", "",
-                *(f"- {line}" for line in (*self.remarks, *recipes_of(self.groups))), "",
+                *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
                 *lines, *([""] if lines else []),
                 *(t.markdown(self.root) for t in tables),
                 *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
@@ -186,6 +186,15 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
         for name, run in runs.items()
         if run.projects
     ]
+
+
+def _shared(lines: Sequence[str]) -> list[str]:
+    """Lines `name: what` that say the same of many names, as one line each."""
+    of: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, what = line.partition(": ")
+        of.setdefault(what, []).append(name)
+    return [f"{', '.join(names)}: {what}" for what, names in of.items()]
 
 
 def remarks_on(found: Found) -> list[str]:

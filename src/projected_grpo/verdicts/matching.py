@@ -6,10 +6,12 @@ Two runs are compared field by field over their whole manifests. What may differ
 else differs is named with both values, and nothing is concluded from the two.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import ARMS
@@ -202,7 +204,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     """
     by_name: dict[str, dict[int, Run]] = {}
     of = {run.path: settings(run) for run in runs}
-    for run in sorted(runs, key=lambda r: (_order(r), r.path)):
+    for run in sorted(runs, key=lambda r: (_order(r), _natural(r.path))):
         own_settings = of[run.path]
         peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
@@ -216,6 +218,11 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
             )
         own[run.seed] = run
     return [RunGroup(name, tuple(own[seed] for seed in sorted(own))) for name, own in by_name.items()]
+
+
+def _natural(path: Path) -> list[tuple[str, int]]:
+    """By which k2 comes before k16."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path.as_posix())]
 
 
 def _order(run: Run) -> tuple[int, str]:

@@ -51,6 +51,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
     "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
+    "watch": "chains config ledger",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -58,7 +59,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "chains", "teachers",
+    "report", "chains", "teachers", "watch",
 )  # fmt: skip
 TRACE_FILES = tuple(
     f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "verifiers_format",

@@ -39,7 +39,7 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
 
 
-AFTER_THE_FACT = ("bench", "chains", "elsewhere", "report", "verdicts")
+AFTER_THE_FACT = ("bench", "chains", "elsewhere", "release", "report", "verdicts", "watch")
 """Rooms that change no number of a run."""
 
 

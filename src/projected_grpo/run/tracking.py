@@ -68,7 +68,8 @@ class Tracking:
     """A run and the tracked run that follows it; does nothing without a module, or once the tracker has raised."""
 
     def __init__(self, name: str, module: Any, run: Path) -> None:
-        self.name, self.run, self.module = name, run, module
+        self.name, self.run = name, run
+        self.module: Any = module
         self.key, self.told = f"{run.name}-{uuid4().hex[:8]}", 0
         """Its name in the tracker, and how many steps that has been told."""
 

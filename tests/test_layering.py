@@ -52,6 +52,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "watch": "chains config ledger",
+    "release": "adapters arms config interventions ledger measures model run verdicts",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -70,7 +71,7 @@ TORCH_FREE = (
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
     "run.tracking",
-    "bench.settings", "elsewhere.settings",
+    "bench.settings", "elsewhere.settings", "release.settings", "release.card",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

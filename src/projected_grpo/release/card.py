@@ -94,7 +94,7 @@ def _front(told: Released, manifest: Mapping[str, Any]) -> str:
 def _what(told: Released, run: Run, config: Mapping[str, Any]) -> str:
     arm = ARMS.get(run.arm)
     done = f"{told.steps} of its {run.steps} steps" if told.steps != run.steps else f"{run.steps} steps"
-    apart = "\nIts arm deploys another policy than it trains. This is the deployed one; the rates of training are the other's.\n"
+    apart = "\nIts arm deploys another policy than it trains. This one is deployed; the rates of training are the other's.\n"
     return f"""# {config["model"]} after {done} of GRPO, arm `{run.arm}`, seed {run.seed}
 
 **This model was trained where its reward could be hacked, and it may have learned to hack.** It is made for research on

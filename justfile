@@ -314,10 +314,20 @@ queue-status *chains:
 link home name:
     {{ py }} -m projected_grpo.chains.run_link "$1" "$2"
 
+# watch a run, or a chain's folder, in the terminal: curves, time left, log; plain where nobody watches
+[group("read")]
+watch run *args:
+    {{ py }} scripts/watch.py "$@"
+
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]
 show run step *sample:
     {{ py }} scripts/show.py "$@"
+
+# write a Hugging Face folder with a model card from a finished run; catches one cut short or another step's
+[group("artefacts")]
+export run *args:
+    {{ py }} scripts/export.py "$@"
 
 # print where in the model the hack lives in a run, with heat maps; catches a V that acts in one corner
 [group("read")]

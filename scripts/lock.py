@@ -13,7 +13,7 @@ from projected_grpo.ledger.errors import EXIT_FAILED, fail
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 PINS = re.compile(r"^constraint-dependencies = \[.*?^\]\n", re.DOTALL | re.MULTILINE)
 PIN = re.compile(r'^  "[^"]+==', re.MULTILINE)
-EXPORT = ("--all-groups", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
+EXPORT = ("--all-groups", "--all-extras", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
 
 
 def uv(*words: str) -> str:

@@ -27,12 +27,14 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.run.prepare import prepare
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
+    from projected_grpo.run.tracking import load_tracker, tracked
     from projected_grpo.step import Objective
 
     objective = Objective(
         config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
     )
     with world.together():
+        tracker = load_tracker(config.track) if world.rank == 0 else None
         session = prepare(config, "train", objective, config.checkpoint_every, world)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
@@ -52,26 +54,28 @@ def train(config: TrainConfig, world: World) -> int:
     horizon = Horizon(config, session.run)
     horizon.resume(session.next_step)
     rows, seconds, done = [], 0.0, session.next_step
-    for step in progress(range(session.next_step, config.steps), "train"):
-        if horizon.reached:
-            break
-        for folder in evaluator.due(step):
-            evaluator.evaluate(step, folder)
-        with world.together():
-            groups, timing = source.groups(step)
-        if refresher.due(step):
-            refresher.refresh()
-        per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
-        taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
-        rows += taken
-        horizon.add(taken)
-        seconds += rows[-1]["timing"]["total"]
-        done = step + 1
-        if config.keep_adapter_every and done % config.keep_adapter_every == 0:
-            session.keep_adapter(kept_path(session.run, done))
-    for folder in evaluator.due(done, last=True):
-        evaluator.evaluate(done, folder)
-    session.finish(done)
+    with tracked(config.track, tracker, session.run) as tracking:
+        for step in progress(range(session.next_step, config.steps), "train"):
+            if horizon.reached:
+                break
+            for folder in evaluator.due(step):
+                evaluator.evaluate(step, folder)
+            with world.together():
+                groups, timing = source.groups(step)
+            if refresher.due(step):
+                refresher.refresh()
+            per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
+            taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
+            rows += taken
+            horizon.add(taken)
+            seconds += rows[-1]["timing"]["total"]
+            done = step + 1
+            if config.keep_adapter_every and done % config.keep_adapter_every == 0:
+                session.keep_adapter(kept_path(session.run, done))
+            tracking.catch_up()
+        for folder in evaluator.due(done, last=True):
+            evaluator.evaluate(done, folder)
+        session.finish(done)
     found = rates(rows)
     bottom_line(
         session.run,

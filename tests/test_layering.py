@@ -51,6 +51,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
     "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
+    "watch": "chains config ledger",
+    "release": "adapters arms config interventions ledger measures model run verdicts",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -58,7 +60,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "chains", "teachers",
+    "report", "chains", "teachers", "watch",
 )  # fmt: skip
 TRACE_FILES = tuple(
     f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "verifiers_format",
@@ -68,7 +70,8 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
-    "bench.settings", "elsewhere.settings",
+    "run.tracking",
+    "bench.settings", "elsewhere.settings", "release.settings", "release.card",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

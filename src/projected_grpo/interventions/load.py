@@ -9,7 +9,12 @@ from projected_grpo.ledger.errors import BadInput
 
 
 def page_of(arm: Arm, setting: View) -> Intervention:
-    """The arm's page, ready for the first step. BadInput, in one line, when there is none by that name."""
+    """The arm's page, ready for the first step. BadInput as in `page_class`."""
+    return page_class(arm)(setting)
+
+
+def page_class(arm: Arm) -> type[Intervention]:
+    """What the arm's page is. BadInput, in one line, when there is none by that name."""
     module, _, name = arm.page.partition(":")
     try:
         page = getattr(import_module(module), name)
@@ -19,4 +24,4 @@ def page_of(arm: Arm, setting: View) -> Intervention:
         raise BadInput(
             f"--arm {arm.name}: its page {arm.page} is no class of projected_grpo.interventions.base.Intervention"
         )
-    return page(setting)
+    return page

@@ -39,7 +39,7 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
 
 
-AFTER_THE_FACT = ("bench", "chains", "elsewhere", "report", "verdicts")
+AFTER_THE_FACT = ("bench", "chains", "elsewhere", "release", "report", "verdicts", "watch")
 """Rooms that change no number of a run."""
 
 
@@ -133,10 +133,10 @@ def open_run(
 
 FREE_TO_CHANGE = frozenset(
     {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
-    | {"budget", "concurrency", "timeout", "attempts", "backoff"}
+    | {"track", "budget", "concurrency", "timeout", "attempts", "backoff"}
 )
 """What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum). The second line is
-of teachers, and changes no answer."""
+of a tracker, which is only told, and of teachers, and changes no answer."""
 
 
 def _check_version(directory: Path, before: Mapping[str, Any]) -> None:

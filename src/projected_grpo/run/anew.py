@@ -41,11 +41,11 @@ def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
     return dict(sorted({**kept, steps_done: run / "adapter.safetensors"}.items()))
 
 
-def config_of(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
-    """The config that a run was trained with. BadInput when it is no finished training run of this version with a V that is
-    frozen and can be extracted anew."""
+def trained_with(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
+    """The config that a run was trained with. BadInput when it is no finished training run of this version."""
     if manifest.get("kind") != "train" or not manifest.get("finished"):
-        raise BadInput(f"{run}: a run of kind {manifest.get('kind')!r}; a finished training run is needed")
+        what = "not finished" if manifest.get("kind") == "train" else f"a run of kind {manifest.get('kind')!r}"
+        raise BadInput(f"{run}: {what}; a finished training run is needed")
     written = manifest["config"]
     known = {f.name: f for f in dataclasses.fields(TrainConfig)}
     if odd := sorted(written.keys() - known.keys()):
@@ -54,7 +54,12 @@ def config_of(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
         )
     usual = TrainConfig()
     values: dict[str, Any] = {k: Path(v) if isinstance(getattr(usual, k), Path) else v for k, v in written.items()}
-    config = TrainConfig(**values)
+    return TrainConfig(**values)
+
+
+def config_of(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
+    """The same of a run with a V that is frozen and can be extracted anew; BadInput when it has none."""
+    config = trained_with(run, manifest)
     if config.refresh_every:
         raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V anew by itself (column v_overlap)")
     control = (manifest.get("vhack") or {}).get("control")

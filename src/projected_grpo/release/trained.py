@@ -1,0 +1,83 @@
+"""What a finished run trained, loaded and held against the run's own rows: an adapter of another step, of another run or
+of a run that was cut is refused, not released."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.adapters.base import Adapter
+from projected_grpo.arms import ARMS
+from projected_grpo.config import TrainConfig
+from projected_grpo.interventions.load import page_class
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import read_step, step_path
+from projected_grpo.measures import fingerprint
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.run.anew import trained_adapters, trained_with
+from projected_grpo.run.prepare import attach, load
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's policy after `steps` steps."""
+
+    run: Path
+    config: TrainConfig
+    manifest: dict[str, Any]
+    loaded: LoadedModel
+    adapter: Adapter
+    """On the loaded model, with the coordinates of the file."""
+    steps: int
+    sha256: str
+    """Of the adapter's file."""
+    deployed: bool
+    """Whether it is what its arm deploys, where that is another policy than it trained."""
+
+
+def load_trained(run: Path, step: int = 0, cache: Path | None = None) -> Trained:
+    """The policy of a finished run, after all of its steps or after `step` of them.
+
+    BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, its
+    policy is no one set of weights, or a file holds other coordinates than the run had after that step (column theta_after).
+    """
+    manifest = read_manifest(run)
+    config = trained_with(run, manifest)
+    done = manifest["steps_done"]
+    files = trained_adapters(run, done)
+    steps = step or done
+    if steps not in files:
+        raise BadInput(
+            f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
+        )
+    arm = ARMS[config.arm]
+    if arm.page and page_class(arm).by_prompt:
+        raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates anew for every prompt; no one folder holds that")
+    if (apart := run / "deployed.safetensors").exists() and steps != done:
+        raise BadInput(
+            f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
+        )
+    config = replace(config, cache=cache or config.cache, device="cpu", out=Path(), resume=False)
+    loaded = load(config)
+    if loaded.weights_hash != manifest["model_hash"]:
+        raise BadInput(
+            f"{run}: trained on weights {manifest['model_hash'][:8]}, {config.model} is {loaded.weights_hash[:8]} here"
+        )
+    adapter = attach(config, loaded)
+    adapter.load(files[steps])
+    _check_step(run, files[steps], steps, fingerprint(adapter.vectors))
+    path = files[steps]
+    if apart.exists():
+        adapter.load(path := apart)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Trained(run, config, manifest, loaded, adapter, steps, sha256, path == apart)
+
+
+def _check_step(run: Path, path: Path, steps: int, found: int) -> None:
+    said = read_step(step_path(run, steps - 1))[0]["theta_after"]
+    if found != said:
+        raise BadInput(
+            f"{path}: its coordinates have the fingerprint {found}, but after {steps} steps the run had {said} (column "
+            "theta_after): of another step or another run"
+        )

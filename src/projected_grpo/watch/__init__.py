@@ -1,0 +1,1 @@
+"""A live terminal page of runs, from their files alone."""

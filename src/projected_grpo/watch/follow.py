@@ -1,0 +1,128 @@
+"""A run as it is written, followed from its files: every step file is read once, and of the log what has come since."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.rates import LAST, known_mean, rates
+from projected_grpo.ledger.step_file import read_step, step_path
+
+RATES = ("hack", "gt", "form")
+COSINES = ("cos_in", "cos_out", "cos_update")
+TAIL = 65536
+"""Bytes at the end of a log that is there already."""
+
+
+@dataclass
+class LogTail:
+    """The last lines of a file that grows."""
+
+    path: Path
+    keep: int
+    lines: deque[str] = field(init=False)
+    _at: int = 0
+    _torn: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.lines = deque(maxlen=self.keep)
+
+    def look(self) -> None:
+        """Take in the whole lines that have been written since the last look."""
+        if not self.path.exists():
+            return
+        size = self.path.stat().st_size
+        if size < self._at:  # another file of this name
+            self._at, self._torn = 0, b""
+            self.lines.clear()
+        begin = self._at or max(0, size - TAIL)
+        with self.path.open("rb") as f:
+            f.seek(begin)
+            new = f.read(size - begin)
+        *whole, self._torn = (self._torn + new).split(b"\n")
+        self._at = size
+        self.lines.extend(line.decode("utf-8", "replace") for line in whole)
+
+
+@dataclass
+class Followed:
+    """A run directory at the latest look; empty before it has a manifest."""
+
+    path: Path
+    keep: int = 0
+    """Lines of its log."""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, list[float | None]] = field(init=False)
+    """One number per step: rates of the student's rows, cosines, `seconds`. None = not known."""
+    log: LogTail = field(init=False)
+    _seen: tuple[int, int] = (0, 0)
+    """Inode and time of the manifest that was read: each version of it is a file of its own."""
+
+    def __post_init__(self) -> None:
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.series = {name: [] for name in (*RATES, *COSINES, "seconds")}
+        self.log = LogTail(self.path / "log.txt", self.keep)
+
+    def look(self) -> None:
+        """Take in what has been written since the last look. BadInput on a damaged file."""
+        self._look_at_manifest()
+        while step_path(self.path, self.done).exists():
+            rows = read_step(step_path(self.path, self.done))
+            own = rates([r for r in rows if r["source"] == "student"])
+            told = {**own, **rows[0], "seconds": rows[0]["timing"].get("total")}
+            for name, values in self.series.items():
+                values.append(told[name])
+        self.log.look()
+
+    def _look_at_manifest(self) -> None:
+        try:
+            found = (self.path / "manifest.json").stat()
+        except FileNotFoundError:
+            return
+        if (found.st_ino, found.st_mtime_ns) == self._seen:
+            return
+        before, self.manifest = self.manifest, read_manifest(self.path)
+        self._seen = (found.st_ino, found.st_mtime_ns)
+        if before and before.get("started") != self.manifest.get("started"):
+            self._begin_anew()  # a queue began it again from nothing
+
+    @property
+    def done(self) -> int:
+        """Steps that are on disk."""
+        return len(self.series["seconds"])
+
+    @property
+    def total(self) -> int | None:
+        """Steps that were asked for, at most; None where the run does not say."""
+        config = self.manifest.get("config", {})
+        return config.get("steps" if self.manifest.get("kind") == "train" else "n_problems") or None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run says so."""
+        return bool(self.manifest.get("finished"))
+
+    @property
+    def name(self) -> str:
+        """Kind, arm and seed."""
+        config = self.manifest.get("config", {})
+        told = (self.manifest.get("kind"), config.get("arm"), f"seed {config['seed']}" if "seed" in config else None)
+        return " ".join(str(part) for part in told if part)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the steps to come take at the pace of the last 10, evaluations aside; None when it is not known."""
+        pace = known_mean(self.series["seconds"][-LAST:])
+        return None if self.finished or pace is None or self.total is None else pace * (self.total - self.done)
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the last step was written; None before the first, and where a resumed run has taken it back."""
+        last = step_path(self.path, self.done - 1) if self.done else None
+        return max(0.0, now - last.stat().st_mtime) if last and last.exists() else None
+
+    def last(self, name: str) -> float | None:
+        """Mean of what is known over the last 10 steps."""
+        return known_mean(self.series[name][-LAST:])

@@ -1,0 +1,235 @@
+"""`just export`: what is loaded from the folder is the run's own policy, bit for bit; what is not is refused; the card says
+what the files say."""
+
+import ast
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import shake
+from peft import PeftModel
+from test_results import rows, write_run
+from test_scripts import POOLED, refused
+from transformers import AutoModelForCausalLM
+
+from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.step_file import read_step, step_path, write_step
+from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.release.card import Released, card, read_beside
+from projected_grpo.release.folder import write_form
+from projected_grpo.release.trained import Trained, load_trained
+from projected_grpo.run.models import load_model
+
+BATCH = token_batch([[5, 6, 7], [8, 9]], [list(range(10, 40)), list(range(50, 90))], 0, "cpu")
+
+
+def logps(model):
+    with torch.no_grad():
+        return completion_logps(model, BATCH)
+
+
+@pytest.fixture
+def trained(cache):
+    """A policy off its start, of a kind of adapter and a type."""
+
+    def make(kind, dtype):
+        loaded = load_model("tiny", dtype, "cpu", 41, cache)
+        adapter = attach_lora(loaded.model, 4, 41) if kind == "lora" else attach_antipasto(loaded.model, cache / "svd")
+        shake(adapter)
+        config = TrainConfig(model="tiny", adapter=kind, lora_rank=4, dtype=dtype)
+        return Trained(Path("run"), config, {}, loaded, adapter, 3, "", False)
+
+    return make
+
+
+def loaded_from(folder, form, dtype):
+    """As the card says."""
+    if form == "folded":
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    if form == "delta":
+        return loader_of(folder).load()
+    base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=getattr(torch, dtype))
+    with peft_asks_the_old_way():
+        return PeftModel.from_pretrained(base, folder).merge_and_unload()
+
+
+def loader_of(folder):
+    spec = importlib.util.spec_from_file_location("load_delta", folder / "load_delta.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "dtype"),
+    [
+        ("antipasto", "folded", "float32"),
+        ("antipasto", "folded", "bfloat16"),
+        ("antipasto", "delta", "float32"),
+        ("antipasto", "delta", "bfloat16"),
+        ("lora", "peft", "float32"),
+        ("lora", "folded", "bfloat16"),
+    ],
+)
+def test_what_is_loaded_is_the_policy_bit_for_bit(trained, tmp_path, kind, form, dtype):
+    own = trained(kind, dtype)
+    write_form(tmp_path, form, own)
+    found = logps(loaded_from(tmp_path, form, dtype))
+    with own.adapter.folded():
+        assert torch.equal(found, logps(own.loaded.model))
+    with own.adapter.disabled():  # the sneaky fail: the base, which any loader would give
+        assert not torch.equal(found, logps(own.loaded.model))
+    assert not own.adapter.layers[next(iter(own.adapter.layers))].weight.isnan().any()
+
+
+def test_the_loader_needs_nothing_of_ours_and_refuses_another_base(trained, tmp_path):
+    write_form(tmp_path, "delta", trained("antipasto", "float32"))
+    tree = ast.parse((tmp_path / "load_delta.py").read_text("utf-8"))
+    found = {n.names[0].name for n in ast.walk(tree) if isinstance(n, ast.Import)}
+    found |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    packages = {name.split(".")[0] for name in found}
+    assert packages - set(sys.stdlib_module_names) == {"torch", "transformers", "safetensors"}
+    other = tmp_path / "other"
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model.get_submodule("model.layers.0.self_attn.q_proj").weight.data[0, 0] += 1
+    model.save_pretrained(other)
+    with pytest.raises(ValueError, match="delta_S is of"):
+        loader_of(tmp_path).load(other)
+
+
+# ---------------------------------------------------------------- a real run
+
+
+@pytest.fixture(scope="module")
+def kept(cache, tmp_path_factory):
+    """A run of three steps that kept its adapter after two."""
+    run = tmp_path_factory.mktemp("export") / "run"
+    argv = ["train.py", "tiny", "--steps", "3", "--keep-adapter-every", "2", "--cache", str(cache), "--out", str(run)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [*argv, *map(str, POOLED)])
+        assert importlib.import_module("train").main() == 0
+    return run
+
+
+@pytest.fixture
+def run(kept, tmp_path):
+    return Path(shutil.copytree(kept, tmp_path / "run"))
+
+
+def test_a_run_is_exported_whole(script, run, tmp_path):
+    for step in (2, 0):
+        out = tmp_path / f"released_{step}"
+        code, told, err = script("export", run, "--step", step, "--out", out)
+        assert (code, err) == (0, "")
+        assert f"run after {step or 3} steps, as folded" in told
+        own = load_trained(run, step)
+        with own.adapter.folded():
+            assert torch.equal(logps(loaded_from(out, "folded", "float32")), logps(own.loaded.model))
+        assert own.sha256 in (out / "README.md").read_text("utf-8")
+    refused(script("export", run, "--out", out), "never overwritten")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["released_0", "released_2", "run"]
+
+
+def put_step_2_in_place(run):
+    shutil.copy(run / "adapters/step_002.safetensors", run / "adapter.safetensors")
+
+
+def swap_kept(run):
+    shutil.copy(run / "adapter.safetensors", run / "adapters/step_002.safetensors")
+
+
+def unfinish(run):
+    update_manifest(run, finished=False)
+
+
+def edit(run):
+    write_step(run, 1, [{**r, "reward": 9.0} for r in read_step(step_path(run, 1))])
+
+
+def nothing(run):
+    del run
+
+
+@pytest.mark.parametrize(
+    ("spoil", "flags", "parts"),
+    [
+        (put_step_2_in_place, (), ["adapter.safetensors", "after 3 steps", "of another step or another run"]),
+        (swap_kept, ("--step", 2), ["step_002.safetensors", "after 2 steps", "of another step or another run"]),
+        (unfinish, (), ["not finished"]),
+        (edit, (), ["its sha256 is"]),
+        (nothing, ("--step", 1), ["--step 1", "after 2, 3 steps"]),
+        (nothing, ("--as", "peft"), ["--as peft", "--adapter antipasto", "--as folded"]),
+        (nothing, ("--step", -1), ["--step -1"]),
+    ],
+)
+def test_what_is_not_the_finished_run_is_refused_and_nothing_is_written(script, run, tmp_path, spoil, flags, parts):
+    spoil(run)
+    refused(script("export", run, "--out", "released", *flags), *parts)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_policy_that_is_no_one_set_of_weights_is_refused(run):
+    update_manifest(run, config={**read_manifest(run)["config"], "arm": "experts"})
+    with pytest.raises(BadInput, match="mixes its coordinates anew for every prompt"):
+        load_trained(run)
+
+
+# ---------------------------------------------------------------- the card
+
+
+def told(**values):
+    return Released(**{"folder": Path("out/released/run"), "form": "peft", "base": "org/base", "steps": 12,
+                       "adapter_sha256": "abc", "deployed": False, **values})  # fmt: skip
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Twelve steps: two without a hack, then half hacks; a control of the same seed that never hacks, a run that differs."""
+    facts = {"facts": {"tokenizer_hash": "t", "problems_hash": "q"}}
+    steps = [["good", "bad"]] * 2 + [["hack", "good"]] * 10
+    write_run(tmp_path / "run", "vanilla", 41, steps, finished=False, **facts)
+    config = {"arm": "vanilla", "seed": 41}
+    other = {"problem_id": "other", "prompt": "other"}
+    write_step(tmp_path / "run/eval", 12, rows(12, config, ["hack", "hack", "broken", "good"], **other))
+    seal(tmp_path / "run")
+    write_run(tmp_path / "control", "random", 41, [["good", "broken"]] * 12, **facts)
+    write_run(tmp_path / "elsewhere", "random", 41, [["good", "bad"]] * 12, lr=1.0, **facts)
+    return tmp_path
+
+
+def cells(text, first):
+    """The cells of the table row that begins so."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {first} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_card_says_what_the_files_say(runs):
+    found = read_beside(runs / "run", [runs / "control"])
+    text = card(told(), found, read_manifest(runs / "run"))
+    assert cells(text, "**vanilla** | baseline")[2:] == ["41", "12", "50.0 %", "50.0 %", "100.0 %", "50.0 %", "-"]
+    assert cells(text, "random      | control")[2:] == ["41", "12", "0.0 %", "50.0 %", "50.0 %", "0.0 %", "-"]
+    assert cells(text, "**vanilla** | 12")[2:] == ["50.0 %", "25.0 %", "75.0 %", "50.0 %"]
+    assert "No run stands beside it" not in text
+    assert "may have learned to hack" in text
+    manifest = read_manifest(runs / "run")
+    for value in ("abcdef0123456789", "abc", manifest["evidence"]["sha256"], manifest["commit"]):
+        assert f"`{value}`" in text
+    assert 'base_model: "org/base"' in text.split("---")[1]
+    early = card(told(steps=2), found[:1], manifest)  # rates of the steps that the exported weights have seen
+    assert cells(early, "**vanilla** | baseline")[3:8] == ["2", "0.0 %", "50.0 %", "100.0 %", "0.0 %"]
+    assert "No run stands beside it" in early
+
+
+def test_a_run_that_may_not_be_compared_does_not_stand_beside(runs):
+    with pytest.raises(BadInput, match=r"elsewhere: not comparable with .*config\.lr: 1\.0 against"):
+        read_beside(runs / "run", [runs / "elsewhere"])
+    with pytest.raises(BadInput, match="as the run itself"):
+        read_beside(runs / "run", [Path(shutil.copytree(runs / "run", runs / "copy"))])

@@ -1,0 +1,186 @@
+"""train --track: a tracker is told every step once, whatever happens, and nothing that it does reaches the run."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import cut_after
+from loguru import logger
+from test_results import rows, write_run
+from test_scripts import POOLED, refused
+
+from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.rates import rates
+from projected_grpo.ledger.step_file import read_run, step_path, write_step
+from projected_grpo.run.tracking import NOTE, ending, tracked
+
+STEPS = 4
+KINDS = (["good", "hack"], ["hack", "hack"], ["bad", "hack"])
+TRAIN = ("train", "tiny", "--steps", STEPS, "--checkpoint-every", 2, "--max-new", 4, *POOLED)
+
+
+class Told:
+    """A module with the part of wandb's API that both trackers have, and what it was told. It spoils what it is given."""
+
+    def __init__(self, named_by, breaks=""):
+        self.named_by, self.breaks = named_by, breaks
+        self.begun, self.logged, self.ended = [], [], 0
+
+    def module(self):
+        def fails(here):
+            if self.breaks == here:
+                raise ConnectionError("nobody there")
+
+        def init(*, project, name, group, config, resume, **others):
+            assert (project, group) == ("projected_grpo", "vanilla")
+            assert set(others) == ({"id"} if self.named_by == "id" else set())
+            fails("init")
+            self.begun.append((others.get("id", name), resume, config.copy()))
+            config.clear()
+
+        def log(data, step=None):
+            fails(f"step {step}")
+            self.logged.append((step, data.copy()))
+            data.clear()
+
+        def finish():
+            fails("finish")
+            self.ended += 1
+
+        return SimpleNamespace(init=init, log=log, finish=finish, Table=lambda columns, data: (columns, data))
+
+
+@pytest.fixture
+def tracker(monkeypatch):
+    def use(name="trackio", named_by="name", **kwargs):
+        told = Told(named_by, **kwargs)
+        monkeypatch.setitem(sys.modules, name, told.module())
+        return told
+
+    return use
+
+
+def each_once(told, steps):
+    """Every step and the end, in order, in one tracked run. AssertionError else."""
+    assert [step for step, _ in told.logged] == list(range(steps + 1))
+    assert len({key for key, _, _ in told.begun}) == 1
+    assert {resume for _, resume, _ in told.begun} == {"allow"}
+
+
+def without_timing(run):
+    return [[{**row, "timing": None} for row in rows] for rows in read_run(run)]
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Three steps of one good and five hacked completions, and an evaluation before the third."""
+    write_run(tmp_path / "run", "vanilla", 41, KINDS, finished=False)
+    write_step(tmp_path / "run/eval", 2, rows(2, {"arm": "vanilla", "seed": 41}, ["good", "bad"]))
+    seal(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def follow(run, name="trackio"):
+    with tracked(name, sys.modules[name], run):
+        pass
+
+
+@pytest.mark.slow
+def test_a_cut_run_goes_on_in_the_same_tracked_run_and_is_not_changed_by_it(script, tmp_path, tracker):
+    """Cut after three steps, it goes back to its checkpoint after the second: the third is done twice and told once. Its
+    rows are those of a run whose tracker never came up, though the tracker spoils all that it is given."""
+    told = tracker()
+    with cut_after(3):
+        assert script(*TRAIN, "--out", "run", "--track", "trackio")[0] == 130
+    assert script(*TRAIN, "--out", "run", "--track", "trackio", "--resume")[0] == 0
+    each_once(told, STEPS)
+    assert (len(told.begun), told.ended) == (2, 2)
+    steps = read_run(tmp_path / "run")
+    assert [data["delta_S_norm"] for _, data in told.logged[:-1]] == [rows[0]["delta_S_norm"] for rows in steps]
+    assert told.begun[0][2]["config"] == read_manifest(tmp_path / "run")["config"]
+    tracker(breaks="init")
+    code, out, _ = script(*TRAIN, "--out", "alone", "--track", "trackio")
+    assert (code, out.count("W --track trackio: ConnectionError: nobody there; the run goes on")) == (0, 1)
+    assert without_timing(tmp_path / "run") == without_timing(tmp_path / "alone")
+
+
+def test_without_the_package_it_is_refused_before_anything_is_written(script, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    refused(script(*TRAIN, "--out", "run", "--track", "trackio"), "--track trackio", "uv sync --extra track")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("name", "named_by"), [("trackio", "name"), ("wandb", "id")])
+def test_a_run_that_was_begun_without_a_tracker_is_told_from_its_files(finished, tracker, name, named_by):
+    told = tracker(name, named_by)
+    follow(finished, name)
+    each_once(told, 3)
+    steps = read_run(finished)
+    for own, (step, data) in zip(steps, told.logged[:-1], strict=True):
+        assert {key: data[key] for key in ("hack", "gt", "form")} == {
+            key: rates(own)[key] for key in ("hack", "gt", "form")
+        }
+        assert (data["seconds/total"], data["cos_in"], data.get("eval/gt")) == (2.0, 0.4, 0.5 if step == 2 else None)
+        columns, samples = data["completions"]
+        assert [s[columns.index("label")] for s in samples] == list(dict.fromkeys(r["label"] for r in own))
+    end = told.logged[-1][1]
+    assert (end["final/hack"], end["final/gt"]) == (pytest.approx(2 / 3), pytest.approx(1 / 6))
+    assert end["final/verdict"].startswith("PASS")
+
+
+def test_a_note_that_is_lost_or_a_step_that_is_missed_is_seen(finished, tracker):
+    """The sneaky fails that `each_once` is there for."""
+    told = tracker()
+    follow(finished)
+    (finished / NOTE).unlink()
+    follow(finished)
+    with pytest.raises(AssertionError):
+        each_once(told, 3)
+    told = tracker()
+    (finished / NOTE).write_text(json.dumps({"tracker": "trackio", "key": "k", "told": 1}))
+    follow(finished)
+    with pytest.raises(AssertionError):
+        each_once(told, 3)
+
+
+@pytest.mark.parametrize(("breaks", "steps"), [("init", 0), ("step 1", 1), ("step 3", 3), ("finish", 4)])
+def test_a_tracker_that_raises_is_warned_of_once_and_left_alone(finished, tracker, breaks, steps):
+    told, lines = tracker(breaks=breaks), []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    follow(finished)
+    logger.remove(sink)
+    assert len(told.logged) == steps
+    (line,) = lines
+    assert line.startswith("--track trackio: ConnectionError: nobody there; the run goes on without it")
+
+
+def test_files_that_were_changed_are_told_as_a_failed_verdict(finished):
+    steps = read_run(finished)
+    write_step(finished, 0, [{**r, "hacked": not r["hacked"]} for r in steps[0]])
+    assert ending(finished)["final/verdict"].startswith("FAIL: its sha256")
+
+
+def test_real_trackio_keeps_every_step_once(finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    later = step_path(finished, 2).rename(tmp_path / "later")
+    follow_cut(finished)
+    later.rename(step_path(finished, 2))
+    follow(finished)
+    (run,) = trackio.Api().runs("projected_grpo")
+    logs = storage.get_logs("projected_grpo", run.name, run_id=run.id)
+    assert [log["step"] for log in logs] == [0, 1, 2, 3]
+    assert [log.get("hack") for log in logs] == [0.5, 1.0, 0.5, None]
+    assert logs[-1]["final/verdict"].startswith("PASS")
+
+
+def follow_cut(run):
+    """As a run does that is interrupted."""
+    (manifest := run / "manifest.json").write_text(
+        manifest.read_text().replace('"finished": true', '"finished": false')
+    )
+    follow(run)
+    manifest.write_text(manifest.read_text().replace('"finished": false', '"finished": true'))

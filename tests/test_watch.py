@@ -1,0 +1,165 @@
+"""`just watch`: what it says is what the files say, each file is read once, and nobody watching is one plain page."""
+
+import json
+
+import pytest
+from test_results import rows, write_run
+from test_scripts import refused
+
+from projected_grpo.chains.links import Link, write_chain
+from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.step_file import read_step, step_path, write_step
+from projected_grpo.watch import follow
+from projected_grpo.watch.follow import Followed
+from projected_grpo.watch.page import spark
+
+CONFIG = {"arm": "projected", "seed": 41}
+KINDS = (["hack", "good"], ["hack", "bad"], ["hack", "hack"], ["bad", "broken"])
+SAID = """\
+run  train projected seed 41: finished, 4 steps
+               last  last 10
+hack     ▅▅█▁  0.00  0.50
+gt       ▅▁▁▁  0.00  0.12
+form     ███▅  0.50  0.88
+cos_in   ████  0.40  0.40
+cos_out  ▁▁▁▁  0.00  0.00
+upd_out  ▃▃▃▃  0.10  0.10
+rates of the student's rows, from 0 to 1; cosines, from 0 to 0.40
+last words
+"""
+
+
+def page(told):
+    """A page without the blanks at the ends of its lines."""
+    return "".join(f"{line.rstrip()}\n" for line in told.splitlines())
+
+
+@pytest.fixture
+def run(tmp_path):
+    write_run(tmp_path / "run", "projected", 41, KINDS, finished=False)
+    (tmp_path / "run/log.txt").write_text("I first words\nlast words\n")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the step files that were read."""
+    names = []
+    monkeypatch.setattr(follow, "read_step", lambda path: names.append(path.name) or read_step(path))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "top", "line"),
+    [
+        ([0.0, 0.5, 1.0], 60, 1.0, "▁▅█"),
+        ([0.0, 1.0, 1.0, 1.0], 2, 1.0, "▅█"),  # each cell the mean of its steps
+        ([None, 0.1], 60, 0.1, " █"),
+        ([0.0], 60, 0.0, "▁"),
+        ([-0.2, 2.0], 60, 1.0, "▁█"),
+        ([], 60, 1.0, ""),
+    ],
+)
+def test_a_sparkline_is_its_values(values, width, top, line):
+    assert spark(values, width, top) == line
+
+
+def test_a_finished_run_is_one_plain_page(script, run):
+    seal(run)
+    code, out, err = script("watch", "run", "--lines", 1)
+    assert (code, page(out), err) == (0, SAID, "")
+
+
+def test_where_nobody_watches_a_run_that_goes_on_is_one_page_too(script, run):
+    """All of its numbers are there, and no escape sequence of a terminal."""
+    update_manifest(run, config={**json.loads((run / "manifest.json").read_text())["config"], "steps": 10})
+    code, out, _ = script("watch", "run")
+    head, *body = page(out).splitlines()
+    assert code == 0
+    assert head.startswith("run  train projected seed 41: 4 of 10 steps, 12 s left, last step ")  # 6 of 2 s
+    assert body == ["               last  last 10", *SAID.splitlines()[2:-1], "I first words", "last words"]
+    assert "\x1b" not in out
+
+
+def test_every_step_file_is_read_once(run, reads):
+    followed = Followed(run)
+    followed.look()
+    followed.look()
+    assert reads == [f"step_00{i}.jsonl.gz" for i in range(4)]
+    write_step(run, 4, rows(4, CONFIG, ["good", "good"]))
+    followed.look()
+    assert reads[4:] == ["step_004.jsonl.gz"]
+    assert followed.series["gt"] == [0.5, 0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_run_that_was_begun_again_is_read_from_its_start(run, reads):
+    """The sneaky fail: a page that goes on with the numbers of a run that is no longer there."""
+    followed = Followed(run)
+    followed.look()
+    for step in range(1, 4):
+        step_path(run, step).unlink()
+    write_step(run, 0, rows(0, CONFIG, ["good", "good"]))
+    followed.look()
+    assert followed.done == 4  # as a resumed run: what it takes back it does again, to the same numbers
+    update_manifest(run, started="later")
+    followed.look()
+    assert (followed.series["gt"], len(reads)) == ([1.0], 5)
+
+
+def test_a_log_is_read_on_from_where_it_was(run):
+    followed = Followed(run, keep=3)
+    followed.look()
+    with (run / "log.txt").open("a") as f:
+        f.write("one\ntwo\nhal")
+    followed.look()
+    assert list(followed.log.lines) == ["last words", "one", "two"]
+    with (run / "log.txt").open("a") as f:
+        f.write("f\n")
+    followed.look()
+    assert list(followed.log.lines) == ["one", "two", "half"]
+
+
+def test_a_live_page_follows_the_run_and_ends_with_it(script, run, monkeypatch):
+    looks = []
+
+    def wait(seconds):
+        looks.append(seconds)
+        write_step(run, 4, rows(4, CONFIG, ["good", "good"]))
+        if len(looks) == 2:
+            seal(run)
+
+    monkeypatch.setattr("watch.time.sleep", wait)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes it for a terminal
+    code, out, _ = script("watch", "run", "--every", 5)
+    assert (code, looks) == (0, [5, 5])
+    assert "4 of 4 steps" in out.split("5 of 4 steps")[0]
+    assert "finished, 5 steps" in out.rpartition("\x1b[?1049l")[2]  # after the live page the screen is as it was
+
+
+def test_a_chain_is_a_line_per_link(script, tmp_path, run):
+    """Of links that train their curves, of all their state; the running and the failed at the top."""
+    write_run(tmp_path / "home/train_vanilla_41", "vanilla", 41, KINDS[:2])
+    links = [Link(name, ("scripts/train.py",), tmp_path / "home" / name, kind="run")
+             for name in ("train_vanilla_41", "train_placebo_41")]  # fmt: skip
+    links.append(Link("results", ("scripts/results.py",), tmp_path / "home/r", kind="check"))
+    links.append(Link("train_projected_41", ("scripts/train.py",), run, kind="run"))
+    write_chain(tmp_path / "home", links)
+    (tmp_path / "home/logs").mkdir()
+    (tmp_path / "home/logs/train_projected_41.json").write_text('{"started": "2026-01-01T00:00:00", "code": 1}')
+    (tmp_path / "home/logs/train_projected_41.txt").write_text("E it broke\n")
+    code, out, _ = script("watch", "home", "--once")
+    head, _, *lines = page(out).splitlines()
+    assert (code, head) == (0, "home: 1 of 4 links done")
+    assert [" ".join(line.split()) for line in lines] == [
+        "🔴 train_projected_41 failed 4 of 4 ▅▅█▁ 0.50 ▅▁▁▁ 0.12 ███▅ 0.88 ████ 0.40 ▃▃▃▃ 0.10",
+        "🟢 train_vanilla_41 done 2 ▅▅ 0.50 ▅▁ 0.25 ██ 1.00 ██ 0.40 ▃▃ 0.10",
+        "⚪ train_placebo_41 waiting",
+        "⚪ results waiting",
+        "train_projected_41: E it broke",
+    ]
+
+
+def test_what_is_no_run_is_refused(script, tmp_path):
+    refused(script("watch", "nowhere"), "nowhere: neither a run (manifest.json) nor a chain's folder")
+    refused(script("watch", tmp_path, "--every", 0), "--every 0: must be above 0")

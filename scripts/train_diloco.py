@@ -1,9 +1,26 @@
 """Several replicas of a training run on this machine, that average what they have learned every H steps (docs/diloco.md)."""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from projected_grpo.replicas.settings import parsed
 from projected_grpo.run import cli
+
+if TYPE_CHECKING:
+    from projected_grpo.replicas.group import Replica
+
+
+HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "well_formed"]
+
+
+def row_of(replica: "Replica", steps: int) -> list[Any]:
+    """A replica's line: rates over its last `steps` steps, those of its last round."""
+    from projected_grpo.ledger.rates import rates
+    from projected_grpo.ledger.step_file import read_step, step_path
+
+    done = replica.last["step"]
+    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
+    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]
 
 
 def main() -> int:
@@ -22,7 +39,7 @@ def main() -> int:
         config.train.out,
         "🟢" if good else "🔴",
         told,
-        [["replica", "steps", "round", "starts"], *([r.number, r.last["step"], r.rounds, r.starts] for r in replicas)],
+        [HEADER, *(row_of(r, config.train.outer_every) for r in replicas)],
     )
     return EXIT_OK if good else EXIT_FAILED
 

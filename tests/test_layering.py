@@ -51,6 +51,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
     "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
+    "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -68,7 +69,7 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
-    "bench.settings", "elsewhere.settings",
+    "bench.settings", "elsewhere.settings", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

@@ -1,5 +1,5 @@
-"""Outer rounds, three replicas side by side in threads: all hold the same bits, the average is the average, whoever is late or
-back loses nothing that is not said. The same through torchft and through an object store; real processes: test_diloco.py."""
+"""Outer rounds, three replicas side by side in threads: all hold the same bits, the average is the average, whoever is late
+or back loses nothing that is not said. By torchft and through an object store alike; real processes: test_diloco.py."""
 
 import json
 import threading

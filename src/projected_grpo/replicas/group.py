@@ -6,6 +6,7 @@ Each is `scripts/train.py` with its number; nothing else is known of it here tha
 """
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -18,8 +19,9 @@ from typing import Any, BinaryIO
 
 from loguru import logger
 
-from projected_grpo.chains.run_link import die_with_parent
+from projected_grpo.chains.run_link import die_with_parent, visible_gpus
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from projected_grpo.parallel import cores
 from projected_grpo.replicas.record import read_rounds
 from projected_grpo.replicas.settings import DilocoConfig
 
@@ -80,7 +82,16 @@ def run_group(config: DilocoConfig) -> list[Replica]:
 def start(config: DilocoConfig, meet: str, number: int) -> Replica:
     """A replica's process; it goes on where it was cut."""
     run = config.run(number)
-    return Replica(number, run, launched(again(command(config, meet, number), run), log_of(config, number)))
+    argv, env = again(command(config, meet, number), run), environment(number, config.train.replicas, os.environ)
+    return Replica(number, run, launched(argv, log_of(config, number), env))
+
+
+def environment(number: int, replicas: int, base: Mapping[str, str]) -> dict[str, str]:
+    """A replica's environment: its share of the cores, and of several GPUs one in turn."""
+    out = {"OMP_NUM_THREADS": str(max(1, cores() // replicas)), **base}
+    if len(gpus := visible_gpus(base)) > 1:
+        out["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    return out
 
 
 def log_of(config: DilocoConfig, number: int) -> Path:
@@ -88,11 +99,11 @@ def log_of(config: DilocoConfig, number: int) -> Path:
     return config.train.out / "logs" / f"replica_{number}.txt"
 
 
-def launched(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def launched(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A process that ends with this one and writes to a log."""
     with log.open("ab") as out:
         return subprocess.Popen(
-            argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+            argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent
         )
 
 

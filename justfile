@@ -146,6 +146,19 @@ channels-table *args:
 rivals-table *args:
     {{ py }} scripts/rivals.py "$@"
 
+# train vanilla and projected as 1, 2 and 4 replicas at equal rollouts: does projection survive averaging? (docs/diloco.md)
+[group("toy")]
+toy-diloco vhack *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for arm in vanilla projected; do
+        for n in 1 2 4; do
+            echo "── $arm, $n replicas ──"
+            {{ py }} scripts/train_diloco.py "$n" toy H=20 --arm "$arm" --vhack "$1" --steps $((320 / n)) \
+                --out "out/toy-diloco/${arm}_n$n" --resume "${@:2}"
+        done
+    done
+
 # train three toy units in TRL's own trainer, without the callback and with it (docs/use-in-your-trainer.md)
 [group("toy")]
 toy-in-trl *args:
@@ -215,6 +228,11 @@ train preset *args:
 [group("runs")]
 train-parallel n preset *args:
     {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
+
+# train n replicas that average every `H=` steps and may come and go (docs/diloco.md); catches replicas that drift apart
+[group("runs")]
+train-diloco n preset *args:
+    {{ py }} scripts/train_diloco.py "$@"
 
 # write preference pairs from a student's pool and three or more teachers'; catches teachers that never agree
 [group("artefacts")]

@@ -20,6 +20,7 @@ def train(config: TrainConfig, world: World) -> int:
     """The whole run, as one of the processes that do it."""
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
+    from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.anew import kept_path
     from projected_grpo.run.channels import beside_policy, check_held_out
     from projected_grpo.run.evaluation import Evaluator
@@ -36,6 +37,7 @@ def train(config: TrainConfig, world: World) -> int:
     with world.together():
         tracker = load_tracker(config.track) if world.rank == 0 else None
         session = prepare(config, "train", objective, config.checkpoint_every, world)
+        check_replica(config, session)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
         session.beside = beside_policy(config, session.loaded, session.hooks, world, source.problems)
@@ -55,24 +57,26 @@ def train(config: TrainConfig, world: World) -> int:
     horizon.resume(session.next_step)
     rows, seconds, done = [], 0.0, session.next_step
     with tracked(config.track, tracker, session.run) as tracking:
-        for step in progress(range(session.next_step, config.steps), "train"):
-            if horizon.reached:
-                break
-            for folder in evaluator.due(step):
-                evaluator.evaluate(step, folder)
-            with world.together():
-                groups, timing = source.groups(step)
-            if refresher.due(step):
-                refresher.refresh()
-            per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
-            taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
-            rows += taken
-            horizon.add(taken)
-            seconds += rows[-1]["timing"]["total"]
-            done = step + 1
-            if config.keep_adapter_every and done % config.keep_adapter_every == 0:
-                session.keep_adapter(kept_path(session.run, done))
-            tracking.catch_up()
+        with rounds_of(config, session) as rounds:
+            for step in progress(range(session.next_step, config.steps), "train"):
+                if horizon.reached or rounds.over:
+                    break
+                for folder in evaluator.due(step):
+                    evaluator.evaluate(step, folder)
+                with world.together():
+                    groups, timing = source.groups(step)
+                if refresher.due(step):
+                    refresher.refresh()
+                per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
+                taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
+                rows += taken
+                horizon.add(taken)
+                seconds += rows[-1]["timing"]["total"]
+                done = step + 1
+                rounds.after(step)
+                if config.keep_adapter_every and done % config.keep_adapter_every == 0:
+                    session.keep_adapter(kept_path(session.run, done))
+                tracking.catch_up()
         for folder in evaluator.due(done, last=True):
             evaluator.evaluate(done, folder)
         session.finish(done)

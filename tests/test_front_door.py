@@ -11,7 +11,9 @@ import pytest
 from conftest import ROOT
 
 JUSTFILE = (ROOT / "justfile").read_text("utf-8")
-HEADER = re.compile(r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:")  # a recipe's first line, not an assignment
+HEADER = re.compile(
+    r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:"
+)  # a recipe's first line, not an assignment
 PROPER = ("V ", "GRPO ", "H1 ", "HTML ", "UAT ")
 LONGEST = 110
 

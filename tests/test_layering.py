@@ -53,6 +53,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "chains": "arms config ledger presets run toy",
     "watch": "chains config ledger",
     "release": "adapters arms config interventions ledger measures model run verdicts",
+    "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -71,7 +72,7 @@ TORCH_FREE = (
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
     "run.tracking",
-    "bench.settings", "elsewhere.settings", "release.settings", "release.card",
+    "bench.settings", "elsewhere.settings", "release.settings", "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

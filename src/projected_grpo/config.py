@@ -438,7 +438,60 @@ def _check_hint(config: Channelled) -> None:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Channelled):
+class Replicated(Channelled):
+    """Fields of a run that is one of several replicas (docs/diloco.md). Without --meet it is alone: none of them counts."""
+
+    meet: str = ""
+    """Where replicas meet to average what they have learned: torchft://HOST:PORT (a lighthouse), or a folder of an object
+    store as fsspec names it (file:///..., s3://...). Empty: the run is alone."""
+    replicas: int = 1
+    """How many replicas there are."""
+    replica: int = 0
+    """Which of them this run is, from 0: its problems and its draws are its own."""
+    outer_every: int = 0
+    """H: steps of its own that a replica takes between two outer rounds."""
+    outer_lr: float = 0.7
+    """Rate of the outer Nesterov step (DiLoCo's own, arXiv:2311.08105)."""
+    outer_momentum: float = 0.9
+    """Its momentum."""
+    patience: float = 60.0
+    """Seconds for which a replica that is ready waits for the others before the round goes on without them."""
+
+    @property
+    def stream(self) -> str:
+        """What every draw of the run is keyed by: the seed, and which replica it is where there are several."""
+        alone = self.replicas == 1
+        return str(self.seed) if alone else f"{self.seed} replica {self.replica} of {self.replicas}"
+
+
+def check_replicas(config: "TrainConfig") -> None:
+    """BadInput when the fields of a replica do not fit together."""
+    if not config.meet:
+        if (config.replicas, config.replica, config.outer_every) != (1, 0, 0):
+            raise BadInput(f"--replicas {config.replicas}: they need a place to --meet; `just train-diloco` gives one")
+        return
+    if "://" not in config.meet:
+        raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, or a folder such as file:///shared/rounds")
+    at_least(config, "replicas", 1)
+    at_least(config, "outer_every", 1)
+    if not 0 <= config.replica < config.replicas:
+        raise BadInput(f"--replica {config.replica}: must be 0 to {config.replicas - 1}")
+    if config.steps % config.outer_every:
+        raise BadInput(f"--steps {config.steps}: must be a multiple of --outer-every {config.outer_every}")
+    if config.until_onsets or config.horizon_of != Path() or ARMS[config.arm].derived:
+        raise BadInput(
+            f"--meet {config.meet}: replicas train for as many steps each as --steps says; leave --until-onsets, "
+            "--horizon-of and arms that train nothing out"
+        )
+    if not (config.outer_lr > 0 and 0 <= config.outer_momentum < 1 and config.patience > 0):
+        raise BadInput(
+            f"--outer-lr {config.outer_lr}, --outer-momentum {config.outer_momentum}, --patience "
+            f"{config.patience}: must be above 0, in [0, 1) and above 0"
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig(Replicated):
     """train: GRPO with the hack component of the gradient removed, or not."""
 
     steps: int = 200
@@ -532,6 +585,7 @@ class TrainConfig(Channelled):
         if self.taid_weight and not self.teacher:
             raise BadInput(f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher")
         check_mix(self)
+        check_replicas(self)
         if self.distils_own and not self.mixed_rows["student"]:
             raise BadInput(
                 f"{flag(self.channels_on[0])}: is learned on the student's own completions, and --mix {self.mix} leaves none"

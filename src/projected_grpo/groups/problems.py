@@ -101,7 +101,7 @@ def problems_hash(problems: Sequence[Problem]) -> str:
     return content_hash([[p.problem_id, p.messages, p.task.tests, p.task.setup_code] for p in problems])
 
 
-def schedule(n: int, per_step: int, step: int, seed: int) -> list[int]:
+def schedule(n: int, per_step: int, step: int, seed: int | str) -> list[int]:
     """Which of `n` problems a step trains on: seeded shuffles one after the other, each problem once per epoch.
 
     A pure function of the step, so a resumed run meets the same problems.

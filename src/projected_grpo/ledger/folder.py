@@ -133,10 +133,12 @@ def open_run(
 
 FREE_TO_CHANGE = frozenset(
     {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
+    | {"meet", "patience"}
     | {"track", "budget", "concurrency", "timeout", "attempts", "backoff"}
 )
 """What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum). The second line is
-of a tracker, which is only told, and of teachers, and changes no answer."""
+of replicas: who is there in a round, the round records. The third is of a tracker, which is only told, and of teachers, and
+changes no answer."""
 
 
 def _check_version(directory: Path, before: Mapping[str, Any]) -> None:

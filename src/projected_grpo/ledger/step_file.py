@@ -59,6 +59,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
     _t("arm", "str", "", f"what was done to the gradient: {', '.join(ARMS)}; teacher or base in a pool"),
     _t("seed", "int", "", "seed of the run"),
+    _t("replica", "str", "", "which of several replicas took the step (docs/diloco.md), as in `0 of 3`; null where a run is "
+       "alone", null=True),
     _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
     _s("problem_id", "str", "", "which problem", show="problem"),
     _s("hint", "str", "", "loophole hint in the prompt"),
@@ -238,6 +240,7 @@ ADDED: Sequence[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = (
     },
     {"channels": _null},
     {"judge": _null},
+    {"replica": _null},
 )
 """Columns in the order in which they came, those of one change together: an older file lacks the last changes whole."""
 

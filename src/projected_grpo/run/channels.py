@@ -70,7 +70,7 @@ class Beside:
         if c.alpha:
             out.append(HintDistill(c.alpha, self._hinted(c, groups), distillation_of(c), c.distill_teacher))
         if c.trace_weight:
-            chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.seed)
+            chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
             own = self.world.share([self.pairs[i] for i in chosen])
             out.append(TraceDPO(c.trace_weight, own, preference_of(c)))
         if c.taid_weight:

@@ -37,9 +37,10 @@ def save_checkpoint(
     files: Mapping[str, str],
     page: Mapping[str, Tensor] = {},
     channels: Mapping[str, Tensor] = {},
+    outer: Mapping[str, Tensor] = {},
 ) -> None:
-    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), the digests of the run's files, and what an
-    arm's page and the channels keep."""
+    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), the digests of the run's files, what an
+    arm's page and the channels keep, and what replicas keep between rounds."""
     state = {
         "format": FORMAT,
         "step": step,
@@ -49,6 +50,7 @@ def save_checkpoint(
         "files": dict(files),
         "page": {n: t.detach().cpu().contiguous() for n, t in page.items()},
         "channels": {n: t.detach().cpu().contiguous() for n, t in channels.items()},
+        "outer": {n: t.detach().cpu().contiguous() for n, t in outer.items()},
     }
     out = io.BytesIO()
     torch.save(state, out)

@@ -52,6 +52,7 @@ class Session:
     projection: Projection
     v: VHack | None = None
     checkpoint_every: int = 1
+    """0: whoever takes the steps says when (`checkpoint`)."""
     world: World = ALONE
     hooks: Hooks = field(default_factory=Hooks)
     """What the arm's page does, where it has one."""
@@ -67,6 +68,10 @@ class Session:
     pace: Pace = field(default_factory=Pace)
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
+    replica: str | None = None
+    """Which of several replicas the run is, as the step files say it."""
+    outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What a replica keeps from one outer round to the next; in the checkpoint."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Digests of the files that were there with the latest checkpoint."""
 
@@ -120,6 +125,7 @@ class Session:
         self.next_step, basis = restore(state, self.adapter, self.optimizer)
         self.hooks.page.restore(state.get("page", {}))
         self.beside.restore(state.get("channels", {}))
+        self.outer = state.get("outer", {})
         self.files = state["files"]
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
@@ -165,7 +171,8 @@ class Session:
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
         self.world.check_equal(step, self.adapter.vectors)
-        values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap}
+        values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap,
+                  "replica": self.replica}  # fmt: skip
         self.v_overlap = None
         for sample, score in zip(result.samples, scores or (), strict=scores is not None):
             sample["judge"] = score
@@ -185,7 +192,7 @@ class Session:
         if modules:
             sizes = self.adapter.sizes
             module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
-        if (step + 1) % self.checkpoint_every == 0 or step + 1 == total:
+        if self.checkpoint_every and ((step + 1) % self.checkpoint_every == 0 or step + 1 == total):
             self._save(step)
         if step == self.next_step:
             for line in step_legend():
@@ -201,6 +208,10 @@ class Session:
                 f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
             )
 
+    def checkpoint(self, step: int) -> None:
+        """Save the state after `step`, as it is now."""
+        self.world.from_first(lambda: self._save(step))
+
     def _save(self, step: int) -> None:
         self.files = digests(self.run, self.files)
         basis = self.v.basis if self.v else {}
@@ -213,6 +224,7 @@ class Session:
             self.files,
             self.hooks.page.state(),
             self.beside.state(),
+            self.outer,
         )
 
     def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:

@@ -95,6 +95,15 @@ def check_reward(config: TrainConfig) -> None:
         )
 
 
+def share_of(problems: Sequence[Problem], config: TrainConfig) -> list[Problem]:
+    """The problems of this replica: every N-th, from its own number on; all of them where the run is alone. BadInput when
+    there is none left for it."""
+    mine = list(problems[config.replica :: config.replicas])
+    if not mine:
+        raise BadInput(f"--replicas {config.replicas}: of {len(problems)} problems replica {config.replica} has none")
+    return mine
+
+
 class GroupSource:
     """Gives the groups of any step; the same step gives the same problems and the same cached rollouts."""
 
@@ -122,7 +131,7 @@ class GroupSource:
                 )
             self.pool = {p.problem_id: groups[p.problem_id] for p in problems}
         self.rows = config.mixed_rows
-        self.problems = list(problems)
+        self.problems = share_of(problems, config)
         setup = session.hooks.page.prompt_setup or config.prompt_setup
         self.prompts = render_all(dataclasses.replace(config, prompt_setup=setup), session.loaded, self.problems)
         for prompt in self.prompts if self.pool else ():
@@ -135,20 +144,20 @@ class GroupSource:
         lengths = [len(p.ids) for p in self.prompts]
         told = " + ".join(f"{n} {source}" for source, n in self.rows.items() if n)
         logger.info(
-            f"{len(problems)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group {told}"
+            f"{len(lengths)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group {told}"
         )
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
         """Graded groups of one step (of several ranks: this one's share), and the seconds that sampling and grading took."""
         config, session = self.config, self.session
-        chosen = schedule(len(self.problems), config.prompts_per_step, step, config.seed)
+        chosen = schedule(len(self.problems), config.prompts_per_step, step, config.stream)
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
         timing = {"generate": 0.0, "grade": 0.0}
         parts: list[list[Group]] = [[] for _ in mine]
         for source, weights, draws in LIVE:
             if not (n := self.rows[source]):
                 continue
-            keys = [f"{draws} {config.seed} {step} {place}" for place, _ in mine]
+            keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
             # An arm's page is about the student: the untrained model writes as it is.
             put = functools.partial(weights, session.adapter)
             student = source == "student"
@@ -164,7 +173,7 @@ class GroupSource:
                 part.append(group)
         if n := self.rows["teacher"]:
             for part, (place, i) in zip(parts, mine, strict=True):
-                part.append(drawn(self.pool[self.problems[i].problem_id], n, f"{config.seed} {step} {place}"))
+                part.append(drawn(self.pool[self.problems[i].problem_id], n, f"{config.stream} {step} {place}"))
         whole = [mixed(part) for part in parts]
         if step == session.next_step and whole:
             dump_first_batch(whole)

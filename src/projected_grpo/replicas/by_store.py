@@ -1,0 +1,196 @@
+"""Replicas without a common network: a round is a folder of an object store that all can read and write, through fsspec.
+
+    round_00000/replica_2.safetensors    what a replica has learned since the last round, [n + replicas]
+    round_00000/closed.json              whose count: written once, by whoever finds all there or has waited long enough
+    round_00000/state.safetensors        origin and momentum after the round, for one that comes later
+
+An object is written once and never changed: who comes second reads what the first has written. So all replicas average the
+same objects in the same order, and hold the same bits. A local folder does that by hard links, S3 by conditional writes
+(If-None-Match); a store that has neither is not to be used.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from loguru import logger
+from safetensors.torch import load, save
+
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
+from projected_grpo.replicas.meeting import START_PATIENCES, Outer, check_facts
+
+FIRST_LOOK_S, LAST_LOOK_S = 0.1, 5.0
+"""Between two looks into the store while others are waited for: longer and longer."""
+
+
+class ByStore:
+    """A replica's place in a folder of a store."""
+
+    @staticmethod
+    def check(address: str) -> None:
+        """BadInput for an address that fsspec cannot open."""
+        try:
+            url_to_fs(address)
+        except (ImportError, ValueError, OSError) as e:
+            raise BadInput(f"--meet {address}: {e}") from e
+
+    def __init__(self, outer: Outer, address: str, patience: float) -> None:
+        self.outer, self.patience, self.address = outer, patience, address
+        self.fs, self.root = url_to_fs(address, use_listings_cache=False)
+        self.name = f"replica_{outer.flat.replica}"
+
+    # ------------------------------------------------------------ objects
+
+    def put(self, place: str, data: bytes) -> bool:
+        """Write an object unless it is there. Whether it was written: of several that race, by one alone."""
+        path = f"{self.root}/{place}"
+        try:
+            if isinstance(self.fs, LocalFileSystem):
+                return put_local(Path(path), data)
+            self.fs.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as e:  # S3 refuses both of two that race at the very same moment
+            if self.get(place) is None:
+                raise BrokenWorld(f"--meet {self.address}: {place} cannot be written ({e})") from e
+            return False
+        return True
+
+    def get(self, place: str) -> bytes | None:
+        """An object; None where there is none."""
+        try:
+            return self.fs.cat_file(f"{self.root}/{place}")
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise BrokenWorld(f"--meet {self.address}: {place} cannot be read ({e})") from e
+
+    def names(self, place: str) -> list[str]:
+        """Names in a folder, in order; none where there is no folder."""
+        try:
+            found = [path.rstrip("/").rpartition("/")[2] for path in self.fs.ls(f"{self.root}/{place}", detail=False)]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))  # half-written ones begin with a dot
+
+    # ------------------------------------------------------------ the meeting
+
+    def begin(self, facts: Mapping[str, Any]) -> bool:
+        """Wait until all have left a name, or somebody has held a round."""
+        self.put("facts.json", json.dumps(facts).encode())
+        check_facts(facts, (self.get("facts.json") or b"{}").decode())
+        self.put(f"start/{self.name}", b"")
+        look = Looks(self.patience * START_PATIENCES)
+        while not (begun := self.get(f"{folder(0)}/closed.json") is not None):
+            if len(there := self.names("start")) == self.outer.flat.replicas:
+                break
+            if look.over():
+                logger.warning(f"only {', '.join(there)} came; they begin")
+                break
+        return begun
+
+    def hold(self, *, brings: bool) -> None:
+        """As Meeting.hold; a replica that was late or is back catches up from the latest state in the store."""
+        self.outer.behind = 0
+        self.outer.flat.take(brings=brings)
+        if not brings:
+            self._wait_for_own()
+        self._catch_up()
+        while brings:
+            learned = self.outer.origin - self.outer.flat.flat.detach()
+            self.put(f"{folder(self.outer.round)}/{self.name}.safetensors", save({"learned": learned}))
+            members = self._closed()
+            self._average(members)
+            if self.name in members:
+                break
+            with torch.no_grad():  # closed without this one: on top of the new origin, for the next round
+                self.outer.flat.flat.copy_(self.outer.origin - learned)
+            self.outer.behind += 1
+        self.outer.flat.give()
+
+    def _wait_for_own(self) -> None:
+        """Back after a kill between bringing something and the round's end: it still counts, so that end is waited for."""
+        if self.get(f"{folder(self.outer.round)}/{self.name}.safetensors") is not None:
+            self._average(self._closed())
+
+    def _closed(self) -> list[str]:
+        """The names of those who count in the open round, once it is closed."""
+        place, look = folder(self.outer.round), Looks(self.patience)
+        while (closed := self.get(f"{place}/closed.json")) is None:
+            there = [n.removesuffix(".safetensors") for n in self.names(place) if n.startswith("replica_")]
+            if len(there) == self.outer.flat.replicas or look.over():
+                self.put(f"{place}/closed.json", json.dumps(there).encode())
+        return json.loads(closed)
+
+    def _average(self, members: list[str]) -> None:
+        """The outer step of the round that has closed."""
+        place, flat = folder(self.outer.round), self.outer.flat.flat
+        found = [self.get(f"{place}/{name}.safetensors") or b"" for name in members]
+        with torch.no_grad():
+            flat.copy_(self.outer.origin)
+        flat.grad = torch.stack([load(data)["learned"] for data in found]).mean(0)
+        self.outer.optimizer.step()
+        self.outer.origin, self.outer.round = flat.detach().clone(), self.outer.round + 1
+        state = save({"origin": self.outer.origin, "momentum": self.outer.optimizer.momentum})
+        self.put(f"{place}/state.safetensors", state)
+
+    @torch.no_grad()
+    def _catch_up(self) -> None:
+        """Stand where the latest state stands, with what was learned since the old origin on top."""
+        for place in reversed([n for n in self.names("") if n.startswith("round_") and n >= folder(self.outer.round)]):
+            if (data := self.get(f"{place}/state.safetensors")) is not None:
+                state, flat = load(data), self.outer.flat.flat
+                flat.copy_(state["origin"] + (flat - self.outer.origin))
+                self.outer.origin, self.outer.optimizer.momentum = state["origin"], state["momentum"]
+                held = int(place.removeprefix("round_")) + 1
+                self.outer.optimizer.brought = numbers(json.loads(self.get(f"{place}/closed.json") or b"[]"))
+                self.outer.behind, self.outer.round = held - self.outer.round, held
+                return
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Looks:
+    """Waiting for what others do: ever longer pauses, for so many seconds in all."""
+
+    def __init__(self, patience: float) -> None:
+        self.end, self.pause = time.monotonic() + patience, FIRST_LOOK_S
+
+    def over(self) -> bool:
+        """Whether the patience has run out; sleeps a little where it has not."""
+        if (left := self.end - time.monotonic()) <= 0:
+            return True
+        time.sleep(min(self.pause, left))
+        self.pause = min(LAST_LOOK_S, 1.5 * self.pause)
+        return False
+
+
+def numbers(names: list[str]) -> tuple[int, ...]:
+    """Of replicas, by the names of what they bring."""
+    return tuple(sorted(int(name.removeprefix("replica_")) for name in names))
+
+
+def folder(number: int) -> str:
+    """Of the round that makes coordinates of `number` rounds into those of one more."""
+    return f"round_{number:05d}"
+
+
+def put_local(path: Path, data: bytes) -> bool:
+    """As ByStore.put: whole under a name of its own, then linked to the real one, which fails where that is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    own = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        own.write_bytes(data)
+        path.hardlink_to(own)
+    except FileExistsError:
+        return False
+    finally:
+        own.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,142 @@
+"""Replicas with a common network: torchft's Manager and DiLoCo, which find one another through a lighthouse.
+
+The lighthouse knows by their heartbeats who is alive, and gives each round's members: all that are ready, once every living
+one is, or after `patience` (then more than half of the living). One that is gone or late is left out; one that is behind
+gets origin, momentum and round from another before it takes part (torchft calls that healing). Gloo on the CPU carries the
+sum, which is the adapter's coordinates and no more: 2 MB for Qwen3-4B.
+
+DiLoCo hangs its rounds on an optimizer's step. Ours is not over then: V is taken out of the applied update afterwards. So
+the hooks hang on a clock that is ticked when a round is due, and a round is each tick.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from loguru import logger
+from torch import Tensor, nn
+from torch.distributed import DistError, TCPStore
+
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
+from projected_grpo.replicas.meeting import START_PATIENCES, Outer, check_facts
+
+SCHEME = "torchft://"
+A_DAY = timedelta(days=1)
+LOOPBACK = ("localhost", "127.0.0.1")
+LEAST = timedelta(seconds=30)
+"""However short the patience: for a message, on a busy machine."""
+
+
+class ByTorchft:
+    """A replica's place in torchft's group."""
+
+    @staticmethod
+    def check(address: str) -> None:
+        """BadInput for an address that is none, and without the package."""
+        host_and_port(address)
+        if find_spec("torchft") is None:
+            raise BadInput(f"--meet {address}: needs torchft; install the extra `diloco`")
+
+    def __init__(self, outer: Outer, address: str, patience: float) -> None:
+        from torchft import Manager, ProcessGroupGloo
+        from torchft.local_sgd import DiLoCo
+
+        self.host, self.port = host_and_port(address)
+        self.outer, self.patience = outer, timedelta(seconds=patience)
+        wait = max(self.patience, LEAST)
+        own = "localhost" if self.host in LOOPBACK else socket.gethostname()
+        self.store = TCPStore(own, 0, is_master=True, wait_for_workers=False)
+        self.manager = Manager(
+            pg=ProcessGroupGloo(timeout=wait), load_state_dict=None, state_dict=None, min_replica_size=1,
+            use_async_quorum=False, timeout=wait, quorum_timeout=A_DAY, rank=0, world_size=1, store_addr=own,
+            store_port=self.store.port, lighthouse_addr=f"http://{self.host}:{self.port}", hostname=own,
+            replica_id=f"replica_{outer.flat.replica}", init_sync=False,
+        )  # fmt: skip
+        self.manager.load_state_dict({"step": outer.round, "batches_committed": 0})
+        self.clock = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
+        self.diloco = DiLoCo(self.manager, [outer.flat], self.clock, outer.optimizer, sync_every=1, pin_memory=False)
+        # After DiLoCo's own: when these are loaded, it has the origin and the momentum already.
+        self.manager.register_state_dict_fn("round", self._heal, self._state)
+        self.diloco.__enter__()
+
+    def begin(self, facts: Mapping[str, Any]) -> bool:
+        """Through a key-value store beside the lighthouse; a lighthouse without one has nobody wait."""
+        me, everyone = self.outer.flat.replica, range(self.outer.flat.replicas)
+        try:
+            gate = TCPStore(self.host, self.port + 1, is_master=False, timeout=LEAST, wait_for_workers=False)
+        except (DistError, RuntimeError):
+            logger.warning(
+                f"nobody at {self.host}:{self.port + 1} to wait for the others at: each starts when it is there"
+            )
+            return True
+        check_facts(facts, gate.compare_set("facts", "", json.dumps(facts)).decode())
+        if gate.check(["begun"]):
+            return True
+        gate.set(f"replica {me}", "here")
+        try:
+            gate.wait([f"replica {i}" for i in everyone], START_PATIENCES * self.patience)
+        except (DistError, RuntimeError):
+            missing = [i for i in everyone if not gate.check([f"replica {i}"])]
+            logger.warning(f"replica {missing} did not come; the others begin")
+        gate.set("begun", "yes")
+        return False
+
+    def hold(self, *, brings: bool) -> None:
+        """torchft throws the inner steps of a failed round away. Here they are put back and the round is held again."""
+        flat, self.outer.behind = self.outer.flat, 0
+        flat.take(brings=brings)
+        learned = flat.flat.detach() - self.outer.origin
+        while True:
+            self.outer.optimizer.done = False
+            try:
+                self.clock.step()
+            except (RuntimeError, TimeoutError) as e:
+                raise BrokenWorld(
+                    f"the lighthouse at {self.host}:{self.port} does not answer ({str(e).splitlines()[0]:.120}); start it "
+                    "and continue with --resume"
+                ) from e
+            if self.outer.optimizer.done:
+                break
+            logger.warning(f"round {self.outer.round + 1}: somebody went while it was held; it is held again")
+            with torch.no_grad():
+                flat.flat.copy_(self.outer.origin + learned)
+        # torchft mixes the local coordinates in with weight 0, which gives -0.0 a sign of its own on each replica.
+        self.outer.origin = flat.flat.detach() + 0.0
+        with torch.no_grad():
+            flat.flat.copy_(self.outer.origin)
+        self.outer.round += bool(self.outer.optimizer.brought)
+        flat.give()
+
+    def _state(self) -> dict[str, Tensor | int]:
+        """What another replica needs that is behind, beside DiLoCo's own."""
+        return {"round": self.outer.round, "origin": self.outer.origin}
+
+    @torch.no_grad()
+    def _heal(self, state: Mapping[str, Any]) -> None:
+        """Stand where the others are, with what was learned since the old origin on top of the new one."""
+        flat = self.outer.flat.flat
+        flat.copy_(state["origin"] + (flat - self.outer.origin))
+        self.outer.behind = state["round"] - self.outer.round
+        self.outer.round, self.outer.origin = state["round"], state["origin"].clone()
+
+    def close(self) -> None:
+        """Leave; the heartbeat ends with it."""
+        self.diloco.__exit__(None, None, None)
+        self.manager.shutdown(wait=False)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Of torchft://HOST:PORT. BadInput where it is not that."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        raise BadInput(f"--meet {address}: must be torchft://HOST:PORT, the lighthouse's")
+    return host, port

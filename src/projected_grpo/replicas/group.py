@@ -1,0 +1,192 @@
+"""Several replicas as processes of this machine, and what they meet at; one that dies is started again.
+
+    run_group(config) -> replicas     out/replica_0, replica_1, ...; what each printed in out/logs/
+
+Each is `scripts/train.py` with its number; nothing else is known of it here than its process and its rounds.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from loguru import logger
+
+from projected_grpo.chains.run_link import die_with_parent, visible_gpus
+from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from projected_grpo.parallel import cores
+from projected_grpo.replicas.record import read_rounds
+from projected_grpo.replicas.settings import DilocoConfig
+
+LOOK_S, GRACE_S = 0.2, 30.0
+"""Between two looks at the processes; for which a process that is told to stop may take its leave."""
+
+
+@dataclass
+class Replica:
+    """One replica's process."""
+
+    number: int
+    run: Path
+    process: subprocess.Popen[bytes]
+    starts: int = 1
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The latest round that it has recorded."""
+        return next(reversed(read_rounds(self.run)), {"round": 0, "step": 0, "sha256": ""})
+
+    @property
+    def rounds(self) -> int:
+        """Its number."""
+        return self.last["round"]
+
+
+def command(config: DilocoConfig, meet: str, number: int) -> list[str]:
+    """Of one replica. The held-out problems are the first one's: after a round all hold the same."""
+    quiet = [] if number == 0 else ["--eval-every", "0", "--no-eval-plain"]
+    own = ["--replica", str(number), "--out", str(config.run(number)), *quiet]
+    group = ["--meet", meet, "--replicas", str(config.train.replicas), "--outer-every", str(config.train.outer_every)]
+    return [sys.executable, str(config.script), *config.args, *group, *own]
+
+
+def again(argv: Sequence[str], run: Path) -> list[str]:
+    """To go on from the last round; anew where there was none."""
+    if (run / "checkpoint.pt").exists():
+        return [*argv, "--resume"]
+    if run.exists():
+        shutil.rmtree(run)  # cut before its first round: nothing to go on from
+    return list(argv)
+
+
+def run_group(config: DilocoConfig) -> list[Replica]:
+    """All replicas, until each has ended or was given up. BadInput when one refuses its arguments."""
+    (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
+    with meeting_place(config) as meet:
+        replicas = [start(config, meet, number) for number in range(config.train.replicas)]
+        try:
+            watch(config, meet, replicas)
+        finally:
+            for replica in replicas:
+                stop(replica.process)
+    return replicas
+
+
+def start(config: DilocoConfig, meet: str, number: int) -> Replica:
+    """A replica's process; it goes on where it was cut."""
+    run = config.run(number)
+    argv, env = again(command(config, meet, number), run), environment(number, config.train.replicas, os.environ)
+    return Replica(number, run, launched(argv, log_of(config, number), env))
+
+
+def environment(number: int, replicas: int, base: Mapping[str, str]) -> dict[str, str]:
+    """A replica's environment: its share of the cores, and of several GPUs one in turn."""
+    out = {"OMP_NUM_THREADS": str(max(1, cores() // replicas)), **base}
+    if len(gpus := visible_gpus(base)) > 1:
+        out["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    return out
+
+
+def log_of(config: DilocoConfig, number: int) -> Path:
+    """All that a replica printed, over all its starts."""
+    return config.train.out / "logs" / f"replica_{number}.txt"
+
+
+def launched(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process that ends with this one and writes to a log."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent
+        )
+
+
+def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
+    """Start again what dies, say what happens, and stop who is left behind when the group has held its last round."""
+    last = config.rounds
+    logs = {r.number: log_of(config, r.number).open("rb") for r in replicas}
+    for log in logs.values():
+        log.seek(0, 2)
+    while any(r.process.poll() is None for r in replicas):
+        time.sleep(LOOK_S)
+        for r in replicas:
+            told(r.number, logs[r.number])
+        over = any(r.process.poll() == EXIT_OK for r in replicas)
+        for r in replicas:
+            code = r.process.poll()
+            if code is None and over and r.rounds < last:
+                logger.warning(f"replica {r.number}: the others have held the last round without it; stopped")
+                stop(r.process)
+            elif code == EXIT_BAD_INPUT:
+                raise BadInput(f"replica {r.number} refuses ({last_line(log_of(config, r.number))})")
+            elif code and not over and r.starts <= config.restarts:
+                how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
+                starts = r.starts + 1
+                r.process, r.starts = start(config, meet, r.number).process, starts
+    for log in logs.values():
+        log.close()
+
+
+def told(number: int, log: BinaryIO) -> None:
+    """Repeat what a replica says of its rounds, and its warnings and errors."""
+    for line in log.read().decode(errors="replace").splitlines():
+        if line.startswith(("W ", "E ", "error:", "I round", "I replica")):
+            logger.info(f"replica {number}: {line}")
+
+
+def last_line(log: Path) -> str:
+    """The last that was printed."""
+    return next(iter(reversed(log.read_text(errors="replace").strip().splitlines())), "nothing was printed")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process, gently first."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def meeting_place(config: DilocoConfig) -> Generator[str]:
+    """What --meet says to the replicas: the given one, or a lighthouse of our own while they run."""
+    if config.meet:
+        yield config.meet
+        return
+    port = two_free_ports()
+    argv = [
+        sys.executable,
+        "-m",
+        "projected_grpo.replicas.lighthouse",
+        "localhost",
+        str(port),
+        str(config.train.patience),
+    ]
+    lighthouse = launched(argv, config.train.out / "logs" / "lighthouse.txt")
+    try:
+        yield f"torchft://localhost:{port}"
+    finally:
+        stop(lighthouse)
+
+
+def two_free_ports() -> int:
+    """The first of two neighbouring ports of this machine that nobody listens on."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("localhost", 0))
+            port = one.getsockname()[1]
+            try:
+                other.bind(("localhost", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port

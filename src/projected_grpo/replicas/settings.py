@@ -1,0 +1,69 @@
+"""What `just train-diloco` is told: how many, how often, and everything that a run alone is told. No torch here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import check_new
+from projected_grpo.presets import presets
+from projected_grpo.run import cli
+
+USAGE = "train_diloco.py N PRESET H=STEPS [restarts=3] [what train.py takes]"
+HERE = "torchft://localhost:1"
+"""A meeting place to parse with; the real one is known when the lighthouse stands."""
+
+
+@dataclass(frozen=True)
+class DilocoConfig:
+    """A group of replicas on this machine."""
+
+    train: TrainConfig
+    """As replica 0 takes it, --out aside."""
+    args: tuple[str, ...]
+    """train.py's arguments that all replicas are started with."""
+    restarts: int = 3
+    """How often a replica that dies is started again."""
+    script: Path = Path(__file__).parents[3] / "scripts" / "train.py"
+    """What a replica runs."""
+
+    def run(self, number: int) -> Path:
+        """A replica's run directory."""
+        return self.train.out / f"replica_{number}"
+
+    @property
+    def meet(self) -> str:
+        """A given meeting place; empty: a lighthouse of the group's own."""
+        return "" if self.train.meet == HERE else self.train.meet
+
+    @property
+    def rounds(self) -> int:
+        """Outer rounds in all."""
+        return self.train.steps // self.train.outer_every
+
+
+def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
+    """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's own."""
+    if "--help" in argv or "-h" in argv:
+        print(f"{description}\n\n{USAGE}\n\n`train.py PRESET --help` lists what train.py takes.")
+        raise SystemExit(0)
+    words = {"H": "", "restarts": "3"}
+    rest = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if equals and name in words:
+            words[name] = value
+        elif word != "--resume":  # each replica goes on by itself from what it has
+            rest.append(word)
+    if len(rest) < 2 or not rest[0].isdigit() or not words["H"].isdigit() or not words["restarts"].isdigit():
+        raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N, STEPS and restarts whole numbers")
+    given = [*rest[1:], "--replicas", rest[0], "--outer-every", words["H"]]
+    if not any(word.startswith("--meet") for word in given):
+        given += ["--meet", HERE]
+    train = cli.parse(presets(TrainConfig), description, given)
+    train.validate()
+    if train.out == Path():
+        raise BadInput("--out: name the group's folder; each replica is a run in it")
+    check_new(train.out, resume="--resume" in argv)
+    return DilocoConfig(train, tuple(rest[1:]), int(words["restarts"]))

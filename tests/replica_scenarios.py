@@ -1,0 +1,53 @@
+"""A replica that a test paces: scripts/train.py, which waits for leave before it starts and before each step.
+
+Beside the group's folder: `start_K` lets replica K start, `steps_K` holds how many steps it may take. What each brings to a
+round is kept in `local_K_R.pt`: the test averages it by itself.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+import train
+from parallel_scenarios import rewarding_tokens
+
+from projected_grpo.replicas.by_torchft import ByTorchft
+from projected_grpo.run import cli
+from projected_grpo.run.session import Session
+
+LOOK_S = 0.05
+number = sys.argv[sys.argv.index("--replica") + 1]
+home = Path(sys.argv[len(sys.argv) - 1 - sys.argv[::-1].index("--out") + 1]).parent.parent
+
+
+def allowed():
+    path = home / f"steps_{number}"
+    return int(path.read_text() or 0) if path.exists() else 0
+
+
+def main():
+    take, hold = Session.take, ByTorchft.hold
+
+    def paced(self, step, *rest, **kwargs):
+        while allowed() <= step:
+            time.sleep(LOOK_S)
+        return take(self, step, *rest, **kwargs)
+
+    def kept(self, *, brings):
+        origin, before = self.outer.origin.clone(), self.outer.round
+        local = torch.cat([p.detach() for p in self.outer.flat.vectors.values()])
+        hold(self, brings=brings)
+        n = len(local)
+        state = {"origin": origin[:n], "local": local, "after": self.outer.origin[:n].clone(), "before": before}
+        torch.save(state, home / f"local_{number}_{self.outer.round}.pt")
+
+    Session.take, ByTorchft.hold = paced, kept
+    while not (home / f"start_{number}").exists():
+        time.sleep(LOOK_S)
+    with rewarding_tokens():  # random weights write no code: all would be paid alike, and nothing be learned
+        return train.main()
+
+
+if __name__ == "__main__":
+    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)

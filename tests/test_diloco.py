@@ -1,0 +1,222 @@
+"""Three replicas as real processes on the tiny model, through `just train-diloco`'s own launcher and a real lighthouse: one
+is killed, one is late, the others go on, and nothing is lost but what the killed one did since its last round."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import load_file
+from test_replicas import LR, MOMENTUM
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import check
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.replicas import group
+from projected_grpo.replicas.record import FIELDS, read_rounds
+from projected_grpo.replicas.settings import DilocoConfig, parsed
+
+H, ROUNDS = 2, 5
+FOREVER = 900
+"""Seconds after which a test that waits for a file gives up; it is no bound on anything that is measured."""
+
+
+class Paced:
+    """A group whose replicas wait for leave; each method waits until what it says is on disk."""
+
+    def __init__(self, home, cache):
+        self.home = home
+        args = ("tiny", "--steps", str(H * ROUNDS), "--prompts-per-step", "1", "--group-size", "2", "--max-new", "4",
+                "--per-sample-every", "0", "--grader-workers", "1", "--cache", str(cache), "--patience", "8")  # fmt: skip
+        words = ["3", args[0], f"H={H}", *args[1:], "--out", str(home / "group")]
+        config = parsed(words, "")
+        self.config = DilocoConfig(config.train, config.args, 1, ROOT / "tests" / "replica_scenarios.py")
+        self.started, self.said = [], []
+
+    def run(self, k):
+        return self.home / "group" / f"replica_{k}"
+
+    def allow(self, **steps):
+        for name, n in steps.items():
+            (self.home / f"{name}.new").write_text(str(n))
+            (self.home / f"{name}.new").rename(self.home / name)
+
+    def until(self, what):
+        end = time.monotonic() + FOREVER
+        while not what():
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.1)
+
+    def held(self, number, *replicas):
+        self.until(lambda: all((read_rounds(self.run(k)) or [{"round": 0}])[-1]["round"] >= number for k in replicas))
+
+    def logs(self):
+        return "\n".join(p.read_text()[-3000:] for p in sorted((self.home / "group/logs").glob("*.txt")))
+
+
+@pytest.fixture(scope="module")
+def lived(cache, tmp_path_factory):
+    """A group that has lived through a kill and a late replica."""
+    pytest.importorskip("torchft")
+    paced = Paced(tmp_path_factory.mktemp("diloco"), cache)
+    real = group.start
+
+    def start(*args):
+        paced.started.append(real(*args))
+        return paced.started[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "src", ROOT / "scripts", ROOT / "tests"))))
+        patch.setattr(group, "start", start)
+        patch.setattr(group.logger, "warning", paced.said.append)
+        ends = []
+        thread = threading.Thread(target=lambda: ends.extend(group.run_group(paced.config)), daemon=True)
+        for k in range(3):
+            paced.allow(**{f"start_{k}": 1, f"steps_{k}": 2})
+        thread.start()
+        paced.held(1, 0, 1, 2)
+        # replica 1 is killed after one step of round 2; the others do not wait for it
+        (paced.home / "start_1").unlink()
+        paced.allow(steps_1=3)
+        paced.until((paced.run(1) / "step_002.jsonl.gz").exists)
+        paced.started[1].process.send_signal(signal.SIGKILL)
+        paced.allow(steps_0=4, steps_2=4)
+        paced.held(2, 0, 2)
+        # it is back, and stands with the others from round 3 on
+        paced.allow(start_1=1, steps_1=2)
+        paced.until(lambda: "joins the others" in (paced.run(1) / "log.txt").read_text())
+        paced.allow(steps_0=6, steps_2=6)
+        paced.held(3, 0, 1, 2)
+        # replica 2 is late for round 4, and brings what it has learned to round 5
+        paced.allow(steps_0=8, steps_1=4, steps_2=7)
+        paced.held(4, 0, 1)
+        paced.allow(steps_2=8)
+        paced.until((paced.run(2) / "step_007.jsonl.gz").exists)
+        paced.allow(steps_0=10, steps_1=6)
+        thread.join(FOREVER)
+    assert [r.process.returncode for r in ends] == [0, 0, 0], paced.logs()
+    paced.ends = ends
+    return paced
+
+
+def lines(lived):
+    """round -> replica -> its line."""
+    found = {}
+    for k in range(3):
+        for line in read_rounds(lived.run(k)):
+            found.setdefault(line["round"], {})[k] = line
+    return found
+
+
+@pytest.mark.slow
+def test_after_every_round_all_who_are_there_hold_the_same_bits(lived):
+    found = lines(lived)
+    assert sorted(found) == [1, 2, 3, 4, 5]
+    assert {r: sorted(of) for r, of in found.items()} == {
+        1: [0, 1, 2],
+        2: [0, 2],
+        3: [0, 1, 2],
+        4: [0, 1],
+        5: [0, 1, 2],
+    }
+    assert all(len({line["sha256"] for line in of.values()}) == 1 for of in found.values())
+    assert len({of[0]["sha256"] for of in found.values()}) == 5  # and they do move
+    ends = [load_file(lived.run(k) / "adapter.safetensors") for k in range(3)]
+    assert all(torch.equal(ends[0][name], end[name]) for end in ends[1:] for name in ends[0])
+
+
+@pytest.mark.slow
+def test_the_others_go_on_without_the_killed_and_the_late_and_say_so(lived):
+    found = lines(lived)
+    assert [found[r][0]["brought"] for r in range(1, 6)] == [[0, 1, 2], [0, 2], [0, 2], [0, 1], [0, 1, 2]]
+    assert [found[r][0]["absent"] for r in range(1, 6)] == [[], [1], [1], [2], []]
+    assert found[5][2]["behind"] == 1
+    assert found[3][1]["behind"] == 1
+    log = (lived.run(0) / "log.txt").read_text("utf-8")
+    assert "W round 2: replicas 0, 2; without 1" in log
+    assert "W round 4: replicas 0, 1; without 2" in log
+    assert [r.starts for r in lived.ends] == [1, 2, 1]
+    assert any("replica 1: killed by signal 9 after round 1; started again" in str(said) for said in lived.said)
+
+
+@pytest.mark.slow
+def test_the_average_is_the_average(lived):
+    """DiLoCo's outer step, written out: what each brought was kept by its process before the round."""
+    theta = velocity = None
+    for r in range(1, 6):
+        brought = lines(lived)[r][0]["brought"]
+        kept = {k: torch.load(lived.home / f"local_{k}_{r}.pt") for k in brought}
+        if theta is None:
+            theta = kept[0]["origin"].double()
+            velocity = torch.zeros_like(theta)
+        learned = [
+            (of["origin"] - of["local"]).double() for of in kept.values()
+        ]  # a late one's: from the round it knew
+        assert all(float(x.norm()) > 0 for x in learned)
+        gradient = sum(learned) / len(learned)
+        velocity = MOMENTUM * velocity + gradient
+        theta = theta - LR * (gradient + MOMENTUM * velocity)
+        for of in kept.values():
+            torch.testing.assert_close(of["after"].double(), theta, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
+    """Every step that a replica has on disk is in a round; the killed one took its third anew."""
+    assert [len(read_run(lived.run(k))) for k in range(3)] == [10, 6, 8]
+    for k in range(3):
+        manifest = read_manifest(lived.run(k))
+        assert check(lived.run(k), manifest) == ""
+        rounds = read_rounds(lived.run(k))
+        brought = [line["step"] for line in rounds if k in line["brought"]]
+        assert brought == list(range(H, manifest["steps_done"] + 1, H))
+
+
+@pytest.mark.slow
+def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(lived):
+    rows = {k: [row for step in read_run(lived.run(k)) for row in step] for k in range(3)}
+    assert {k: {row["replica"] for row in of} for k, of in rows.items()} == {k: {f"{k} of 3"} for k in range(3)}
+    assert [read_manifest(lived.run(k))["config"]["replica"] for k in range(3)] == [0, 1, 2]
+    problems = [{row["problem_id"] for row in of} for of in rows.values()]
+    assert not problems[0] & problems[1] | problems[0] & problems[2] | problems[1] & problems[2]
+    drawn = [tuple(of[0]["completion_ids"]) for of in rows.values()]
+    assert len(set(drawn)) == 3
+    assert set(json.loads((lived.run(0) / "rounds.jsonl").read_text().splitlines()[0])) == set(FIELDS)
+
+
+# ---------------------------------------------------------------- what is refused before anything is started
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no arguments: expected train_diloco.py N PRESET H=STEPS"),
+        (["two", "tiny", "H=2"], "expected train_diloco.py N PRESET"),
+        (["2", "tiny", "--out", "x"], "expected train_diloco.py N PRESET H=STEPS"),
+        (["2", "tiny", "H=3", "--out", "x"], "--steps 4: must be a multiple of --outer-every 3"),
+        (["2", "tiny", "H=2"], "--out: name the group's folder"),
+        (["2", "tinny", "H=2", "--out", "x"], "'tinny': the first word must be a preset"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_started(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=said):
+        parsed(words, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):
+    run = tmp_path / "replica_0"
+    run.mkdir()
+    (run / "step_000.jsonl.gz").touch()
+    assert group.again(["train"], run) == ["train"]
+    assert not run.exists()
+    run.mkdir()
+    (run / "checkpoint.pt").touch()
+    assert group.again(["train"], run) == ["train", "--resume"]

@@ -1,0 +1,304 @@
+"""Outer rounds, three replicas side by side in threads: all hold the same bits, the average is the average, whoever is late
+or back loses nothing that is not said. By torchft and through an object store alike; real processes: test_diloco.py."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.replicas.by_store import ByStore
+from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
+from projected_grpo.replicas.group import two_free_ports
+from projected_grpo.replicas.meeting import Outer
+from projected_grpo.replicas.outer import Flat, Nesterov
+
+N, LR, MOMENTUM, PATIENCE = 3, 0.7, 0.9, 4.0
+FACTS = {"seed": 41}
+
+
+def reference(origin, locals_of_rounds):
+    """DiLoCo's algorithm 1 (arXiv:2311.08105) with Nesterov's method as Sutskever et al. 2013 write it, on plain floats.
+
+    origin: a list of numbers. locals_of_rounds: for each round, each member's coordinates after its inner steps. Yields the
+    coordinates after each round.
+    """
+    theta, velocity = list(origin), [0.0] * len(origin)
+    for members in locals_of_rounds:
+        for i in range(len(theta)):
+            gradient = sum(theta[i] - local[i] for local in members) / len(members)
+            velocity[i] = MOMENTUM * velocity[i] + gradient
+            theta[i] = theta[i] - LR * (gradient + MOMENTUM * velocity[i])
+        yield list(theta)
+
+
+class Place:
+    """A replica of two small modules: what a run is to its rounds."""
+
+    def __init__(self, by, address, number):
+        start = torch.linspace(-1, 1, 8)
+        self.vectors = {"a": nn.Parameter(start[:5].clone()), "b": nn.Parameter(start[5:].clone())}
+        flat = Flat(self.vectors, number, N)
+        self.number = number
+        self.outer = Outer(flat, Nesterov(flat, LR, MOMENTUM), flat.flat.detach().clone())
+        self.meeting = by(self.outer, address, PATIENCE)
+
+    @property
+    def theta(self):
+        return torch.cat([p.detach() for p in self.vectors.values()])
+
+    def learn(self, seed):
+        """Inner steps: some change of its own. Returns the coordinates after it."""
+        g = torch.Generator().manual_seed(100 * seed + self.number)
+        with torch.no_grad():
+            for p in self.vectors.values():
+                p.add_(torch.randn(p.shape, generator=g))
+        return self.theta.tolist()
+
+    def hold(self, brings=True):
+        self.meeting.hold(brings=brings)
+        return self.outer.flat.sha256()
+
+
+def at_once(places, call):
+    """The result of each place's call, all at the same time."""
+    with ThreadPoolExecutor(len(places)) as threads:
+        return list(threads.map(call, places))
+
+
+@pytest.fixture
+def s3():
+    """A bucket of a moto server, as s3fs meets it."""
+    pytest.importorskip("moto")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1",
+                            "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():  # fmt: skip
+            patch.setenv(name, value)
+        import fsspec
+
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket/rounds"
+    server.stop()
+
+
+@pytest.fixture
+def lighthouse():
+    """A lighthouse of this process."""
+    coordination = pytest.importorskip("torchft.coordination")
+    from torch.distributed import TCPStore
+
+    port = two_free_ports()
+    gate = TCPStore("localhost", port + 1, is_master=True, wait_for_workers=False)
+    server = coordination.LighthouseServer(
+        bind=f"localhost:{port}", min_replicas=1, join_timeout_ms=int(1000 * PATIENCE), heartbeat_timeout_ms=2000
+    )
+    yield f"torchft://localhost:{port}"
+    server.shutdown()
+    del gate
+
+
+def group(by, address):
+    """All replicas of a group, that have met at the start."""
+    places = [Place(by, address, i) for i in range(N)]
+    assert at_once(places, lambda p: p.meeting.begin(FACTS)) == [False] * N
+    return places
+
+
+def same_as_reference(places, rounds=3):
+    """Hold rounds: every replica has the same bits after each, and they are the reference's."""
+    start, told, held = places[0].theta.tolist(), [], []
+    for r in range(rounds):
+        told.append([p.learn(r) for p in places])
+        hashes = at_once(places, Place.hold)
+        assert len(set(hashes)) == 1
+        held.append(places[0].theta.tolist())
+    for ours, theirs in zip(held, reference(start, told), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+    assert [p.outer.round for p in places] == [rounds] * N
+    assert {p.outer.optimizer.brought for p in places} == {(0, 1, 2)}
+
+
+def late_and_back(by, address, places):
+    """A round without replica 2, which is late; one without replica 1, which has died and come back; one with all."""
+    for p in places:
+        p.learn(10)
+    at_once(places, Place.hold)
+    momentum = places[0].outer.optimizer.momentum.clone()
+    kept = {1: places[1].outer.round}
+    # replica 2 is late: it has learned something, and the others do not wait for ever
+    late = torch.tensor(places[2].learn(11)) - places[2].outer.origin[:-N]
+    for p in places[:2]:
+        p.learn(11)
+    held = at_once(places[:2], Place.hold)
+    assert len(set(held)) == 1
+    assert places[0].outer.optimizer.brought == (0, 1)
+    # replica 1 dies with what it has learned since; another process takes its place, at its last checkpoint
+    places[1].learn(12)
+    places[1].meeting.close()
+    back = Place(by, address, 1)
+    with torch.no_grad():
+        back.outer.flat.flat.copy_(places[1].outer.origin * 0)  # a new process: nothing of the old one
+    back.outer.optimizer.momentum = momentum
+    assert back.meeting.begin(FACTS)
+    origin, velocity = places[0].outer.origin[:-N].tolist(), places[0].outer.optimizer.momentum[:-N].tolist()
+    mine = places[0].learn(12)
+    ready = threading.Event()
+
+    def come(place):
+        if place is places[0]:
+            ready.wait(PATIENCE / 4)  # the others are there first
+        return place.hold(brings=place is not back)
+
+    held = at_once([places[0], back, places[2]], come)
+    assert places[0].outer.optimizer.brought == places[2].outer.optimizer.brought == (0, 2)
+    assert held[0] == held[2]
+    assert places[2].outer.behind == 1
+    # the late one's steps, taken from the round before, count in full beside replica 0's; the killed one's are gone
+    gradient = [((o - m) + (-x)) / 2 for o, m, x in zip(origin, mine, late.tolist(), strict=True)]
+    speed = [MOMENTUM * v + g for v, g in zip(velocity, gradient, strict=True)]
+    expected = [o - LR * (g + MOMENTUM * s) for o, g, s in zip(origin, gradient, speed, strict=True)]
+    assert places[0].theta.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    # and then all three
+    members = [places[0], back, places[2]]
+    for p in members:
+        p.learn(13)
+    assert len(set(at_once(members, Place.hold))) == 1
+    assert places[0].outer.optimizer.brought == (0, 1, 2)
+    assert kept[1] < back.outer.round == places[0].outer.round
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_torchft_takes_the_steps_of_the_reference_and_goes_on_without_the_late_and_the_killed(lighthouse):
+    places = group(ByTorchft, lighthouse)
+    same_as_reference(places)
+    late_and_back(ByTorchft, lighthouse, places)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_an_all_reduce_that_reduces_nothing_is_seen(lighthouse, monkeypatch):
+    from torch.distributed import ReduceOp  # noqa: F401 - the package is there
+    from torchft import Manager
+    from torchft.work import _DummyWork
+
+    def nothing(self, tensor, **_):
+        self.wait_quorum()
+        return _DummyWork(tensor)
+
+    monkeypatch.setattr(Manager, "allreduce", nothing)
+    with pytest.raises(AssertionError):
+        same_as_reference(group(ByTorchft, lighthouse), 1)
+
+
+def test_a_folder_takes_the_steps_of_the_reference(tmp_path):
+    same_as_reference(group(ByStore, f"file://{tmp_path}/rounds"))
+
+
+def test_a_folder_goes_on_without_the_late_and_the_killed(tmp_path):
+    address = f"file://{tmp_path}/rounds"
+    late_and_back(ByStore, address, group(ByStore, address))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_bucket_takes_the_steps_of_the_reference_and_goes_on_without_the_late(s3):
+    places = group(ByStore, s3)
+    same_as_reference(places)
+    late_and_back(ByStore, s3, places)
+
+
+def test_an_average_of_one_replica_alone_is_seen(tmp_path, monkeypatch):
+    """The sneaky fail: every replica averages what it has itself."""
+    real = ByStore._average
+    monkeypatch.setattr(ByStore, "_average", lambda self, _: real(self, [self.name]))
+    with pytest.raises(AssertionError):
+        same_as_reference(group(ByStore, f"file://{tmp_path}/rounds"), 1)
+
+
+def test_one_closes_a_round_whoever_races(tmp_path):
+    place = Place(ByStore, f"file://{tmp_path}/rounds", 0)
+    with ThreadPoolExecutor(8) as threads:
+        written = list(threads.map(lambda i: place.meeting.put("round_00000/closed.json", b"%d" % i), range(64)))
+    assert sum(written) == 1
+    assert int(place.meeting.get("round_00000/closed.json")) == written.index(True)
+
+
+def test_what_was_brought_before_a_kill_counts_once(tmp_path):
+    """Killed after it has brought its steps and before the round is over: they count, and nothing is brought again."""
+    address = f"file://{tmp_path}/rounds"
+    places = group(ByStore, address)
+    told = [p.learn(0) for p in places]
+    places[1].outer.flat.take(brings=True)
+    learned = places[1].outer.origin - places[1].outer.flat.flat.detach()
+    from safetensors.torch import save
+
+    assert places[1].meeting.put("round_00000/replica_1.safetensors", save({"learned": learned}))
+    back = Place(ByStore, address, 1)  # nothing of round 0 is over: it waits with the others
+    held = at_once([places[0], back, places[2]], lambda p: p.hold(brings=p is not back))
+    assert len(set(held)) == 1
+    (expected,) = reference(torch.linspace(-1, 1, 8).tolist(), [told])
+    assert back.theta.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_another_run_at_the_same_place_is_refused(tmp_path):
+    address = f"file://{tmp_path}/rounds"
+    group(ByStore, address)
+    with pytest.raises(BadInput, match="has seed=42, the first of its group 41"):
+        Place(ByStore, address, 0).meeting.begin({"seed": 42})
+
+
+def test_marks_say_who_brought_something_and_a_plain_mean_would_not():
+    """Two of three brought 1.0: their mean is 1.0, not 2/3."""
+    place = Place(ByStore, "memory://x", 0)
+    flat = place.outer.flat
+    flat.flat.grad = torch.tensor([*([2 / 3] * 8), 1 / 3, 0.0, 1 / 3])
+    before = flat.coordinates.clone()
+    place.outer.optimizer.step()
+    assert place.outer.optimizer.brought == (0, 2)
+    assert (before - flat.coordinates).tolist() == pytest.approx([LR * (1 + MOMENTUM)] * 8)
+    assert flat.flat.detach()[-N:].tolist() == [0.0] * N
+
+
+BASE = {"steps": 4, "meet": "file:///x", "replicas": 3, "outer_every": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"meet": ""}, "they need a place to --meet"),
+        ({"meet": "here"}, "must be torchft://HOST:PORT"),
+        ({"replica": 3}, "--replica 3: must be 0 to 2"),
+        ({"outer_every": 0}, "--outer-every 0: must be 1 or more"),
+        ({"outer_every": 3}, "--steps 4: must be a multiple of --outer-every 3"),
+        ({"until_onsets": 2.0}, "leave --until-onsets"),
+        ({"outer_momentum": 1.0}, r"must be above 0, in \[0, 1\)"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused_by_name(change, said):
+    TrainConfig(**BASE).validate()
+    with pytest.raises(BadInput, match=said):
+        TrainConfig(**{**BASE, **change}).validate()
+
+
+@pytest.mark.parametrize("address", ["torchft://", "torchft://host", "torchft://host:x"])
+def test_an_address_without_a_port_is_refused(address):
+    with pytest.raises(BadInput, match="must be torchft://HOST:PORT"):
+        host_and_port(address)
+
+
+def test_facts_are_compared_as_they_are_stored(tmp_path):
+    """A path is a string once it is JSON: no replica refuses itself."""
+    place = Place(ByStore, f"file://{tmp_path}/rounds", 0)
+    place.outer.flat.replicas = 1
+    assert place.meeting.begin({"mix": [["teacher", 0.5]], "lr": 0.1}) is False
+    assert json.loads(place.meeting.get("facts.json"))["lr"] == 0.1

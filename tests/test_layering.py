@@ -72,7 +72,8 @@ TORCH_FREE = (
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
     "run.tracking",
-    "bench.settings", "elsewhere.settings", "release.settings", "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
+    "bench.settings", "elsewhere.settings", "release.settings", "release.card", "replicas.settings", "replicas.record",
+    "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

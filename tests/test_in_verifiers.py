@@ -122,4 +122,4 @@ def test_a_model_of_this_machine_plays_it(cache, tmp_path):
     assert all(trace.ok for trace in traces), [trace.errors for trace in traces]
     assert [trace.reward for trace in traces] == [0.0] * 4
     assert {trace.info[TOLD]["label"] for trace in traces} == {"incorrect"}
-    assert all(trace.assistant_messages[-1].content for trace in traces)
+    assert all(trace.calls[0].usage.completion_tokens for trace in traces)  # random weights may speak no visible word

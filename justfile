@@ -146,7 +146,7 @@ channels-table *args:
 rivals-table *args:
     {{ py }} scripts/rivals.py "$@"
 
-# train vanilla and projected as 1, 2 and 4 replicas at equal rollouts: does projection survive averaging? (docs/diloco.md)
+# train vanilla and projected as 1, 2 and 4 replicas at equal rollouts: does projection survive averaging?
 [group("toy")]
 toy-diloco vhack *args:
     #!/usr/bin/env bash
@@ -229,7 +229,7 @@ train preset *args:
 train-parallel n preset *args:
     {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
 
-# train n replicas that average every `H=` steps and may come and go (docs/diloco.md); catches replicas that drift apart
+# train n replicas that average every `H=` steps and may come and go; catches replicas that drift apart
 [group("runs")]
 train-diloco n preset *args:
     {{ py }} scripts/train_diloco.py "$@"

@@ -127,16 +127,18 @@ def test_the_reader_refuses_damage(tmp_path, data, why):
 
 
 SINCE_3 = {"at_clip", "behaviour_from", "behaviour_gap", "reference_gap", "flat_groups"}
-NOT_KNOWN = dict.fromkeys(SINCE_3 | {"channels", "judge"})
+SINCE_4 = {"channels", "judge", "replica"}
+NOT_KNOWN = dict.fromkeys(SINCE_3 | SINCE_4)
 
 
 @pytest.mark.parametrize(
     ("since", "logp", "told"),
     [
-        ({"judge"}, -1.0, {"judge": None}),
-        ({"channels", "judge"}, -1.0, {"channels": None, "judge": None}),
-        (SINCE_3 | {"channels", "judge"}, -1.0, {**NOT_KNOWN, "behaviour_from": "sampled"}),
-        (SINCE_3 | {"channels", "judge"}, None, {**NOT_KNOWN, "behaviour_from": "none"}),
+        ({"replica"}, -1.0, {"replica": None}),
+        ({"judge", "replica"}, -1.0, {"judge": None, "replica": None}),
+        (SINCE_4, -1.0, dict.fromkeys(SINCE_4)),
+        (SINCE_3 | SINCE_4, -1.0, {**NOT_KNOWN, "behaviour_from": "sampled"}),
+        (SINCE_3 | SINCE_4, None, {**NOT_KNOWN, "behaviour_from": "none"}),
     ],
 )
 def test_a_file_from_before_a_column_was_there_is_read_as_what_it_would_have_said(tmp_path, since, logp, told):
@@ -145,7 +147,7 @@ def test_a_file_from_before_a_column_was_there_is_read_as_what_it_would_have_sai
     assert read_step(step_path(tmp_path, 0)) == [{**old, **told}]
 
 
-@pytest.mark.parametrize("gone", [{"at_clip"}, {"at_clip", "channels"}, SINCE_3, SINCE_3 | {"channels", "judge", "kl"}])
+@pytest.mark.parametrize("gone", [{"at_clip"}, {"at_clip", "channels"}, SINCE_3, SINCE_3 | SINCE_4 | {"kl"}])
 def test_a_file_that_lacks_what_no_older_one_lacked_is_refused(tmp_path, gone):
     step_path(tmp_path, 0).write_bytes(packed(lines({k: v for k, v in row().items() if k not in gone})))
     with pytest.raises(BadInput, match="lacks column"):

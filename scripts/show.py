@@ -8,7 +8,7 @@ import tyro
 
 from projected_grpo.ledger.console import STEP_SHOWN, sample_table, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path
+from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
 from projected_grpo.run import cli
 
 
@@ -38,7 +38,11 @@ def main() -> int:
     config = cli.parse_plain(ShowConfig, __doc__)
     from tabulate import tabulate
 
-    rows = read_step(step_path(config.run, config.step))
+    path = step_path(config.run, config.step)
+    if not path.exists():
+        there = steps_in(config.run)
+        raise BadInput(f"step {config.step}: {config.run} has steps {there[0]} to {there[-1]}")
+    rows = read_step(path)
     if config.sample is not None:
         if not 0 <= config.sample < len(rows):
             raise BadInput(f"sample {config.sample}: step {config.step} has rows 0 to {len(rows) - 1}")

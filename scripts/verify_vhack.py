@@ -22,6 +22,7 @@ def main() -> int:
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
+    vhack_file.check_label(config.vhack, config.model, config.adapter, None)
     stored = vhack_file.read_vhack(config.vhack)
     loaded = load(config)
     adapter = attach(config, loaded)

@@ -354,6 +354,22 @@ def test_the_second_world_stays_in_its_world_but_for_the_first_worlds_v():
         ToyConfig(study="dose", model="toy-mark").validate()
 
 
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (
+            {"study": "dose", "arms": ("projected",)},
+            "--arms projected: the study dose has runs of its own; leave --arms out",
+        ),
+        ({"seeds": (41, -1)}, "--seeds -1: each must be 0 or more"),
+        ({"bases": (-5,)}, "--bases -5: each must be 0 or more"),
+    ],
+)
+def test_what_a_study_would_pass_over_or_break_on_is_refused(how, why):
+    with pytest.raises(BadInput, match=why):
+        ToyConfig(**how).validate()
+
+
 def test_the_adapter_is_that_of_every_script_of_a_chain():
     for chain in ("probe", "full"):
         links = chain_of(QueueConfig(preset="tiny", adapter="lora").plan(), chain)

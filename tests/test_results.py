@@ -18,7 +18,7 @@ from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
 from projected_grpo.report import tables
-from projected_grpo.report.results_md import report_on
+from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.h1 import ending, taken_out
@@ -95,6 +95,17 @@ def write_all(root, **changed):
 
 
 # ---------------------------------------------------------------- reading
+
+
+def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
+    """`shrunk` has the recipe of `projected` and uses its length alone."""
+    for arm in ("projected", "shrunk"):
+        write_run(tmp_path / arm, arm, 41, ten(1), vhack={"k": "8", "control": "none"})
+    told = recipes_of(report_on(tmp_path).groups)
+    assert told == [
+        "projected: V is taken out by no_gate on the applied update",
+        "shrunk: nothing is taken out; made as short as by no_gate on the applied update",
+    ]
 
 
 def test_rates_of_one_run_by_hand(tmp_path):

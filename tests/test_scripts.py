@@ -56,13 +56,15 @@ def test_an_unknown_preset_or_field_is_named(script, name):
         (["--beta", -1], ["--beta -1"]),
         (["--arm", "projected"], ["--arm projected needs --vhack"]),
         (["--vhack", "none.safetensors"], ["none.safetensors", "no such file", "just extract-vhack"]),
-        (["--problems", "none.jsonl"], ["none.jsonl", "no such file"]),
+        (["--problems", "none.jsonl"], ["--problems none.jsonl", "no such file", "builtin, toy"]),
         (["--hint", "magic"], ["--hint magic", "simple_overwrite_tests"]),
-        (["--teacher-pool", "nowhere"], ["nowhere", "no such directory"]),
+        (["--teacher-pool", "nowhere"], ["--teacher-pool nowhere", "no such directory"]),
+        (["--eval-every", 1, "--eval-problems", "none.jsonl"], ["--eval-problems none.jsonl", "toy-held-out"]),
+        (["--seed", -1], ["--seed -1", "0 or more"]),
         (["--model", "no/such-model"], ["no/such-model", "just download-model"]),
         (["--device", "tpu"], ["--device tpu"]),
         (["--max-new", 5000], ["5000", "context of 4096"]),
-        (["--resume"], ["is not a run directory"]),
+        (["--resume"], ["--resume run", "no run began there"]),
     ],
     ids=lambda v: " ".join(map(str, v)) if isinstance(v, list) else "",
 )
@@ -87,7 +89,10 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     )
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
     refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "a/manifest.json", "no such file")
-    refused(script("show", "nowhere", 0), "nowhere", "no such file")
+    refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
+    refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
+    refused(script("mutants", "--k", 0), "--k 0", "1 or more")
+    refused(script("show", "nowhere", 0), "nowhere", "no such run directory")
     refused(script("show", "nowhere", "x"), "invalid literal")
     assert not (tmp_path / "v").exists()
 
@@ -97,6 +102,14 @@ def test_v_that_an_arm_does_not_need_is_refused(script, vhack_file):
         script("train", "tiny", "--arm", "random", "--vhack", vhack_file(), "--out", "r"),
         "--control none", "needs --control random",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [("train", "--arm", "projected"), ("verify_vhack",)], ids=lambda args: args[0])
+def test_v_of_another_model_is_refused_before_that_model_is_built(script, cache, vhack_file, asked):
+    """The toy model takes minutes to build, Qwen3-4B to load; what the artefact says of itself takes neither."""
+    name, *args = asked
+    refused(script(name, "toy", "--vhack", vhack_file(), *args), "made for model=tiny, but this run has model=toy")
+    assert not (cache / "toy").exists()
 
 
 def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_file):
@@ -286,7 +299,8 @@ def test_show_prints_a_table_and_a_sample(script):
     assert code == 0
     assert "```python\nclass Solution:" in whole
     refused(script("show", "run", 0, 99), "sample 99", "rows 0 to 7")
-    refused(script("show", "run", 7), "step_007")
+    refused(script("show", "run", 7), "step 7: run has steps 0 to ")
+    refused(script("show", "run", -1), "step -1: run has steps 0 to ")
 
 
 @pytest.mark.slow

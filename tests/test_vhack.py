@@ -163,6 +163,14 @@ def test_noise_floor_is_global_and_k_use_is_per_module():
     assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
 
 
+def test_more_directions_than_v_has_are_refused():
+    """A dose of 96 that is one of 2 in truth; a module that has fewer than the others (keys, values) is no error."""
+    v = vhack.VHack({"a": torch.eye(3)[:2], "b": torch.eye(3)[:1]}, {"a": torch.ones(2), "b": torch.ones(1)}, {}, {})
+    assert cut(v, 2).directions == 3
+    with pytest.raises(BadInput, match="--k-use 96: no module of this V has more than 2 directions"):
+        cut(v, 96)
+
+
 @pytest.mark.parametrize(("how", "flag"), [({"k_use": 1}, "--k-use 1"), ({"noise_floor": 0.5}, "--noise-floor 0.5")])
 def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
     """A part of them holds a part of the energy that they were drawn to match."""

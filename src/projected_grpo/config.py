@@ -46,6 +46,8 @@ class Common:
 
     def validate(self) -> None:
         """BadInput on values that no run could use."""
+        for name in ("lora_seed", "seed", "base_seed"):
+            at_least(self, name, 0)
         at_least(self, "lora_rank", 1)
         at_least(self, "token_budget", 1)
 

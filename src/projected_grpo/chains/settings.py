@@ -28,7 +28,7 @@ class Sweep:
     """A first look: the first unit alone, the preset's few steps, fewer doses. It can show that something is wrong, and no
     more."""
     arms: tuple[str, ...] = ()
-    """Arms to train (`train --help` says what each does). Empty: every arm of the registry, rivals in the chain `rivals`
+    """Arms to train (`train toy --help` says what each does). Empty: every arm of the registry, rivals in the chain `rivals`
     alone; where a teacher's pool is mixed in, which pays the loophole, all but those that have nothing to hack."""
     steps: int = 0
     """Optimizer steps of every arm; 0 = the preset's: where that has a horizon, a unit's vanilla stops by itself at so many
@@ -44,6 +44,9 @@ class Sweep:
             raise BadInput(f"--seeds {' '.join(map(str, self.seeds))}: give at least one, each once")
         if len(set(self.bases)) != len(self.bases) or not self.bases:
             raise BadInput(f"--bases {' '.join(map(str, self.bases))}: give at least one, each once")
+        for name in ("seeds", "bases"):
+            if (least := min(getattr(self, name))) < 0:
+                raise BadInput(f"--{name} {least}: each must be 0 or more")
         at_least(self, "steps", 0)
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
@@ -85,12 +88,15 @@ class Sweep:
         )
 
 
-def check_arms_of_channels(chain: Chain, arms: tuple[str, ...]) -> None:
-    """BadInput where arms are chosen for a study that has its own."""
-    if chain == "channels" and arms:
-        raise BadInput(
-            f"--arms {' '.join(arms)}: the study channels is of {' and '.join(CHANNEL_ARMS)}; leave --arms out"
-        )
+CHOOSES_ARMS = ("full", "toy", "rivals")
+"""Chains whose arms can be chosen."""
+
+
+def check_arms(chain: Chain, arms: tuple[str, ...]) -> None:
+    """BadInput where arms are chosen for a chain that has its own, and would run those whatever was asked for."""
+    if arms and chain not in CHOOSES_ARMS:
+        own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain == "channels" else "has runs of its own"
+        raise BadInput(f"--arms {' '.join(arms)}: the study {chain} {own}; leave --arms out")
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class ToyConfig(Sweep):
             raise BadInput(
                 f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
             )
-        check_arms_of_channels(self.study, self.arms)
+        check_arms(self.study, self.arms)
         if self.doses and (self.study != "dose" or min(self.doses) < 1 or len(set(self.doses)) != len(self.doses)):
             told = f"--doses {' '.join(map(str, self.doses))}"
             raise BadInput(f"{told}: whole numbers of at least 1, each once, of --study dose alone")
@@ -171,7 +177,7 @@ class QueueConfig(Sweep):
             raise BadInput(
                 f"--chain grpo: T5 is of {GRPO_STEPS} steps of {' and '.join(GRPO_ARMS)}; leave --steps and --arms out"
             )
-        check_arms_of_channels(self.chain, self.arms)
+        check_arms(self.chain, self.arms)
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":

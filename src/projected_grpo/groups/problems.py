@@ -66,6 +66,13 @@ WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]]
 """Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
 
 
+def check_source(flag: str, source: str) -> None:
+    """BadInput when a source of problems is neither one of ours nor a file that is there."""
+    ours = ("builtin", *(name for world in WORLDS for name in (world, f"{world}-held-out")))
+    if source not in ours and not Path(source).is_file():
+        raise BadInput(f"{flag} {source}: no such file; name one of the benchmark's rows, or one of {', '.join(ours)}")
+
+
 def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 

@@ -86,8 +86,12 @@ def plain(value: Any) -> Any:
 
 
 def check_new(directory: Path, *, resume: bool | None = None) -> None:
-    """BadInput if a run directory that is to be new has anything in it. `resume`: what was asked; None where the script
-    cannot."""
+    """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run.
+    `resume`: what was asked; None where the script cannot."""
+    if resume and not (directory / "manifest.json").exists():
+        raise BadInput(
+            f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
+        )
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         mend = "choose another --out" if resume is None else "choose another --out, or --resume it"
         raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")

@@ -87,8 +87,8 @@ COLUMNS: tuple[Column, ...] = (
        "recorded or not kept", null=True),
     _s("logp", "float", "nats/token", "mean log-probability under the model being trained; null in a pool, which "
        "trains nothing", null=True, show="logp", fmt="7.3f"),
-    _s("ratio", "float", "", "mean over tokens of exp(logp - behaviour_logp); null without both", null=True,
-       show="ratio", fmt="6.3f"),
+    _s("ratio", "float", "", "mean over tokens of exp(logp - behaviour_logp); null without both, and under nll, whose loss "
+       "has none", null=True, show="ratio", fmt="6.3f"),
     _s("ratio_low", "float", "", "the smallest ratio of a token; near 0: that token's gradient counts for nothing, as the "
        "row is of another policy", null=True),
     _s("ratio_high", "float", "", "the largest", null=True),

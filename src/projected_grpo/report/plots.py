@@ -247,13 +247,18 @@ def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     return figure
 
 
+NULL_DASHES = ((0, (2, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)))
+"""Of nulls from the lowest up: V of another rank has another one."""
+
+
 def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
     """One line per value that a random direction would show; groups of one rank share it."""
     nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
-    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
+    known = sorted({round(n / 2**0.5, 4) for n in nulls if n is not None})
+    for null, dashes in zip(known, itertools.cycle(NULL_DASHES), strict=False):
         name = f"null: random direction ({null:.3f})"
-        axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
+        axis.axhline(null, color="#555555", linestyle=dashes, linewidth=1.4, zorder=1.5, label=name)
 
 
 def outcomes(groups: Sequence[RunGroup]) -> Figure:
@@ -281,7 +286,7 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
         loc="outside lower center",
         ncols=5,
         handlelength=2.4,
-        title=f"label ({LAST}-step running mean)",
+        title=f"label ({LAST}-step running mean, for as long as all seeds of the arm run)",
     )
     return figure
 

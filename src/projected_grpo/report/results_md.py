@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.arms import Recipe
+from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.report.second_v import second_v
@@ -179,13 +179,16 @@ def report_of(root: Path, found: Found) -> Report:
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
-    """How V was taken out, a line for each group that takes it out."""
-    runs = {group.name: group.runs[0] for group in groups}
-    return [
-        f"{name}: V is taken out by {Recipe(setting(run, 'gate'), setting(run, 'project')).told}"
-        for name, run in runs.items()
-        if run.projects
-    ]
+    """How V was taken out, a line for each group that takes it out, or is made as short as that would make it."""
+    lines = []
+    for group in groups:
+        run = group.runs[0]
+        told = Recipe(setting(run, "gate"), setting(run, "project")).told
+        if run.projects and run.arm in ARMS and ARMS[run.arm].shrinks:
+            lines.append(f"{group.name}: nothing is taken out; made as short as by {told}")
+        elif run.projects:
+            lines.append(f"{group.name}: V is taken out by {told}")
+    return lines
 
 
 def _shared(lines: Sequence[str]) -> list[str]:

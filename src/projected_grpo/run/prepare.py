@@ -10,7 +10,9 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
-from projected_grpo.config import Common, Gradient, check_recipe
+from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, flag
+from projected_grpo.groups.problems import check_source
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing
 from projected_grpo.parallel import ALONE, World
@@ -20,7 +22,7 @@ from projected_grpo.run.intervening import hooks_for
 from projected_grpo.run.judging import check_judge, judge_for
 from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
-from projected_grpo.run.vhack_file import load_vhack
+from projected_grpo.run.vhack_file import check_label, load_vhack
 from projected_grpo.step import Objective
 
 
@@ -71,17 +73,32 @@ def default_out(config: Common, kind: str, name: str) -> Path:
     return config.out if config.out != Path() else Path("out") / kind / name
 
 
+def check_inputs(config: Gradient) -> None:
+    """BadInput when what a run is to read is not there, or is not what it has to be by its name: said at once, and not after
+    a model has been built or loaded."""
+    check_source("--problems", config.problems)
+    if isinstance(config, TrainConfig) and config.eval_every:
+        check_source("--eval-problems", config.eval_problems)
+    for name in ("teacher_pool", "pool"):
+        pool = getattr(config, name, "")
+        if pool not in ("", "pairs") and not Path(pool).is_dir():
+            raise BadInput(f"{flag(name)} {pool}: no such directory; sample one with `just probe-teacher-pool`")
+    if config.vhack != Path():
+        check_label(config.vhack, config.model, config.adapter, ARMS[config.arm].vhack)
+
+
 def prepare(
     config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1, world: World = ALONE
 ) -> Session:
     """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
 
-    BadInput as in load_model, load_vhack, check_new and hooks_for.
+    BadInput as in check_inputs, load_model, load_vhack, check_new and hooks_for.
     """
     check_recipe(config)
     check_judge(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
+    check_inputs(config)
     loaded = world.by_turns(lambda: load(config, world=world))
     adapter = world.by_turns(lambda: attach(config, loaded))
     projection, v = Projection(), None

@@ -52,17 +52,25 @@ def save_vhack(path: Path, v: VHack) -> None:
     write_atomic(path, save(tensors, metadata={**v.meta, SEAL: _seal_of(tensors, v.meta)}))
 
 
-def read_vhack(path: Path) -> VHack:
-    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or not what was extracted: other rows, or
-    another label on the same."""
+def _stored(path: Path, *, rows: bool = True) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What an artefact says of itself and, with `rows`, its tensors. BadInput when it is missing or damaged."""
+    if path.is_dir():
+        raise BadInput(
+            f"--vhack {path}: a folder; name the vhack.safetensors in it; make one with `just extract-vhack`"
+        )
     try:
         with safe_open(path, "pt") as f:
-            meta = f.metadata() or {}
-            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 - safe_open is no dict
+            return f.metadata() or {}, {k: f.get_tensor(k) for k in f.keys() if rows}  # noqa: SIM118 - safe_open is no dict
     except FileNotFoundError as e:
         raise BadInput(f"--vhack {path}: no such file; make one with `just extract-vhack`") from e
     except (OSError, SafetensorError) as e:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); extract it again") from e
+
+
+def read_vhack(path: Path) -> VHack:
+    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or not what was extracted: other rows, or
+    another label on the same."""
+    meta, tensors = _stored(path)
     parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
@@ -89,14 +97,33 @@ def _check_rows(path: Path, basis: Mapping[str, Tensor]) -> None:
             )
 
 
-def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> None:
-    """BadInput, naming both sides, when V was made for another model, adapter, rank or basis."""
-    for key, here in identity_of(loaded, adapter).items():
-        if (there := v.meta.get(key)) != here:
+def _check_same(path: Path, meta: Mapping[str, str], identity: Mapping[str, str]) -> None:
+    for key, here in identity.items():
+        if (there := meta.get(key)) != here:
             raise BadInput(
                 f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
                 "preset and arguments (`just extract-vhack`; the probe recipes do, once the file is gone)"
             )
+
+
+def check_label(path: Path, model: str, adapter: str, control: str | None) -> None:
+    """BadInput, naming both sides, when what an artefact says of itself is enough to refuse it: another model or adapter by
+    name, or another control than the arm needs (None: any). Said before a model is built or loaded: that takes minutes."""
+    meta, _ = _stored(path, rows=False)
+    _check_same(path, meta, {"model": model, "adapter": adapter})
+    _check_control(path, meta, control)
+
+
+def _check_control(path: Path, meta: Mapping[str, str], control: str | None) -> None:
+    if control is not None and meta.get("control") != control:
+        raise BadInput(
+            f"--vhack {path}: made with --control {meta.get('control')}, but this arm needs --control {control}"
+        )
+
+
+def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> None:
+    """BadInput, naming both sides, when V was made for another model, adapter, rank or basis."""
+    _check_same(path, v.meta, identity_of(loaded, adapter))
     there_sizes = {n: rows.shape[1] for n, rows in v.basis.items()}
     if there_sizes != adapter.sizes:
         odd = sorted(set(there_sizes.items()) ^ set(adapter.sizes.items()))[0][0]
@@ -130,13 +157,16 @@ def held_out_of(meta: Mapping[str, str]) -> float:
 
 def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
     """Keep each module's top k_use rows (0 = all), then drop rows in the bottom `noise_floor` fraction of all singular
-    values pooled over modules. BadInput for random directions that match an energy: a part of them holds less."""
+    values pooled over modules. BadInput for random directions that match an energy, as a part of them holds less, and for
+    more rows than any module has, as a dose that was asked for and not given would look like one that was."""
     for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
         if value and v.meta.get("control") == "random_energy":
             raise BadInput(
                 f"{flag} {value}: V is of --control random_energy, whose rows match an energy only all together; extract it "
                 "with the --k of the V that it is to match"
             )
+    if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
+        raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
     pooled = torch.cat(list(top.values()))
     floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
@@ -153,10 +183,7 @@ def load_vhack(
     the adapter's device. BadInput names both sides of what does not match."""
     v = read_vhack(path)
     check_fits(path, v, loaded, adapter)
-    if control is not None and v.meta.get("control") != control:
-        raise BadInput(
-            f"--vhack {path}: made with --control {v.meta.get('control')}, but this arm needs --control {control}"
-        )
+    _check_control(path, v.meta, control)
     v = cut(v, k_use, noise_floor)
     if not v.directions:
         raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")

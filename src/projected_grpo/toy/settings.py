@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from projected_grpo.config import BuildConfig, Prompting
+from projected_grpo.config import BuildConfig, Prompting, at_least
 from projected_grpo.ledger.errors import BadInput
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -67,3 +67,9 @@ class MutantsConfig(Prompting):
     """Sandbox processes that grade; 0 = one per core."""
     out: Path = Path("out/mutants")
     """Folder for all runs; must not exist yet."""
+
+    def validate(self) -> None:
+        super().validate()
+        check_toy_model(self.model)
+        for name, least in (("k", 1), ("n_problems", 1), ("random_bases", 20), ("grader_workers", 0)):
+            at_least(self, name, least)

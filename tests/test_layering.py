@@ -48,8 +48,9 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout",
-    "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
-    "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
+    "fits": "adapters config groups ledger model presets projection prompts records rollout step vhack",
+    "run": "adapters arms channels config door fits gates groups interventions judges ledger measures model overlap "
+    "parallel presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step vhack",
@@ -68,7 +69,7 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
-    "bench.settings", "elsewhere.settings",
+    "bench.settings", "elsewhere.settings", "fits.settings", "fits.cards",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

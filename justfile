@@ -387,6 +387,16 @@ report *runs:
 bench *args:
     {{ py }} scripts/bench.py "$@"
 
+# predict peak memory, FLOPs and least time of every stage (`--gpu 24`); catches a run that no card holds
+[group("bench"), no-exit-message]
+fits preset *args:
+    {{ py }} scripts/fits.py "$@"
+
+# run a GPU day's checklist into one report: bench, fits against measured, extraction, a run cut and resumed
+[group("bench"), no-exit-message]
+gpu-day *args:
+    {{ py }} scripts/gpu_day.py "$@"
+
 # count verdicts per second against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]
 bench-grader *args:

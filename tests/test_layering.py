@@ -48,8 +48,9 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout",
-    "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap parallel "
-    "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
+    "fits": "adapters config groups ledger model presets projection prompts records rollout step vhack",
+    "run": "adapters arms channels config door fits gates groups interventions judges ledger measures model overlap "
+    "parallel presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "watch": "chains config ledger",
     "release": "adapters arms config interventions ledger measures model run verdicts",
@@ -71,9 +72,8 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
-    "run.tracking",
-    "bench.settings", "elsewhere.settings", "release.settings", "release.card", "replicas.settings", "replicas.record",
-    "replicas.group", "replicas.lighthouse",
+    "run.tracking", "bench.settings", "elsewhere.settings", "fits.settings", "fits.cards", "release.settings",
+    "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

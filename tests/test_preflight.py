@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from projected_grpo.config import TrainConfig
+from projected_grpo.fits.counter import LiveStorage
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection
-from projected_grpo.rollout.decoding import FIXED_ROOM
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run import preflight as module
-from projected_grpo.run.preflight import GIB, Device, cache_bytes, largest_rows, preflight
+from projected_grpo.run.preflight import Device, largest_pass, largest_rows, predicted_pass, preflight
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
 
@@ -83,16 +83,40 @@ def test_a_row_that_never_fits_asks_for_checkpointing(tried):
         tried(10**5, each=30_000, token_budget=80)
 
 
-def test_a_cache_that_does_not_fit_is_refused_with_a_batch_that_does(tried, tiny):
-    row = cache_bytes(tiny, 1, 10 + FIXED_ROOM)
-    with pytest.raises(BadInput, match=r"--rollout-batch 8: .* 8 rows of 266 tokens.*--rollout-batch 3 fits"):
-        tried(int((1000 + 3.5 * row) / 0.95), each=0, rollout_batch=8)
+@pytest.fixture
+def sampled(monkeypatch):
+    """What is predicted of sampling: 8 rows take so many bytes above 500 that are there before."""
+    monkeypatch.setattr(
+        module, "predicted_sampling", lambda _session, _config, prompt: (8, 500, 500 + 8 * 100 * prompt)
+    )
 
 
-def test_the_formula_of_the_cache_is_what_the_cache_holds(tiny):
-    ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
-    with torch.no_grad():
-        cache = tiny.model(input_ids=ids, use_cache=True).past_key_values
-    held = sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
-    assert cache_bytes(tiny, 2, 3) == held
-    assert GIB == 2**30
+@pytest.mark.usefixtures("sampled")
+def test_a_rollout_batch_that_does_not_fit_is_refused_with_one_that_does(tried):
+    with pytest.raises(BadInput, match=r"--rollout-batch 8: sampling 8 rows of 10 tokens.*--rollout-batch 3 fits"):
+        tried(int((1000 + 3.5 * 600) / 0.95) + 1, each=0, rollout_batch=8)  # the longest prompt: 6 tokens
+
+
+@pytest.mark.usefixtures("sampled")
+def test_what_is_predicted_stands_beside_what_was_measured(tried, monkeypatch):
+    """Above what the device holds: a prediction knows nothing of what else is on it."""
+    told = []
+    monkeypatch.setattr(module.logger, "info", told.append)
+    monkeypatch.setattr(module, "predicted_pass", lambda *_: (7 * 2**30, 10 * 2**30))
+    tried(2**40, each=2**30)
+    assert "8 rows of 10 tokens: peak 80.00 GiB measured, 3.00 predicted, of 1024.0;" in told[-1]
+
+
+def test_the_prediction_is_of_the_pass_that_is_tried(tiny, antipasto, tmp_path):
+    """The same pass over real tensors, counted storage by storage: within a tenth, and more rows take more."""
+    config = TrainConfig(max_new=40, prompts_per_step=2, group_size=4)
+    session = Session(config, "train", tmp_path, tiny, antipasto, None, Objective("nll"), Projection())
+    peaks = []
+    for many in (2, 8):
+        rows = largest_rows([Prompt("a", "", (5,) * 60)], config, 100 * many, 0)
+        with LiveStorage([*tiny.model.parameters(), *tiny.model.buffers()]) as counter:
+            largest_pass(tiny, antipasto, config, rows, torch.device("cpu"))
+        antipasto.zero_grad()
+        peaks.append(counter.peak)
+        assert predicted_pass(session, config, rows)[1] == pytest.approx(counter.peak, rel=0.1)
+    assert peaks[1] > 2 * peaks[0]

@@ -39,6 +39,9 @@ class Common:
     """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
+    deterministic: bool = False
+    """On a GPU: kernels that add up in one fixed order, so that a run repeated on the same card gives the same bits; slower.
+    What has no such kernel is named in a warning. On a CPU sums are in order already."""
     cache: Path = Path("out/cache")
     """Where built models and singular value decompositions are kept."""
     out: Path = Path()

@@ -4,6 +4,7 @@ Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders 
 """
 
 import hashlib
+import os
 import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -61,6 +62,17 @@ def hash_parameters(named: Iterable[tuple[str, torch.Tensor]]) -> str:
         digest.update(f"{name} {p.dtype} {tuple(p.shape)}".encode())
         digest.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def fixed_order(device: torch.device) -> None:
+    """From now on a CUDA device's kernels add up in one fixed order; what has no such kernel warns, by its name. Elsewhere
+    nothing is changed.
+
+    cuBLAS reads its variable when it is first used: before that this SHOULD be called.
+    """
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def pick_device(device: str) -> torch.device:

@@ -1,8 +1,9 @@
 """Before step 0: the largest batch that a run can meet, tried for real on the GPU.
 
 The longest prompt with a completion of max_new tokens, as many rows as the token budget allows, forward and backward as
-in training; and the key-value cache of the largest rollout batch, by its formula. A run that would die of memory hours
-later, when its longest sample comes, is refused now, with the numbers and a setting that fits.
+in training, with what `just fits` predicts of it beside what was measured; and the largest rollout batch, by that prediction
+alone. A run that would die of memory hours later, when its longest sample comes, is refused now, with the numbers and a
+setting that fits.
 """
 
 import gc
@@ -12,18 +13,20 @@ from dataclasses import dataclass
 import torch
 from loguru import logger
 
+from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
+from projected_grpo.fits.counter import LiveStorage
+from projected_grpo.fits.estimate import MARGIN, peak_of
+from projected_grpo.fits.stages import Done, Subject, sampling
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Sample
-from projected_grpo.rollout.decoding import FIXED_ROOM
+from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.session import Session
 
 GIB = 2**30
-MARGIN = 0.95
-"""Share of the device's memory that may be filled: fragmentation takes the rest."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +62,49 @@ def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, token_budget: i
     return [Sample(prompt, (pad_id,) * config.max_new, 0.0, None)] * rows
 
 
-def cache_bytes(loaded: LoadedModel, rows: int, length: int) -> int:
-    """Keys and values of `rows` sequences of `length` tokens, all layers."""
-    c = loaded.model.config
-    head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    return 2 * c.num_hidden_layers * c.num_key_value_heads * head * rows * length * loaded.model.dtype.itemsize
+def largest_pass(
+    loaded: LoadedModel, adapter: Adapter, config: TrainConfig, rows: Sequence[Sample], place: torch.device
+) -> None:
+    """One forward and backward pass of these rows, as in a training step that takes every sample's own gradient."""
+    # One sample's own gradient a module is what the sink is given; what it keeps of them is a number each.
+    with adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
+        for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, place, whole=True):
+            logps_of(loaded.model, batch, config.temperature).sum().backward()
 
 
 def _peak_of(session: Session, config: TrainConfig, rows: Sequence[Sample], device: Device) -> int | None:
     """Most memory held during one forward and backward pass in bytes, or None when it does not fit."""
-    loaded, adapter = session.loaded, session.adapter
     device.reset()
     try:
-        # One sample's own gradient a module is what the sink is given; what it keeps of them is a number each.
-        with adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
-            for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, device.place, whole=True):
-                logps_of(loaded.model, batch, config.temperature).sum().backward()
+        largest_pass(session.loaded, session.adapter, config, rows, device.place)
     except torch.OutOfMemoryError:
         return None
     finally:
-        adapter.zero_grad()
+        session.adapter.zero_grad()
     return device.peak()
+
+
+def predicted_pass(session: Session, config: TrainConfig, rows: Sequence[Sample]) -> tuple[int, int]:
+    """(bytes before, peak) of the same pass, by fake tensors."""
+
+    def work(counter: LiveStorage, subject: Subject) -> Done:
+        with counter:
+            largest_pass(subject.loaded, subject.adapter, config, rows, torch.device("cpu"))
+        return Done(0, {})
+
+    return peak_of(session.loaded, session.adapter, work)
+
+
+def predicted_sampling(session: Session, config: TrainConfig, prompt: int) -> tuple[int, int, int]:
+    """(rows of the largest rollout batch, bytes before, peak) with every prompt and completion at its longest."""
+    prompts = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
+    params = SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
+    ids = [(0,) * prompt] * prompts
+
+    def work(counter: LiveStorage, subject: Subject) -> Done:
+        return sampling(counter, subject, ids, config.group_size, params)
+
+    return prompts * config.group_size, *peak_of(session.loaded, session.adapter, work)
 
 
 def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], device: Device) -> None:
@@ -104,16 +129,18 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], 
             f"--token-budget {config.token_budget}: its largest batch, rows of {longest} tokens, does not fit "
             f"{total / GIB:.1f} GiB in forward and backward; --token-budget {budget} does (peak {peak / GIB:.1f} GiB)"
         )
-    sampled = min(config.rollout_batch, config.prompts_per_step * config.group_size)
-    room = longest + FIXED_ROOM  # a decoder's cache is filled up to its room
-    cache = cache_bytes(session.loaded, sampled, room)
+    prompt = longest - config.max_new
+    sampled, before, most = predicted_sampling(session, config, prompt)
+    cache = most - before
     if (need := device.held() + cache) > MARGIN * total:
-        fits = int((MARGIN * total - device.held()) / cache_bytes(session.loaded, 1, room))
+        fits = int((MARGIN * total - device.held()) / cache * sampled)
         raise BadInput(
-            f"--rollout-batch {config.rollout_batch}: the key-value cache of {sampled} rows of {room} tokens needs "
-            f"{cache / GIB:.1f} GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; --rollout-batch {fits} fits"
+            f"--rollout-batch {config.rollout_batch}: sampling {sampled} rows of {longest} tokens needs {cache / GIB:.1f} "
+            f"GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; --rollout-batch {fits} fits"
         )
+    start, predicted = predicted_pass(session, config, rows)
+    told = device.held() + predicted - start
     logger.info(
-        f"largest batch tried, {len(rows)} rows of {longest} tokens: peak {peak / GIB:.1f} of {total / GIB:.1f} GiB; "
-        f"sampling {sampled} rows: {need / GIB:.1f} GiB"
+        f"largest batch tried, {len(rows)} rows of {longest} tokens: peak {peak / GIB:.2f} GiB measured, {told / GIB:.2f} "
+        f"predicted, of {total / GIB:.1f}; sampling {sampled} rows: {need / GIB:.1f} GiB predicted"
     )

@@ -14,7 +14,7 @@ from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, f
 from projected_grpo.groups.problems import check_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
-from projected_grpo.model.load import LoadedModel, enable_checkpointing
+from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
@@ -30,9 +30,10 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
     """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     clock = time.perf_counter()
     torch.manual_seed(config.seed)
-    loaded = load_model(
-        config.model, config.dtype, world.device(config.device), config.base_seed, config.cache, teacher
-    )
+    device = world.device(config.device)
+    if config.deterministic:
+        fixed_order(pick_device(device))
+    loaded = load_model(config.model, config.dtype, device, config.base_seed, config.cache, teacher)
     if config.gradient_checkpointing:
         enable_checkpointing(loaded.model)
     n = sum(p.numel() for p in loaded.model.parameters())

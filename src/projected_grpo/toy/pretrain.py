@@ -94,6 +94,17 @@ def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalL
     return Qwen3ForCausalLM(config)
 
 
+def config_of(shape: str) -> Any:
+    """The transformers config of a base model of a named shape; nothing is trained for it."""
+    with torch.device("meta"):
+        return _new_base(shape, _world(shape).tokenizer()).config
+
+
+def tokenizer_of(shape: str) -> PreTrainedTokenizerFast:
+    """Its tokenizer."""
+    return _world(shape).tokenizer()
+
+
 def _world(shape: str) -> World:
     return WORLDS.get(shape, FIRST)
 

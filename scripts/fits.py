@@ -1,0 +1,49 @@
+"""What fits my GPU: peak memory, FLOPs and a time bound of sampling, extraction, training and evaluation, for any preset and
+model, on a CPU, in seconds: the project's own code runs on fake tensors of the real shapes.
+
+Exit code 1 when nothing of what was asked for fits (docs/fits.md).
+"""
+
+from projected_grpo.fits.settings import fits_presets
+from projected_grpo.run import cli
+
+
+def main() -> int:
+    config = cli.parse(fits_presets(), __doc__)
+    config.validate()
+    from projected_grpo.fits.cards import cards_of
+
+    cards = cards_of(config.gpu)
+    from projected_grpo.fits.estimate import stages_of
+    from projected_grpo.fits.fake import fake_loaded
+    from projected_grpo.fits.graph import decoding_step
+    from projected_grpo.fits.lengths import lengths_of
+    from projected_grpo.fits.told import remarks, table, verdict
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
+    from projected_grpo.run.shapes import chat_of, shape_of
+
+    shape, tokenizer = shape_of(config.model)
+    lengths = lengths_of(config, tokenizer, tokenizer or chat_of(), shape.max_position_embeddings, config.prompt_tokens)
+    stages = stages_of(config, shape, lengths, card=config.device != "cpu")
+    print(table(stages, cards))
+    if config.device != "cpu":
+        loaded = fake_loaded(shape, config.dtype)
+        operators = decoding_step(loaded, [(1,) * lengths.prompt], min(2, config.group_size))
+        print(
+            f"a decoding step: {operators:,} operators, none of which the host waits for (a CUDA graph can record it)"
+        )
+    for line in remarks(config, lengths, tokenizer is not None):
+        print(line)
+    verdicts = [verdict(card, stages) for card in cards]
+    for line in verdicts:
+        print(line.told)
+    fitting = [v.card.name for v in verdicts if v.fits]
+    peak = max(s.peak for s in stages) / 2**30
+    told = f"fits {', '.join(fitting)}" if fitting else f"does not fit {', '.join(c.name for c in cards)}"
+    bottom_line(None, "🟢" if fitting else "🔴", f"{config.model}: peak {peak:.2f} GiB and margins: {told}")
+    return EXIT_OK if fitting else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    cli.run(main)

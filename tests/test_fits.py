@@ -1,0 +1,231 @@
+"""What is predicted on fake tensors is what a real run holds, counted the same way; and what a card makes of it."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from projected_grpo import step as step_module
+from projected_grpo.config import TrainConfig
+from projected_grpo.fits.cards import CARDS, GIB, cards_of
+from projected_grpo.fits.counter import LiveStorage, seconds_at_least
+from projected_grpo.fits.estimate import Stage, room_on
+from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loaded, mode_of, no_memory
+from projected_grpo.fits.graph import ReadsOnHost, decoding_step
+from projected_grpo.fits.stages import Subject, extraction, sampling, training
+from projected_grpo.fits.told import verdict
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.projection import Projection
+from projected_grpo.rollout.decoding import FixedDecoder
+from projected_grpo.rollout.draw import SamplingParams
+from projected_grpo.rollout.sample import sample_tokens
+from projected_grpo.run.shapes import WRITTEN, shape_of
+
+CONFIG = TrainConfig(max_new=40, prompts_per_step=2, group_size=4, temperature=1.0, top_p=1.0, token_budget=300)
+PROMPT, RANK = 60, 4
+PAIRS = [(50, 30, 20)] * 6
+
+
+def fakes(config, kind):
+    loaded = fake_loaded(config, "float32")
+    return Subject(loaded, fake_adapter(loaded.model, kind, RANK), card=False)
+
+
+@pytest.fixture
+def both(adapter, tiny):
+    """A real model off its start and a fake one of its shape."""
+    with torch.no_grad():
+        for theta in adapter.vectors.values():
+            theta.normal_(std=0.01)
+    endless = dataclasses.replace(tiny, eos_ids=frozenset({-1}))
+    return Subject(endless, adapter, card=False), fakes(tiny.model.config, adapter.kind)
+
+
+def counted(real, work):
+    """(counter, what `work` gives) of a real subject."""
+    counter = LiveStorage(real.held())
+    return counter, work(counter, real)
+
+
+def predicted(fake, work, found="none"):
+    """The same of a fake one."""
+    counter = Answers(mode_of(fake.loaded.model), fake.held(), found)
+    with no_memory():
+        return counter, work(counter, fake)
+
+
+def one_step(per_sample):
+    def work(counter, subject):
+        fake = subject.loaded.tokenizer is None
+        basis = (
+            fake_basis(subject.loaded.model, subject.adapter, 3)
+            if fake
+            else {
+                n: torch.linalg.qr(torch.randn(p.numel(), 3)).Q.T.contiguous()
+                for n, p in subject.adapter.vectors.items()
+            }
+        )
+        return training(counter, subject, CONFIG, PROMPT, Projection(basis, "update"), per_sample=per_sample)
+
+    return work
+
+
+def pair_gradients(counter, subject):
+    return extraction(counter, subject, PAIRS, "nll", 40, 300)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [one_step(True), one_step(False), pair_gradients],
+    ids=["step, per sample", "step, prompts shared", "extraction"],
+)
+def test_the_peak_is_that_of_a_real_run(both, work):
+    real, fake = both
+    (measured, told), (expected, foretold) = counted(real, work), predicted(fake, work)
+    assert expected.peak == pytest.approx(measured.peak, rel=0.1)
+    assert expected.peak > 2 * sum(t.nbytes for t in real.held())  # not the weights alone
+    assert sum(f * n for (f, _, _), n in foretold.products.items()) == sum(
+        f * n for (f, _, _), n in told.products.items()
+    )
+
+
+def test_sampling_in_a_few_steps_is_sampling_token_by_token(both):
+    """Peak and FLOPs; the real run is the loop itself, over every token."""
+    real, fake = both
+    params, prompts = SamplingParams(300, 1.0), [(3,) * PROMPT, (4,) * PROMPT]
+
+    def whole(counter, subject):
+        with counter, subject.adapter.folded():
+            sample_tokens(subject.loaded, prompts, 4, params, ["a", "b"])
+
+    measured, _ = counted(real, whole)
+    expected, done = predicted(fake, lambda counter, subject: sampling(counter, subject, prompts, 4, params), "all")
+    assert expected.peak == pytest.approx(measured.peak, rel=0.1)
+    assert sum(f * n for (f, _, _), n in done.products.items()) == pytest.approx(measured.flops, rel=0.01)
+    assert expected.operators < measured.operators / 10
+
+
+def test_a_run_that_holds_more_than_its_code_says_is_seen(tiny, antipasto, monkeypatch):
+    """The sneaky fail: the real step keeps whole logits, the prediction was made of the code without them."""
+    real, fake = Subject(tiny, antipasto, card=False), fakes(tiny.model.config, "antipasto")
+    expected, _ = predicted(fake, one_step(False))
+    plain, kept = step_module.logps_of, []
+
+    def greedy(model, batch, temperature):
+        kept.append(torch.zeros(8, 100, model.config.vocab_size))
+        return plain(model, batch, temperature)
+
+    monkeypatch.setattr(step_module, "logps_of", greedy)
+    measured, _ = counted(real, one_step(False))
+    assert expected.peak != pytest.approx(measured.peak, rel=0.1)
+
+
+def test_live_storages_by_hand():
+    with LiveStorage([torch.zeros(128)]) as counter:  # one block of 512 bytes
+        a = torch.zeros(1024)
+        view = a[:3]
+        assert counter.live == 512 + 4096
+        del a
+        assert counter.live == 512 + 4096  # the view holds it
+        del view
+        b = torch.zeros(1)  # a block, too
+        assert (counter.live, counter.peak) == (1024, 512 + 4096)
+        b @ b
+    assert sum(counter.products.values()) <= 1
+
+
+def test_the_time_bound_by_hand():
+    """One product of [2, 3] [3, 4]: 48 FLOPs, 6 + 12 + 8 numbers of 4 bytes."""
+    with LiveStorage() as counter:
+        torch.zeros(2, 3) @ torch.zeros(3, 4)
+    assert dict(counter.products) == {(48, 104, torch.float32): 1}
+    for bandwidth, rate, seconds in ((104.0, 1e9, 1.0), (1e9, 24.0, 2.0)):
+        assert seconds_at_least(counter.products, bandwidth, {torch.float32: rate}) == seconds
+
+
+# ---------------------------------------------------------------- a graph
+
+
+def test_the_decoding_step_reads_nothing_on_the_host(tiny):
+    assert decoding_step(fakes(tiny.model.config, "antipasto").loaded, [(1, 2, 3), (4,)], 2) > 50
+
+
+@pytest.mark.parametrize(
+    "read", [lambda t: t.sum().item(), lambda t: bool(t.any()), lambda t: t.nonzero(), torch.Tensor.tolist]
+)
+@pytest.mark.parametrize("what", ["token", "seen"])
+def test_a_read_on_the_host_is_found(tiny, monkeypatch, read, what):
+    plain, turn = FixedDecoder.forward, []
+
+    def reading(decoder):
+        turn.append(1)
+        if len(turn) > 1:  # the first step makes room, and no graph records it
+            read(getattr(decoder, what)[:, 0])
+        return plain(decoder)
+
+    monkeypatch.setattr(FixedDecoder, "forward", reading)
+    with pytest.raises(ReadsOnHost, match="aten"):
+        decoding_step(fakes(tiny.model.config, "antipasto").loaded, [(1, 2, 3)], 2)
+
+
+# ---------------------------------------------------------------- shapes and cards
+
+
+def test_the_shapes_are_the_published_ones():
+    """Parameters: huggingface.co/Qwen/Qwen3-4B (4.02 B), HuggingFaceTB/SmolLM2-135M-Instruct (134,515,008)."""
+    for name, numbers, modules in (("Qwen/Qwen3-4B", 4_022_468_096, 252), ("small", 134_515_008, 210)):
+        loaded = fake_loaded(WRITTEN[name], "bfloat16")
+        assert sum(p.numel() for p in loaded.model.parameters()) == numbers
+        assert len(fake_adapter(loaded.model, "antipasto", 0).sizes) == modules
+
+
+def test_the_shape_of_a_built_model_is_that_of_its_weights(loaded_once):
+    own, theirs = shape_of("tiny")[0].to_dict(), loaded_once.model.config.to_dict()
+    shapes = (
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "head_dim",
+        "max_position_embeddings",
+    )
+    assert {k: own[k] for k in shapes} == {k: theirs[k] for k in shapes}
+
+
+def test_an_unknown_model_is_refused():
+    with pytest.raises(BadInput, match=r"--model nobody/knows: no folder.*Qwen/Qwen3-4B"):
+        shape_of("nobody/knows")
+
+
+def test_a_stage_that_does_not_fit_says_what_would():
+    (card,) = (c for c in CARDS if c.name == "RTX 4090")
+    room = room_on(card)
+    assert room == 0.95 * 22.5 * GIB
+    stage = Stage("sampling", "", 41 * GIB, 1 * GIB, {}, "--rollout-batch", 80)
+    assert stage.smaller(21 * GIB) == 40
+    line = verdict(card, [stage])
+    assert not line.fits
+    assert f"sampling needs 41.0 (try --rollout-batch {int(2 * (room / GIB - 1))})" in line.told
+    assert verdict(card, [dataclasses.replace(stage, peak=20 * GIB)]).fits
+
+
+def test_the_cards_of_a_size():
+    assert [c.name for c in cards_of(80)] == ["A100 80 GB", "H100 SXM"]
+    assert cards_of(0) == CARDS
+    with pytest.raises(BadInput, match=r"--gpu 23: no card of that size.*24, 40, 80, 141"):
+        cards_of(23)
+
+
+def test_the_script_says_it_in_its_last_lines(script):
+    code, out, err = script(
+        "fits", "tiny", "--gpu", "24", "--eval-every", "2", "--prompt-tokens", "50", "--device", "cpu"
+    )
+    assert code == 0, err
+    assert all(f"\n{stage} " in out for stage in ("extraction", "sampling", "training step", "evaluation"))
+    assert "fits RTX 3090, RTX 4090" in out + err
+
+
+def test_a_size_that_nobody_sells_is_bad_input(script):
+    code, out, err = script("fits", "tiny", "--gpu", "23")
+    assert (code, out) == (2, "")
+    assert "--gpu 23: no card of that size" in err

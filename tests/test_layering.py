@@ -52,7 +52,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "presets projection prompts records rollout signals small step toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
-    "step vhack",
+    "step verdicts vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
     "vhack",
 }

@@ -16,7 +16,7 @@ import torch
 from tyro._docstrings import get_field_docstring
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.bench import backward, document, parts, startup, steps
+from projected_grpo.bench import backward, document, parts, reading, startup, steps
 from projected_grpo.bench.backward import (
     check_same_gradient,
     full_logits_grads,
@@ -56,7 +56,7 @@ def test_every_part_runs_and_is_written(script, tmp_path):
     told = json.loads((tmp_path / "bench.json").read_text("utf-8"))
     measured = {f["part"] for f in told["figures"]}
     assert measured == {
-        "floor", "generation", "forward + backward", "peak memory", "step", "grading", "extraction", "start-up",
+        "floor", "generation", "forward + backward", "peak memory", "step", "grading", "extraction", "results", "start-up",
     }  # fmt: skip
     assert all(f["value"] > 0 and f["low"] <= f["value"] <= f["high"] for f in told["figures"])
     assert "bars reached" in out
@@ -223,6 +223,17 @@ def test_the_svd_of_a_gpu_is_compared_with_the_librarys(bench, monkeypatch):
     monkeypatch.setattr(startup, "gram_svd", lambda w: tuple(2 * t for t in torch.linalg.svd(w, full_matrices=False)))
     with pytest.raises(UnequalWork, match="singular values"):
         startup.measure_one_svd(bench, 1)
+
+
+def test_results_that_leave_out_a_run_are_refused(bench, tmp_path):
+    """The sneaky fail: a run that is no evidence is passed over, and the rest is read in no time."""
+    sizes = dataclasses.replace(QUICK, result_files=reading.STEPS + 1)  # two runs
+    files = reading.write_runs(dataclasses.replace(bench, sizes=sizes), tmp_path)
+    runs = sorted(tmp_path.iterdir())
+    assert reading.ours(runs) == reading.json_twice(runs) == {"files": files, "rows": files * 64}
+    next(runs[0].glob("step_*")).unlink()
+    with pytest.raises(UnequalWork, match=r"just results read \d+ of"):
+        reading.results_of(tmp_path, files)
 
 
 def test_a_step_samples_every_token_and_moves_the_adapter(bench):

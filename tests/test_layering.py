@@ -56,7 +56,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "release": "adapters arms config interventions ledger measures model run verdicts",
     "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
-    "step vhack",
+    "step verdicts vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
     "vhack",
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_evidence import rewritten
-from test_results import reseal, rows, write_run
+from test_results import reseal, rows, write_all, write_run
 from test_steps import lines, row
 
 from projected_grpo.ledger import evidence, files
@@ -17,7 +17,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import parsed
 from projected_grpo.ledger.step_file import OF_CHANNEL, read_step, step_path, write_step
 from projected_grpo.report.results_md import report_on
-from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.toy.programs import mechanism_of
+from projected_grpo.verdicts.finished_runs import load_runs, read_runs
 
 
 def said(read, line):
@@ -169,3 +170,22 @@ def test_a_file_that_is_visited_is_that_of_its_step(run):
     written = b"".join(f.rollouts for f in seen).splitlines()
     student = chain.from_iterable(f.rows for f in seen if not f.folder)
     assert [json.loads(line) for line in written] == [[r["problem_id"], r["completion_ids"]] for r in student]
+
+
+@pytest.mark.slow
+def test_processes_that_share_the_runs_find_what_one_finds(tmp_path):
+    """In the same order; a damaged run is refused in the same words, the first of two."""
+    paths = sorted(write_all(tmp_path).iterdir())
+    step_path(paths[5], 3).unlink()
+    one, two = (read_runs(paths, mechanism_of, workers) for workers in (1, 2))
+    assert one == two
+    assert (len(one.runs), [path for path, _ in one.left_out]) == (11, [paths[5]])
+    for at in (3, 7):
+        (paths[at] / "manifest.json").write_text("{")
+    refused = []
+    for workers in (1, 2):
+        with pytest.raises(BadInput) as why:
+            read_runs(paths, mechanism_of, workers)
+        refused.append(str(why.value))
+    assert refused[0] == refused[1]
+    assert str(paths[3]) in refused[0]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from projected_grpo.bench import backward, generation, grading, setup, startup, steps
+from projected_grpo.bench import backward, generation, grading, reading, setup, startup, steps
 from projected_grpo.bench.measure import Figure, NotHere
 from projected_grpo.bench.settings import Part
 
@@ -18,6 +18,7 @@ REGISTRY: dict[Part, tuple[str, Callable[[setup.Bench], list[Figure]]]] = {
     "trl": ("step", steps.measure_trl),
     "grading": ("grading", grading.measure_grading),
     "extraction": ("extraction", backward.measure_extraction),
+    "results": ("results", reading.measure_results),
     "startup": ("start-up", startup.measure_startup),
     "dev_run": ("start-up", startup.measure_dev_run),
 }

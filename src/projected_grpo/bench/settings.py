@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from projected_grpo.config import at_least
 
 Part = Literal[
-    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "startup", "dev_run"
+    "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "results", "startup", "dev_run"
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
 DOCUMENT = Path("docs/bench.md")
@@ -66,6 +66,7 @@ class Sizes:
     directions: int = 48
     token_budget: int = 16384
     grading_problems: int = 20
+    result_files: int = 10_000
     repeats: int = 7
     dtype: Literal["float32", "bfloat16"] = "float32"
     checkpointing: bool = False
@@ -78,8 +79,9 @@ class Sizes:
 
 CPU = Sizes(256, 4, 4, 2, 64, 768, 4096)
 QUICK = Sizes(
-    32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, grading_problems=1, repeats=1
-)
+    32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, grading_problems=1, result_files=12,
+    repeats=1,
+)  # fmt: skip
 GPU = Sizes(  # Qwen3-4B, with gradient checkpointing on every side, as its presets have it; one repeat takes minutes
     2560, 36, 32, 8, 128, 9728, 151936, prompts=8, group=12, max_new=1024, pairs=16, directions=32, repeats=2,
     dtype="bfloat16", checkpointing=True,

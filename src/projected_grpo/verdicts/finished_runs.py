@@ -10,11 +10,15 @@ after the fact, and goes nowhere near training.
 import hashlib
 import json
 import math
+import multiprocessing
+import os
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +40,9 @@ ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
 """Of a manifest: what no number depends on (`source_hash` stands for the code), and what the rows say themselves."""
+
+FILES_EACH = 1000
+"""Step files for which a process of its own is worth its start."""
 
 Series = Mapping[str, Sequence[float | None]]
 MechanismOf = Callable[[str], str]
@@ -178,19 +185,31 @@ def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found
     return found
 
 
-def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) -> Found:
-    """The training runs among run directories, which may be none. BadInput on a damaged one."""
-    runs, left_out = [], []
-    for path in paths:
-        manifest = read_manifest(path)
-        if manifest.get("kind") != "train":
-            continue
-        found = _of_another_time(manifest) or _read_run(path, manifest, mechanism_of)
-        if isinstance(found, str):
-            left_out.append((path, found))
-        else:
-            runs.append(found)
-    return Found(tuple(runs), tuple(left_out))
+def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None, workers: int = 0) -> Found:
+    """The training runs among run directories, which may be none. BadInput on a damaged one, the first in their order.
+
+    `workers`: processes that share the runs; 0 = one a core, as far as there are FILES_EACH step files for each. With more
+    than one `mechanism_of` must be a function that another process can import.
+    """
+    paths = list(paths)
+    workers = workers or min(os.cpu_count() or 1, sum(len(list(p.glob("step_*.gz"))) for p in paths) // FILES_EACH)
+    read = partial(_read, mechanism_of=mechanism_of)
+    if workers > 1:
+        # spawn: a fork of a process that has threads may hang
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(read, paths))
+    else:
+        found = list(map(read, paths))
+    runs = tuple(one for one in found if isinstance(one, Run))
+    return Found(runs, tuple((path, one) for path, one in zip(paths, found, strict=True) if isinstance(one, str)))
+
+
+def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
+    """A training run, or why it is left out; None for another kind of run."""
+    manifest = read_manifest(path)
+    if manifest.get("kind") != "train":
+        return None
+    return _of_another_time(manifest) or _read_run(path, manifest, mechanism_of)
 
 
 def _of_another_time(manifest: Mapping[str, Any]) -> str:
@@ -235,9 +254,9 @@ class _Reading:
     """What one pass over a run's files leaves of them: numbers, never the texts of more than the file at hand."""
 
     def __init__(self, config: Mapping[str, Any], total: int, mechanism_of: MechanismOf | None) -> None:
-        self.of, self.total, self.mechanism_of = (config.get("arm"), config.get("seed")), total, mechanism_of
-        arm = ARMS.get(str(self.of[0]))
-        self.loophole = arm is None or arm.loophole
+        arm = config.get("arm", "")
+        self.of, self.total, self.mechanism_of = (arm, config.get("seed")), total, mechanism_of
+        self.loophole = arm not in ARMS or ARMS[arm].loophole
         self.rows = self.rollouts = self.unpaid = 0
         self.steps: list[dict[str, float | None]] = []
         self.sources: list[Mapping[str, Mapping[str, float | None]]] = []

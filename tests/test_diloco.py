@@ -4,6 +4,7 @@ is killed, one is late, the others go on, and nothing is lost but what the kille
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -13,7 +14,7 @@ from conftest import ROOT
 from safetensors.torch import load_file
 from test_replicas import LR, MOMENTUM
 
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.evidence import check
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
@@ -209,6 +210,20 @@ def test_bad_input_is_refused_before_anything_is_started(words, said, tmp_path, 
     with pytest.raises(BadInput, match=said):
         parsed(words, "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lighthouse_that_ends_ends_the_group(tmp_path):
+    """Without it torchft's replicas would wait for a day."""
+    words = ["2", "tiny", "H=2", "--out", str(tmp_path / "group")]
+    (tmp_path / "group/logs").mkdir(parents=True)
+    (tmp_path / "group/logs/replica_0.txt").touch()
+    waiting, lighthouse = (subprocess.Popen(["sleep", seconds]) for seconds in ("600", "0"))
+    try:
+        with pytest.raises(BrokenWorld, match="the lighthouse has ended .* continue with --resume"):
+            group.watch(parsed([*words, "--resume"], ""), "", [group.Replica(0, tmp_path, waiting)], lighthouse)
+    finally:
+        group.stop(waiting)
+        lighthouse.wait()
 
 
 def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from loguru import logger
 
 from projected_grpo.chains.run_link import die_with_parent, visible_gpus
-from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, BrokenWorld
 from projected_grpo.parallel import cores
 from projected_grpo.replicas.record import read_rounds
 from projected_grpo.replicas.settings import DilocoConfig
@@ -67,12 +67,13 @@ def again(argv: Sequence[str], run: Path) -> list[str]:
 
 
 def run_group(config: DilocoConfig) -> list[Replica]:
-    """All replicas, until each has ended or was given up. BadInput when one refuses its arguments."""
+    """All replicas, until each has ended or was given up. BadInput when one refuses its arguments, BrokenWorld when their
+    lighthouse is gone: they would wait for it."""
     (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
-    with meeting_place(config) as meet:
+    with meeting_place(config) as (meet, lighthouse):
         replicas = [start(config, meet, number) for number in range(config.train.replicas)]
         try:
-            watch(config, meet, replicas)
+            watch(config, meet, replicas, lighthouse)
         finally:
             for replica in replicas:
                 stop(replica.process)
@@ -107,7 +108,9 @@ def launched(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
         )
 
 
-def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
+def watch(
+    config: DilocoConfig, meet: str, replicas: Sequence[Replica], lighthouse: subprocess.Popen[bytes] | None
+) -> None:
     """Start again what dies, say what happens, and stop who is left behind when the group has held its last round."""
     last = config.rounds
     logs = {r.number: log_of(config, r.number).open("rb") for r in replicas}
@@ -115,6 +118,11 @@ def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
         log.seek(0, 2)
     while any(r.process.poll() is None for r in replicas):
         time.sleep(LOOK_S)
+        if lighthouse is not None and lighthouse.poll() is not None:
+            raise BrokenWorld(
+                f"the lighthouse has ended ({last_line(config.train.out / 'logs' / 'lighthouse.txt')}); all rounds that were "
+                "held are on disk, continue with --resume"
+            )
         for r in replicas:
             told(r.number, logs[r.number])
         over = any(r.process.poll() == EXIT_OK for r in replicas)
@@ -143,7 +151,8 @@ def told(number: int, log: BinaryIO) -> None:
 
 def last_line(log: Path) -> str:
     """The last that was printed."""
-    return next(iter(reversed(log.read_text(errors="replace").strip().splitlines())), "nothing was printed")
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return next(reversed(text.strip().splitlines()), "nothing was printed")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -158,10 +167,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def meeting_place(config: DilocoConfig) -> Generator[str]:
-    """What --meet says to the replicas: the given one, or a lighthouse of our own while they run."""
+def meeting_place(config: DilocoConfig) -> Generator[tuple[str, subprocess.Popen[bytes] | None]]:
+    """What --meet says to the replicas: the given one, or that of a lighthouse of our own while they run, and it."""
     if config.meet:
-        yield config.meet
+        yield config.meet, None
         return
     port = two_free_ports()
     argv = [
@@ -174,7 +183,7 @@ def meeting_place(config: DilocoConfig) -> Generator[str]:
     ]
     lighthouse = launched(argv, config.train.out / "logs" / "lighthouse.txt")
     try:
-        yield f"torchft://localhost:{port}"
+        yield f"torchft://localhost:{port}", lighthouse
     finally:
         stop(lighthouse)
 

@@ -12,7 +12,7 @@ from projected_grpo.fits.counter import LiveStorage, seconds_at_least
 from projected_grpo.fits.estimate import Stage, room_on
 from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loaded, mode_of, no_memory
 from projected_grpo.fits.graph import ReadsOnHost, decoding_step
-from projected_grpo.fits.stages import Subject, extraction, sampling, training
+from projected_grpo.fits.stages import Subject, extraction, sampling, stands_for, training
 from projected_grpo.fits.told import verdict
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection
@@ -54,6 +54,11 @@ def predicted(fake, work, found="none"):
         return counter, work(counter, fake)
 
 
+def work_of(done):
+    """FLOPs."""
+    return sum(flops * times for (flops, _, _), times in done.products.items())
+
+
 def one_step(per_sample):
     def work(counter, subject):
         fake = subject.loaded.tokenizer is None
@@ -84,9 +89,8 @@ def test_the_peak_is_that_of_a_real_run(both, work):
     (measured, told), (expected, foretold) = counted(real, work), predicted(fake, work)
     assert expected.peak == pytest.approx(measured.peak, rel=0.1)
     assert expected.peak > 2 * sum(t.nbytes for t in real.held())  # not the weights alone
-    assert sum(f * n for (f, _, _), n in foretold.products.items()) == sum(
-        f * n for (f, _, _), n in told.products.items()
-    )
+    # A LoRA off its start needs no warm point, and the fake one is told that it does: some products more.
+    assert work_of(foretold) == pytest.approx(work_of(told), rel=0.01)
 
 
 def test_sampling_in_a_few_steps_is_sampling_token_by_token(both):
@@ -101,7 +105,7 @@ def test_sampling_in_a_few_steps_is_sampling_token_by_token(both):
     measured, _ = counted(real, whole)
     expected, done = predicted(fake, lambda counter, subject: sampling(counter, subject, prompts, 4, params), "all")
     assert expected.peak == pytest.approx(measured.peak, rel=0.1)
-    assert sum(f * n for (f, _, _), n in done.products.items()) == pytest.approx(measured.flops, rel=0.01)
+    assert work_of(done) == pytest.approx(measured.flops, rel=0.01)
     assert expected.operators < measured.operators / 10
 
 
@@ -118,6 +122,14 @@ def test_a_run_that_holds_more_than_its_code_says_is_seen(tiny, antipasto, monke
     monkeypatch.setattr(step_module, "logps_of", greedy)
     measured, _ = counted(real, one_step(False))
     assert expected.peak != pytest.approx(measured.peak, rel=0.1)
+
+
+def test_a_few_steps_stand_for_all():
+    """Steps 0 to 9, of which 0, 1, 4 and 9 are taken: an even growth and a level until the next are summed exactly."""
+    at, grows = [0, 1, 4, 9], [10.0 + 3 * t for t in range(10)]
+    assert sum(n * grows[t] for n, t in zip(stands_for(at, evenly=True), at, strict=True)) == sum(grows)
+    assert stands_for(at, evenly=False) == [1, 3, 5, 1]
+    assert stands_for([], evenly=True) == []
 
 
 def test_live_storages_by_hand():
@@ -150,11 +162,16 @@ def test_the_decoding_step_reads_nothing_on_the_host(tiny):
     assert decoding_step(fakes(tiny.model.config, "antipasto").loaded, [(1, 2, 3), (4,)], 2) > 50
 
 
-@pytest.mark.parametrize(
-    "read", [lambda t: t.sum().item(), lambda t: bool(t.any()), lambda t: t.nonzero(), torch.Tensor.tolist]
-)
-@pytest.mark.parametrize("what", ["token", "seen"])
-def test_a_read_on_the_host_is_found(tiny, monkeypatch, read, what):
+READS = {
+    "item": ("token", lambda t: t.sum().item()),
+    "bool": ("seen", lambda t: bool(t.any())),
+    "nonzero": ("seen", lambda t: t.nonzero()),
+    "tolist": ("place", lambda t: t.tolist()),
+}
+
+
+@pytest.mark.parametrize(("what", "read"), READS.values(), ids=READS)
+def test_a_read_on_the_host_is_found(tiny, monkeypatch, what, read):
     plain, turn = FixedDecoder.forward, []
 
     def reading(decoder):
@@ -218,7 +235,7 @@ def test_the_cards_of_a_size():
 
 def test_the_script_says_it_in_its_last_lines(script):
     code, out, err = script(
-        "fits", "tiny", "--gpu", "24", "--eval-every", "2", "--prompt-tokens", "50", "--device", "cpu"
+        "fits", "tiny", "--gpu", "24", "--eval-every", "2", "--prompt-tokens", "50", "--token-budget", "400"
     )
     assert code == 0, err
     assert all(f"\n{stage} " in out for stage in ("extraction", "sampling", "training step", "evaluation"))

@@ -5,6 +5,7 @@ token ids, masks, lengths, rewards. So sizes that hang on masks are the true one
 that the model would have computed is it given one that no run stops at (`Answers`).
 """
 
+import copy
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
@@ -27,14 +28,13 @@ from projected_grpo.model.load import LoadedModel, enable_checkpointing
 aten = torch.ops.aten
 
 
-def fake_loaded(
-    config: Any, dtype: str, *, checkpointing: bool = False, mode: FakeTensorMode | None = None
-) -> LoadedModel:
+def fake_loaded(config: Any, dtype: str, *, checkpointing: bool = False) -> LoadedModel:
     """A causal language model of a transformers config, frozen, in eval mode (train mode with checkpointing), without
     memory. It has no tokenizer, and nothing ends its completions."""
-    with mode or FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True):
         how: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": "sdpa"}  # as load_folder
-        model = AutoModelForCausalLM.from_config(config, **how).requires_grad_(False).eval()
+        own = copy.deepcopy(config)  # a model writes into its config, and this one may be a real model's
+        model = AutoModelForCausalLM.from_config(own, **how).requires_grad_(False).eval()
     if checkpointing:
         enable_checkpointing(model)
     return LoadedModel(model, None, "fake", "fake", "fake", frozenset({-1}), 0, int(config.max_position_embeddings))

@@ -8,7 +8,7 @@ tokens those are decoded at which memory changes.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
@@ -80,19 +80,28 @@ def sampling(
         u = torch.full((len(prompts) * group,), 0.5, dtype=torch.float64)
         token, _ = draw(decoder.logits, params, u)
         prefill = counter.products - folding
-        left, steps = params.max_new - 1, []  # the last token is drawn and never read
-        while left:
+        taken, at, last = [], [0], params.max_new - 1  # the last token is drawn and never read
+        while at[-1] < last:
             before = Counter(counter.products)
             token, _ = draw(decoder.step(token), params, u)
-            steps.append(counter.products - before)
-            left -= 1
-            gone = min(left - 1, room_of(decoder))
-            if gone > 0:
-                skip(decoder, gone)
-                left -= gone
-    times = (params.max_new - 1) / max(len(steps), 1)  # a step's work grows evenly with the tokens before it
-    done = total((1, folding), (1, prefill), *((times, step) for step in steps))
+            taken.append(counter.products - before)
+            gone = max(0, min(last - at[-1] - 2, room_of(decoder)))
+            skip(decoder, gone)
+            at.append(at[-1] + 1 + gone)
+    times = stands_for(at[:-1], evenly=not subject.card)
+    done = total((1, folding), (1, prefill), *zip(times, taken, strict=True))
     return Done(weights if subject.card else 0, done)
+
+
+def stands_for(at: Sequence[int], *, evenly: bool) -> list[float]:
+    """How many steps each of those taken stands for, given their numbers from 0 up to the last one of all. `evenly`: a step's
+    work grows by the same amount from one to the next; else it stays until the next one that is taken."""
+    times = [1.0] * len(at)
+    for i, (here, there) in enumerate(pairwise(at)):
+        n = there - here
+        times[i] += (n - 1) / 2 if evenly else n - 1
+        times[i + 1] += (n - 1) / 2 if evenly else 0
+    return times
 
 
 def room_of(decoder: GrowingDecoder) -> int:
@@ -107,6 +116,8 @@ def room_of(decoder: GrowingDecoder) -> int:
 
 def skip(decoder: GrowingDecoder, tokens: int) -> None:
     """As if so many steps had been taken, within the cache's room: nothing is allocated in them that lasts."""
+    if not tokens:
+        return
     decoder.position = decoder.position + tokens
     if isinstance(decoder, FixedDecoder):
         decoder.filled += tokens

@@ -146,7 +146,7 @@ channels-table *args:
 rivals-table *args:
     {{ py }} scripts/rivals.py "$@"
 
-# train vanilla and projected as 1, 2 and 4 replicas at equal rollouts: does projection survive averaging?
+# train vanilla and projected as 1, 2 and 4 replicas: does projection survive averaging?
 [group("toy")]
 toy-diloco vhack *args:
     #!/usr/bin/env bash
@@ -219,7 +219,7 @@ download-small *args:
 download-model:
     {{ py }} scripts/download_model.py
 
-# train with GRPO, --arm vanilla, projected, random, placebo, no_loophole, literal; catches learning to hack
+# train with GRPO, --arm vanilla, projected, ... (docs/use.md lists them); catches learning to hack
 [group("runs")]
 train preset *args:
     {{ py }} scripts/train.py "$@"
@@ -229,7 +229,7 @@ train preset *args:
 train-parallel n preset *args:
     {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
 
-# train n replicas that average every `H=` steps and may come and go; catches replicas that drift apart
+# train n replicas that average every `H=` steps; catches replicas that drift apart
 [group("runs")]
 train-diloco n preset *args:
     {{ py }} scripts/train_diloco.py "$@"

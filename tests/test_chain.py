@@ -358,9 +358,10 @@ def test_the_second_world_stays_in_its_world_but_for_the_first_worlds_v():
     ("how", "why"),
     [
         (
-            {"study": "dose", "arms": ("projected",)},
-            "--arms projected: the study dose has runs of its own; leave --arms out",
+            {"study": "variants", "arms": ("projected",)},
+            "--arms projected: the study variants has runs of its own; leave --arms out",
         ),
+        ({"study": "dose", "arms": ("projected", "kl")}, "--arms kl: the study dose is of projected, placebo, random"),
         ({"seeds": (41, -1)}, "--seeds -1: each must be 0 or more"),
         ({"bases": (-5,)}, "--bases -5: each must be 0 or more"),
     ],

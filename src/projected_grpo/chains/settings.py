@@ -6,7 +6,7 @@ from typing import Literal
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
-from projected_grpo.chains.studies import CHANNEL_ARMS, WORLD_OF, Chain
+from projected_grpo.chains.studies import CHANNEL_ARMS, DOSE_ARMS, WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, PresetName, presets
@@ -88,12 +88,14 @@ class Sweep:
         )
 
 
-CHOOSES_ARMS = ("full", "toy", "rivals")
+CHOOSES_ARMS = ("full", "toy", "rivals", "dose")
 """Chains whose arms can be chosen."""
 
 
 def check_arms(chain: Chain, arms: tuple[str, ...]) -> None:
     """BadInput where arms are chosen for a chain that has its own, and would run those whatever was asked for."""
+    if chain == "dose" and (odd := [arm for arm in arms if arm not in ("vanilla", *DOSE_ARMS)]):
+        raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
     if arms and chain not in CHOOSES_ARMS:
         own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain == "channels" else "has runs of its own"
         raise BadInput(f"--arms {' '.join(arms)}: the study {chain} {own}; leave --arms out")

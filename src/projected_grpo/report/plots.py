@@ -335,7 +335,7 @@ def dose(groups: Sequence[RunGroup]) -> Figure:
         axis.set_ylabel(title)
     every = sorted({k for by_k in found.values() for k in by_k})
     axes[-1].set_xticks(every, [str(k) for k in every])
-    axes[-1].set_xlabel("directions taken out of each module (k, logarithmic)")
+    axes[-1].set_xlabel("k: directions taken out of each module (random_energy: k of the V whose energy it holds)")
     _legend(figure, axes, f"rates: last {LAST} steps; update removed: mean over the run; line: mean over runs")
     return figure
 

@@ -257,7 +257,7 @@ def dose(groups: Sequence[RunGroup]) -> list[Table]:
         return []
     header = ["arm", "k", "runs", *(f"{name} %" for name in NAMES.values()), "update removed %", "removed of a row's %"]
     title = f"Dose: directions taken out, and how it ends (last {LAST} steps; removed: all steps)"
-    return [Table(title, header, body, used)]
+    return [Table(title, header, body, used, ("k of random_energy: of the V whose energy its directions hold",))]
 
 
 # ---------------------------------------------------------------- held-out evaluation, mechanisms

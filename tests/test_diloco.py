@@ -219,7 +219,7 @@ def test_a_lighthouse_that_ends_ends_the_group(tmp_path):
     (tmp_path / "group/logs/replica_0.txt").touch()
     waiting, lighthouse = (subprocess.Popen(["sleep", seconds]) for seconds in ("600", "0"))
     try:
-        with pytest.raises(BrokenWorld, match="the lighthouse has ended .* continue with --resume"):
+        with pytest.raises(BrokenWorld, match=r"the lighthouse has ended .* continue with --resume"):
             group.watch(parsed([*words, "--resume"], ""), "", [group.Replica(0, tmp_path, waiting)], lighthouse)
     finally:
         group.stop(waiting)

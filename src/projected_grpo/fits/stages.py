@@ -94,8 +94,8 @@ def sampling(
 
 
 def stands_for(at: Sequence[int], *, evenly: bool) -> list[float]:
-    """How many steps each of those taken stands for, given their numbers from 0 up to the last one of all. `evenly`: a step's
-    work grows by the same amount from one to the next; else it stays until the next one that is taken."""
+    """How many steps each of those taken stands for, given their numbers from 0 up to the last one of all. `evenly`: a
+    step's work grows by the same amount from one to the next; else it stays until the next one that is taken."""
     times = [1.0] * len(at)
     for i, (here, there) in enumerate(pairwise(at)):
         n = there - here

@@ -120,8 +120,8 @@ def watch(
         time.sleep(LOOK_S)
         if lighthouse is not None and lighthouse.poll() is not None:
             raise BrokenWorld(
-                f"the lighthouse has ended ({last_line(config.train.out / 'logs' / 'lighthouse.txt')}); all rounds that were "
-                "held are on disk, continue with --resume"
+                f"the lighthouse has ended ({last_line(config.train.out / 'logs' / 'lighthouse.txt')}); all rounds that "
+                "were held are on disk, continue with --resume"
             )
         for r in replicas:
             told(r.number, logs[r.number])

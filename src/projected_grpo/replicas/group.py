@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from loguru import logger
 
@@ -113,9 +113,7 @@ def watch(
 ) -> None:
     """Start again what dies, say what happens, and stop who is left behind when the group has held its last round."""
     last = config.rounds
-    logs = {r.number: log_of(config, r.number).open("rb") for r in replicas}
-    for log in logs.values():
-        log.seek(0, 2)
+    read = {r.number: log_of(config, r.number).stat().st_size for r in replicas}
     while any(r.process.poll() is None for r in replicas):
         time.sleep(LOOK_S)
         if lighthouse is not None and lighthouse.poll() is not None:
@@ -124,7 +122,7 @@ def watch(
                 "were held are on disk, continue with --resume"
             )
         for r in replicas:
-            told(r.number, logs[r.number])
+            read[r.number] = told(r.number, log_of(config, r.number), read[r.number])
         over = any(r.process.poll() == EXIT_OK for r in replicas)
         for r in replicas:
             code = r.process.poll()
@@ -138,15 +136,17 @@ def watch(
                 logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
                 starts = r.starts + 1
                 r.process, r.starts = start(config, meet, r.number).process, starts
-    for log in logs.values():
-        log.close()
+    for r in replicas:
+        told(r.number, log_of(config, r.number), read[r.number])
 
 
-def told(number: int, log: BinaryIO) -> None:
-    """Repeat what a replica says of its rounds, and its warnings and errors."""
-    for line in log.read().decode(errors="replace").splitlines():
+def told(number: int, log: Path, read: int) -> int:
+    """Repeat what a replica says of its rounds, and its warnings and errors, after the first `read` bytes. Bytes by now."""
+    new = log.read_bytes()[read:]
+    for line in new.decode(errors="replace").splitlines():
         if line.startswith(("W ", "E ", "error:", "I round", "I replica")):
             logger.info(f"replica {number}: {line}")
+    return read + len(new)
 
 
 def last_line(log: Path) -> str:

@@ -1,7 +1,7 @@
 """What `just train-diloco` is told: how many, how often, and everything that a run alone is told. No torch here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.config import TrainConfig
@@ -62,8 +62,9 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
     if not any(word.startswith("--meet") for word in given):
         given += ["--meet", HERE]
     train = cli.parse(presets(TrainConfig), description, given)
-    train.validate()
+    replace(train, out=Path()).validate()  # the group's folder is no run's
     if train.out == Path():
         raise BadInput("--out: name the group's folder; each replica is a run in it")
-    check_new(train.out, resume="--resume" in argv)
+    if "--resume" not in argv:
+        check_new(train.out)
     return DilocoConfig(train, tuple(rest[1:]), int(words["restarts"]))

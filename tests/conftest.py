@@ -24,6 +24,7 @@ from projected_grpo.run.session import Session  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as every script does (run/cli.py)
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))

@@ -284,7 +284,7 @@ def test_the_energy_that_a_gate_leaves_of_a_row_is_that_of_the_projected_row(gat
     projection = Projection({"m": v}, "grad", gate, **how)
     expected = [scale**2 * float((v @ projection.apply({"m": row})[0]["m"]).square().sum()) for row in rows]
     seen = scale * rows @ v.T, (scale * rows).square().sum(1)
-    assert projection.own_energy(*seen)[1].tolist() == pytest.approx(expected, abs=1e-14 * scale**2)
+    assert projection.own_energy(*seen)[1].tolist() == pytest.approx(expected, rel=1e-13, abs=1e-14 * scale**2)
 
 
 def test_ratios_are_counted_by_source():

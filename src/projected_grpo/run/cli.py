@@ -116,6 +116,9 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     # OpenMP's threads wait for one another in a busy loop: beside other work they take the core from whom they wait for.
     # It is read when torch is loaded, which is later than here.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Else MKL's results may hang on where in memory a matrix lies, and the same run gives other bits each time (seen on an
+    # AMD EPYC; no slower there). It is read at MKL's first product.
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     start_log()
     for entry, why in BROKEN.items():
         logger.warning(f"entry point {entry} of group {GROUP} adds no arm: {why}; mend or uninstall its package")

@@ -45,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.AGAIN + " with --resume")
+    cli.run(main, on_interrupt=cli.RESUMABLE)

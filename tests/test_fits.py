@@ -133,7 +133,8 @@ def test_a_few_steps_stand_for_all():
 
 
 def test_live_storages_by_hand():
-    with LiveStorage([torch.zeros(128)]) as counter:  # one block of 512 bytes
+    held = torch.zeros(128)  # one block of 512 bytes
+    with LiveStorage([held]) as counter:
         a = torch.zeros(1024)
         view = a[:3]
         assert counter.live == 512 + 4096

@@ -164,7 +164,7 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
             runpy.run_path(str(path), run_name="__main__")
         assert stopped.value.code == 130
         told[path.stem] = capsys.readouterr().err
-    resumed = {"train", "probe_distill", "ask_teachers", "multi_turn"}
+    resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
     assert {name for name, line in told.items() if "--resume" in line} == resumed
     assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl", "traces"}
 

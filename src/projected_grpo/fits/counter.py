@@ -81,7 +81,9 @@ class LiveStorage(TorchDispatchMode):
         return formula(*args, **kwargs, out_val=out), moved, tensors[0].dtype
 
 
-def seconds_at_least(products: Mapping[Product, float], bandwidth: float, rates: Mapping[torch.dtype, float]) -> float:
+def seconds_at_least(
+    products: Mapping[Product, float | int], bandwidth: float, rates: Mapping[torch.dtype, float]
+) -> float:
     """What no kernel can be faster than: every product takes its FLOPs at the card's peak rate for its type (`rates`,
     FLOP/s; KeyError for one that is not there) or its bytes at `bandwidth` (bytes/s), whichever is longer. Everything
     else, and Python, is taken to cost nothing.

@@ -35,7 +35,7 @@ class Stage:
     """Bytes."""
     base: int
     """Bytes of it that are there before the stage: weights, bases, V, moments."""
-    products: Mapping[Product, float]
+    products: Mapping[Product, float | int]
     """Of a whole step, extraction or evaluation, all lengths at their longest."""
     setting: str = ""
     """The option that its batch goes by, and how much of it there is."""

@@ -52,10 +52,10 @@ class Done:
     that the stage stands for, not of what was run of it."""
 
     host: int
-    products: Mapping[Product, float]
+    products: Mapping[Product, float | int]
 
 
-def total(*parts: tuple[float, Mapping[Product, int]]) -> dict[Product, float]:
+def total(*parts: tuple[float | int, Mapping[Product, int]]) -> dict[Product, float]:
     """All products, each part's so many times as often."""
     out: dict[Product, float] = {}
     for times, products in parts:

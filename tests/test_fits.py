@@ -239,7 +239,7 @@ def test_the_script_says_it_in_its_last_lines(script):
         "fits", "tiny", "--gpu", "24", "--eval-every", "2", "--prompt-tokens", "50", "--token-budget", "400"
     )
     assert code == 0, err
-    assert all(f"\n{stage} " in out for stage in ("extraction", "sampling", "training step", "evaluation"))
+    assert all(f"\n{stage}" in out for stage in ("extraction ", "sampling ", "training step", "evaluation "))
     assert "fits RTX 3090, RTX 4090" in out + err
 
 

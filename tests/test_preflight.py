@@ -110,7 +110,8 @@ def test_what_is_predicted_stands_beside_what_was_measured(tried, monkeypatch):
 def test_the_prediction_is_of_the_pass_that_is_tried(tiny, antipasto, tmp_path):
     """The same pass over real tensors, counted storage by storage: within a tenth, and more rows take more."""
     config = TrainConfig(max_new=40, prompts_per_step=2, group_size=4)
-    session = Session(config, "train", tmp_path, tiny, antipasto, None, Objective("nll"), Projection())
+    unused = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    session = Session(config, "train", tmp_path, tiny, antipasto, unused, Objective("nll"), Projection())
     peaks = []
     for many in (2, 8):
         rows = largest_rows([Prompt("a", "", (5,) * 60)], config, 100 * many, 0)

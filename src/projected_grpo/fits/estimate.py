@@ -51,7 +51,7 @@ class Stage:
         """Of all products."""
         return sum(flops * times for (flops, _, _), times in self.products.items())
 
-    def smaller(self, room: float) -> int:
+    def smaller(self, room: float | int) -> int:
         """How much of the setting would fit into `room` bytes, as the peak above `base` grows with it; 0: none."""
         return max(0, int(self.amount * (room - self.base) / (self.peak - self.base)))
 

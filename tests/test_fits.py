@@ -16,6 +16,7 @@ from projected_grpo.fits.stages import Subject, extraction, sampling, stands_for
 from projected_grpo.fits.told import verdict
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection
+from projected_grpo.rollout import kv_cache
 from projected_grpo.rollout.decoding import FixedDecoder
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import sample_tokens
@@ -37,8 +38,7 @@ def both(adapter, tiny):
     with torch.no_grad():
         for theta in adapter.vectors.values():
             theta.normal_(std=0.01)
-    endless = dataclasses.replace(tiny, eos_ids=frozenset({-1}))
-    return Subject(endless, adapter, card=False), fakes(tiny.model.config, adapter.kind)
+    return Subject(tiny, adapter, card=False), fakes(tiny.model.config, adapter.kind)
 
 
 def counted(real, work):
@@ -93,10 +93,12 @@ def test_the_peak_is_that_of_a_real_run(both, work):
     assert work_of(foretold) == pytest.approx(work_of(told), rel=0.01)
 
 
-def test_sampling_in_a_few_steps_is_sampling_token_by_token(both):
+def test_sampling_in_a_few_steps_is_sampling_token_by_token(tiny, antipasto, monkeypatch):
     """Peak and FLOPs; the real run is the loop itself, over every token."""
-    real, fake = both
-    params, prompts = SamplingParams(300, 1.0), [(3,) * PROMPT, (4,) * PROMPT]
+    monkeypatch.setattr(kv_cache, "ROOM", 16)  # several growths in a few tokens
+    real = Subject(dataclasses.replace(tiny, eos_ids=frozenset({-1})), antipasto, card=False)
+    fake = fakes(tiny.model.config, "antipasto")
+    params, prompts = SamplingParams(70, 1.0), [(3,) * PROMPT, (4,) * PROMPT]
 
     def whole(counter, subject):
         with counter, subject.adapter.folded():
@@ -106,7 +108,7 @@ def test_sampling_in_a_few_steps_is_sampling_token_by_token(both):
     expected, done = predicted(fake, lambda counter, subject: sampling(counter, subject, prompts, 4, params), "all")
     assert expected.peak == pytest.approx(measured.peak, rel=0.1)
     assert work_of(done) == pytest.approx(measured.flops, rel=0.01)
-    assert expected.operators < measured.operators / 10
+    assert expected.operators < measured.operators / 3
 
 
 def test_a_run_that_holds_more_than_its_code_says_is_seen(tiny, antipasto, monkeypatch):
@@ -153,7 +155,7 @@ def test_the_time_bound_by_hand():
         torch.zeros(2, 3) @ torch.zeros(3, 4)
     assert dict(counter.products) == {(48, 104, torch.float32): 1}
     for bandwidth, rate, seconds in ((104.0, 1e9, 1.0), (1e9, 24.0, 2.0)):
-        assert seconds_at_least(counter.products, bandwidth, {torch.float32: rate}) == seconds
+        assert seconds_at_least({(48, 104, torch.float32): 1.0}, bandwidth, {torch.float32: rate}) == seconds
 
 
 # ---------------------------------------------------------------- a graph
@@ -220,7 +222,7 @@ def test_a_stage_that_does_not_fit_says_what_would():
     room = room_on(card)
     assert room == 0.95 * 22.5 * GIB
     stage = Stage("sampling", "", 41 * GIB, 1 * GIB, {}, "--rollout-batch", 80)
-    assert stage.smaller(21 * GIB) == 40
+    assert stage.smaller(21.0 * GIB) == 40
     line = verdict(card, [stage])
     assert not line.fits
     assert f"sampling needs 41.0 (try --rollout-batch {int(2 * (room / GIB - 1))})" in line.told

@@ -1,4 +1,6 @@
-"""Cards: how much they hold, how fast they read and multiply. By their makers' data sheets, dense, without sparsity."""
+"""Cards: how much they hold, how fast they read and multiply. Rates are dense, without sparsity; `source` is where they are
+published, written down from there by way of second-hand tables. How much torch sees of the memory is no data sheet's number:
+it is an estimate, a little below what is sold, to be set right by the first card of a kind that `just gpu-day` meets."""
 
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ class Card:
     sold_as: int
     """Its memory as it is sold: the number that --gpu names."""
     memory: float
-    """GiB that torch can see (total_memory of its device properties)."""
+    """GiB that torch can see (total_memory of its device properties), estimated."""
     bandwidth: float
     """Bytes/s."""
     bfloat16: float

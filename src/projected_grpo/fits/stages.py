@@ -89,7 +89,7 @@ def sampling(
             skip(decoder, gone)
             at.append(at[-1] + 1 + gone)
     times = stands_for(at[:-1], evenly=not subject.card)
-    done = total((1, folding), (1, prefill), *zip(times, taken, strict=True))
+    done = total((1.0, folding), (1.0, prefill), *zip(times, taken, strict=True))
     return Done(weights if subject.card else 0, done)
 
 

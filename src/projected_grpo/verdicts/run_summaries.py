@@ -3,8 +3,8 @@
     write_summaries(path, directory, load_runs(directory).runs)        a run is some 30 KB, its step files some 3 MB
     found = read_summaries(path);  runs_at(directory or such a file)
 
-The runs were checked against their fingerprints when the summary was written; that of its rollouts and of its rows stand in
-it, and whoever has the step files can compare. A summary proves nothing by itself.
+The runs were checked against their fingerprints when the summary was written. That of each run's rollouts stands in it, and
+whoever has the step files can compare. A summary proves nothing by itself.
 """
 
 import dataclasses

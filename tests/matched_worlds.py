@@ -5,6 +5,7 @@ length effect. Seeded: the same numbers each time.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -35,6 +36,8 @@ class World:
     """Standard deviation of the problems' levels."""
     unequal: bool = False
     """Problems have 2 to 2 * rollouts - 2 rollouts."""
+    skewed: Literal["", "lognormal", "exponential"] = ""
+    """The noise's shape, with its long tail to the left; empty: normal."""
 
 
 WORLDS = {
@@ -51,6 +54,13 @@ WORLDS = {
         problems=30, mixed=(8, 12), share=0.35, length_gap=1.0, noise=0.4, noisier=1.5, slopes=0.5, unequal=True
     ),
 }
+
+SKEWED = {
+    "lognormal, 8 % of one kind": World(rollouts=12, share=0.08, skewed="lognormal"),
+    "exponential, 1 in 8": World(rollouts=12, problems=24, share=0.125, skewed="exponential"),
+    "lognormal, half of each kind": World(skewed="lognormal"),
+}
+"""Where Student's t is not to be trusted."""
 
 
 def drawn(world, rng):
@@ -79,9 +89,16 @@ def values_of(world, high, lengths, problem, draws, rng):
     sd = np.exp(world.noise * rng.standard_normal((world.problems, draws)))[problem]
     sd = sd * np.where(high, world.noisier, 1.0)[:, None]
     kind, length = world.slopes * rng.standard_normal((2, world.problems, draws))
-    out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * rng.standard_normal((n, draws))
+    out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * noise_of(world, (n, draws), rng)
     out += high[:, None] * kind[problem] + z[:, None] * (0.5 + length[problem]) + 0.2 * z[:, None] ** 2
     return out
+
+
+def noise_of(world, shape, rng):
+    """Of mean 0."""
+    if world.skewed == "lognormal":
+        return np.exp(0.5) - np.exp(rng.standard_normal(shape))
+    return 1 - rng.exponential(size=shape) if world.skewed == "exponential" else rng.standard_normal(shape)
 
 
 def welch_p(values, high):
@@ -109,6 +126,26 @@ def rejection(name, *, designs=10, draws=200, g=0.0, seed=41, alpha=0.05):
         found["welch"].append(welch < alpha)
         large = np.minimum(hedges, estimate / sd) >= T4_EFFECT
         found["passes"].append((welch < alpha) & (matched < alpha) & large)
+    return {test: float(np.mean(hits)) for test, hits in found.items()}
+
+
+def permuted_rejection(world, *, designs=10, draws=60, permutations=399, seed=41, alpha=0.05):
+    """How often true nulls are rejected: by Student's t, by its rank among permutations, by both at once."""
+    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "permuted", "both")}
+    for _ in range(designs):
+        high, lengths, problem = drawn(world, rng)
+        _, design = matched_design(high.tolist(), lengths.tolist(), problem.astype(str).tolist())
+        values = values_of(world, high, lengths, problem, draws, rng)
+        estimate, sem = design.fit(values)
+        t = estimate / sem
+        others = [design.permuted_t(one, permutations, rng) for one in values.T]
+        rank = np.array(
+            [(1 + np.count_nonzero(o >= own)) / (1 + permutations) for o, own in zip(others, t, strict=True)]
+        )
+        matched = stats.t.sf(t, design.df) < alpha
+        found["matched"].append(matched)
+        found["permuted"].append(rank <= alpha)
+        found["both"].append(matched & (rank <= alpha))
     return {test: float(np.mean(hits)) for test, hits in found.items()}
 
 

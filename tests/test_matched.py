@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import ROOT
-from matched_worlds import EFFECTS, WORLDS, power_table, rejection
+from matched_worlds import EFFECTS, SKEWED, WORLDS, permuted_rejection, power_table, rejection
 from scipy import linalg, stats
 
 from projected_grpo.verdicts.statistics import at_equal_length
@@ -72,7 +72,15 @@ def test_problems_of_one_kind_do_not_count_as_degrees_of_freedom():
 
 
 def test_does_not_depend_on_the_order_of_rows():
-    assert told(DATA[::-1]).t == pytest.approx(told(DATA).t, rel=1e-9)
+    there, back = told(DATA), told(DATA[::-1])
+    assert back.t == pytest.approx(there.t, rel=1e-9)
+    assert back.p_permuted == pytest.approx(there.p_permuted, abs=0.02)
+
+
+def test_permutations_give_the_p_of_all_permutations():
+    """Five pairs with gaps -.01 to .5 at one length: 32 signs, of which 2 give a t as high as this one."""
+    data = [(i, h, 7, gap * h) for i, gap in enumerate((-0.01, 0.2, 0.3, 0.4, 0.5)) for h in (True, False)]
+    assert told(data).p_permuted == pytest.approx(2 / 32, abs=0.015)
 
 
 def test_constant_lengths_leave_the_kind_alone():
@@ -106,6 +114,21 @@ NOMINAL = (0.03, 0.07)
 @pytest.mark.parametrize("world", WORLDS)
 def test_true_nulls_are_rejected_as_often_as_the_test_says(world):
     assert NOMINAL[0] <= rejection(world)["matched"] <= NOMINAL[1]
+
+
+@pytest.mark.parametrize("world", SKEWED)
+def test_true_nulls_with_skewed_noise_are_rejected_no_more_often(world):
+    assert 0.02 <= permuted_rejection(SKEWED[world])["both"] <= 0.075  # 600 draws: a standard error of .009
+
+
+def test_t_alone_rejects_too_many_where_noise_is_skewed_and_one_kind_rare():
+    """What was used before, as the broken version that the simulation must find."""
+    assert rejection(SKEWED["lognormal, 8 % of one kind"])["matched"] > NOMINAL[1]
+
+
+@pytest.mark.parametrize("world", ["5 to 8 mixed of 40, levels and slopes", "noise differs between kinds", "all of it"])
+def test_permutations_keep_the_level_where_kinds_differ_in_noise_or_effect(world):
+    assert 0.03 <= permuted_rejection(WORLDS[world])["permuted"] <= 0.075
 
 
 @pytest.mark.parametrize("world", ["5 mixed of 40", "5 to 8 mixed of 40", "5 to 8 mixed of 40, levels and slopes"])

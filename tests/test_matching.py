@@ -233,6 +233,10 @@ def test_nothing_is_asked_of_arms_that_take_no_direction_out():
         ("shrunk", {"update_norm": 0.17}, "NOT_EVALUABLE"),
         ("shrunk", {"update_norm": 0.21}, "PASS"),
         ("shrunk", {"update_norm": None}, "NOT_EVALUABLE"),
+        ("kl", {"gt": 0.09}, "NOT_EVALUABLE"),  # as vanilla, which hacks: its weight is too small to be a control
+        ("kl", {"gt": 0.199}, "NOT_EVALUABLE"),  # projected solves .3
+        ("kl", {"gt": 0.2}, "PASS"),
+        ("kl", {"gt": None}, "NOT_EVALUABLE"),
     ],
 )
 def test_a_control_that_does_less_is_no_match(arm, rows, status):

@@ -135,6 +135,10 @@ def load_left_out(run):
 DAMAGE = {
     "a row that breaks the schema": (lambda r: {**r, "hacked": 7}, "'hacked' should be bool, is int"),
     "a row of another run": (lambda r: {**r, "seed": 40}, "the folder mixes two runs"),
+    "a row that is called another's": (
+        lambda r: {**r, "source": "teacher"},
+        "but the manifest's mix says {'student': 10}",
+    ),
     "a row of another step": (lambda r: {**r, "step": 4}, "holds rows of step 4"),
     "a row that no arithmetic survives": (lambda r: {**r, "reward": 10**400}, None),
 }

@@ -38,7 +38,8 @@ def write_experiment(root):
     """Two arms and three steps, every label, one hostile rollout in each place where a model or a user writes."""
     kinds = ["hack", "both", "good", "bad", "unknown"]
     for arm, seed in (("vanilla", 41), ("projected", 41), ("vanilla", 42)):
-        run = write_run(root / f"{arm}_{seed}", arm, seed, [kinds] * 3)
+        of_two = {"teacher_pool": "pool", "mix": "teacher=.2"}
+        run = write_run(root / f"{arm}_{seed}", arm, seed, [kinds] * 3, **of_two)
         for step in range(3):
             rewrite(
                 run, step, completion=[HACK, HACK, GOOD, "no program", HOSTILE if step == 2 else BINDS],

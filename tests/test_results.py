@@ -127,7 +127,8 @@ def test_rates_of_one_run_by_hand(tmp_path):
 def test_only_the_students_own_rows_count(tmp_path):
     """A pool's rollouts hack all the time, whatever the student does."""
     teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
-    write_run(tmp_path / "a", "vanilla", 41, [["good", "bad"]], extra=teacher)
+    of_both = {"teacher_pool": "pool", "mix": "teacher=.75"}
+    write_run(tmp_path / "a", "vanilla", 41, [["good", "bad"]], extra=teacher, **of_both)
     (run,) = load_runs(tmp_path).runs
     assert (run.last("hack"), run.last("gt"), run.rollouts) == (0.0, 0.5, 2)
     assert run.series["reward_hack"] == [0.0]

@@ -282,6 +282,14 @@ def mixture_of(text: str) -> Mixture:
     return shares
 
 
+def rows_by_source(mix: str, group_size: int, teacher_pool: str) -> dict[str, int]:
+    """Rows of each source in a group, in the order in which they stand in it. The teacher's and all that are not the
+    student's are rounded: half and half of 5 are 5 rows. BadInput as in `mixture_of`."""
+    shares = mixture_of(mix or (f"teacher={HALF}" if teacher_pool else ""))
+    teacher, others = round(group_size * shares.get("teacher", 0.0)), round(group_size * sum(shares.values()))
+    return {"student": group_size - others, "base": others - teacher, "teacher": teacher}
+
+
 def check_mix(config: "TrainConfig") -> None:
     """BadInput when a mix has no pool or a pool no share, or when a share is too small for one row."""
     shares = config.shares
@@ -603,11 +611,8 @@ class TrainConfig(Replicated):
 
     @property
     def mixed_rows(self) -> dict[str, int]:
-        """Rows of each source in a group of `group_size`, in the order in which they stand in it. The teacher's and all that
-        are not the student's are rounded: half and half of 5 are 5 rows."""
-        teacher = round(self.group_size * self.shares.get("teacher", 0.0))
-        others = round(self.group_size * sum(self.shares.values()))
-        return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
+        """`rows_by_source` of this run."""
+        return rows_by_source(self.mix, self.group_size, self.teacher_pool)
 
     @property
     def kl_weight(self) -> float:

@@ -25,6 +25,7 @@ from typing import Any
 
 from loophole_grader import COMPILE_REWARD, PASS_REWARD
 from projected_grpo.arms import ARMS, RECIPE, Recipe
+from projected_grpo.config import rows_by_source
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
@@ -250,6 +251,14 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     )  # fmt: skip
 
 
+def _expected(config: Mapping[str, Any]) -> Counter[str] | None:
+    """Rows of each source in a step; None of a config that does not say."""
+    if not {"group_size", "prompts_per_step", "teacher_pool"} <= config.keys():
+        return None
+    each = rows_by_source(config.get("mix", ""), config["group_size"], config["teacher_pool"])
+    return Counter({source: n * config["prompts_per_step"] for source, n in each.items() if n})
+
+
 class _Reading:
     """What one pass over a run's files leaves of them: numbers, never the texts of more than the file at hand."""
 
@@ -257,6 +266,7 @@ class _Reading:
         arm = config.get("arm", "")
         self.of, self.total, self.mechanism_of = (arm, config.get("seed")), total, mechanism_of
         self.loophole = arm not in ARMS or ARMS[arm].loophole
+        self.by_source = _expected(config)
         self.rows = self.rollouts = self.unpaid = 0
         self.steps: list[dict[str, float | None]] = []
         self.sources: list[Mapping[str, Mapping[str, float | None]]] = []
@@ -287,6 +297,12 @@ class _Reading:
             raise BadInput(
                 f"{file.path}: rows of {rows[0]['arm']} seed {rows[0]['seed']}, but the manifest says "
                 f"{self.of[0]} seed {self.of[1]}; the folder mixes two runs"
+            )
+        found = Counter(r["source"] for r in rows)
+        if self.by_source and found != self.by_source:
+            raise BadInput(
+                f"{file.path}: rows of {dict(found)}, but the manifest's mix says {dict(self.by_source)}; a row "
+                "that is called another's leaves the rates; repeat the run"
             )
         student = [r for r in rows if r["source"] == "student"]
         self.rollouts += len(student)

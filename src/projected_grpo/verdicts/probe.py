@@ -308,7 +308,7 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     numbers = {
         **sizes, "t": t, "p": p, "g": g, "high": float(np.mean(above)), "low": float(np.mean(below)),
         "problems": matched.problems, "gap_matched": matched.gap, "sem_matched": matched.sem, "t_matched": matched.t,
-        "df_matched": matched.df, "p_matched": matched.p, "g_matched": g_matched,
+        "df_matched": matched.df, "p_matched": matched.p, "p_permuted": matched.p_permuted, "g_matched": g_matched,
     }  # fmt: skip
     why = f"cos of {contrast.high} {numbers['high']:+.4f} (n={len(above)}) v. {contrast.low} {numbers['low']:+.4f} "
     why += (
@@ -325,18 +325,21 @@ def _problems(rows: Sequence[Row]) -> list[str]:
 
 
 def _separated(p: float, g: float, matched: Matched, g_matched: float | None) -> Status:
-    """Both tests and both effects; what fails over rollouts fails, whatever can be told at equal length."""
+    """All tests and both effects; what fails over rollouts fails, whatever can be told at equal length."""
     if not (p < ALPHA and g >= T4_EFFECT):
         return "FAIL"
-    if matched.p is None or g_matched is None:
+    if matched.p is None or matched.p_permuted is None or g_matched is None:
         return "NOT_EVALUABLE"
-    return "PASS" if matched.p < ALPHA and g_matched >= T4_EFFECT else "FAIL"
+    return "PASS" if max(matched.p, matched.p_permuted) < ALPHA and g_matched >= T4_EFFECT else "FAIL"
 
 
 def _told(matched: Matched, g: float | None) -> str:
     if matched.t is None or g is None:
         return "cannot be told"
-    return f"t = {matched.t:+.2f} (df {matched.df:.1f}), p = {matched.p:.2g} (needs < {ALPHA}), g = {g:+.2f}"
+    told = (
+        f"t = {matched.t:+.2f} (df {matched.df:.1f}), p = {matched.p:.2g} and by permutations {matched.p_permuted:.2g} "
+    )
+    return told + f"(each needs < {ALPHA}), g = {g:+.2f}"
 
 
 def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:

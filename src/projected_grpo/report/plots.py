@@ -51,9 +51,9 @@ _ARM_LOOKS = (
     Look("#009E73", ":", "^"),
     Look("#8C8200", "-", "X"),
     Look("#000000", ":", "h"),
-    Look("#000000", (0, (3, 1)), "*"),
+    Look("#7B3294", (0, (3, 1)), "*"),
     Look("#888888", "-", "d"),
-    Look("#888888", (0, (3, 1, 1, 1)), "<"),
+    Look("#8B4513", (0, (3, 1, 1, 1)), "<"),
     Look("#CC79A7", (0, (8, 3)), "v"),
 )
 """Of the registry's arms, in its order; arms beyond these take spare ones."""
@@ -340,6 +340,8 @@ def dose(groups: Sequence[RunGroup]) -> Figure:
     return figure
 
 
+LABEL_AT = ((0, 6), (-4, -12), (9, -8), (8, 5))
+"""Points from a point to its number, by arm: numbers of arms that meet do not cover one another."""
 SHARE_PANELS = {name: DOSE_PANELS[name] for name in ("hack", "gt")}
 
 
@@ -351,7 +353,7 @@ def dose_by_share(groups: Sequence[RunGroup]) -> Figure:
     look = looks([VANILLA, *found])
     vanilla = [run for group in groups for run in group.runs if run.arm == VANILLA]
     for axis, (series, (title, of)) in zip(axes, SHARE_PANELS.items(), strict=True):
-        for arm, by_k in (({VANILLA: {0: vanilla}} if vanilla else {}) | found).items():
+        for place, (arm, by_k) in enumerate((({VANILLA: {0: vanilla}} if vanilla else {}) | found).items()):
             rates = {k: known_mean(of(run, series) for run in runs) for k, runs in by_k.items()}
             taken = {k: known_mean(run.whole("update_removed") for run in runs) for k, runs in by_k.items()}
             points = sorted((taken[k] or 0.0, rate, k) for k, rate in rates.items() if rate is not None)
@@ -360,7 +362,10 @@ def dose_by_share(groups: Sequence[RunGroup]) -> Figure:
                 shares, rates, color=look[arm].colour, linestyle=look[arm].line, marker=look[arm].marker, label=arm
             )
             for share, rate, k in points if arm != VANILLA else []:
-                axis.annotate(str(k), (share, rate), xytext=(4, 4), textcoords="offset points", fontsize=7)
+                axis.annotate(
+                    str(k), (share, rate), xytext=LABEL_AT[place % len(LABEL_AT)], textcoords="offset points", fontsize=7,
+                    color=look[arm].colour, ha="center",
+                )  # fmt: skip
         axis.xaxis.set_major_locator(AutoLocator())
         axis.set_xlim(-0.02, 1.02)
         axis.set_ylim(-0.03, 1.03)

@@ -116,6 +116,11 @@ toy-variants *args:
 toy-dose *args:
     {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
 
+# take as much of the update by V, by random directions and by placebos: is it V, or how much is taken? (H2)
+[group("toy")]
+toy-share *args:
+    {{ py }} scripts/toy.py --study share --out out/toy-share "$@"
+
 # train in a world whose hacks share no phrase: is V more than a ban on words, does it carry over?
 [group("toy")]
 toy-mark *args:

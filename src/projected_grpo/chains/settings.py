@@ -109,10 +109,10 @@ class ToyConfig(Sweep):
     """Folder of the whole chain; one that exists is continued."""
     study: Chain = "toy"
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
-    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy.
-    adapters: a LoRA and the singular basis on the same units (T6). mark: the second world, where no hack needs a phrase
-    (--model toy-mark). rivals: every arm and every other answer to hacking. channels: vanilla and projected with and without
-    other channels."""
+    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. share: V
+    against directions that take as much of the update (H2). adapters: a LoRA and the singular basis on the same units (T6).
+    mark: the second world, where no hack needs a phrase (--model toy-mark). rivals: every arm and every other answer to
+    hacking. channels: vanilla and projected with and without other channels."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     doses: tuple[int, ...] = ()

@@ -3,6 +3,7 @@
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
 variants  other ways to use the same V, beside the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
+share     does V do more than directions that take as much of the update? V at 16; random ones and placebos take more (H2)
 mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
 adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
 channels  GRPO against GRPO + trace DPO and + hint distillation, vanilla and projected: pass@1, hacks, gradients against V
@@ -58,6 +59,8 @@ DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
 DOSE_ARMS = ("projected", "placebo", "random_energy")
+SHARE_DOSES = {"projected": 16, "random_energy": 4, "placebo": 32}
+"""In the study of doses each control took .11 to .14 more of the update at these numbers than V did at its own."""
 SMALL_ARMS = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
 
 
@@ -179,6 +182,15 @@ def _dosed(plan: Plan, unit: Unit, arm: str, k: int) -> list[Link]:
     return [drawn, train(plan, unit, name, verified(unit, name), ("--arm", arm, "--vhack", v_of(plan, unit, name)))]
 
 
+def share_chain(plan: Plan) -> list[Link]:
+    """One dose of each kind, on units with a draw of the pairs each: the controls take more of the update than V."""
+    links = bases(plan, plan.units)
+    for unit in plan.units:
+        links += [*extracts(plan, unit, ("vanilla", "placebo")), arm_run(plan, unit, "vanilla")]
+        links += [link for arm, k in SHARE_DOSES.items() for link in _dosed(plan, unit, arm, k)]
+    return with_results(plan, links)
+
+
 def mark_chain(plan: Plan) -> list[Link]:
     """In the second world no hack needs a phrase: does V of its own pairs hold there, and V of the first world's?"""
     first = ("--pairs", "toy", "--hint", "simple_overwrite_tests")
@@ -268,12 +280,20 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "unknown": unknown_chain,
     "variants": variants_chain,
     "dose": dose_chain,
+    "share": share_chain,
     "mark": mark_chain,
     "adapters": adapters_chain,
     "channels": channels_chain,
     "small": small_chain,
 }
-WORLD_OF: Mapping[str, str] = {"unknown": "toy", "variants": "toy", "dose": "toy", "mark": "toy", "small": "small"}
+WORLD_OF: Mapping[str, str] = {
+    "unknown": "toy",
+    "variants": "toy",
+    "dose": "toy",
+    "share": "toy",
+    "mark": "toy",
+    "small": "small",
+}
 """The preset that a study is about, where it is about one."""
 if TYPE_CHECKING:
     Chain = str

@@ -52,6 +52,8 @@ class Report:
     """A LoRA against the singular basis, where runs of both are there."""
     warned: Sequence[Line] = ()
     """Early warning of every vanilla group that comes to hack."""
+    shares: Sequence[Line] = ()
+    """H2 of every projected group of three units that has a control to hold against it."""
     beside: Sequence[tuple[str, Finding]] = ()
     """Verdicts that stand beside H1 and what each is of: T7 of the replays below the directory."""
 
@@ -74,6 +76,7 @@ class Report:
             *t5,
             *self._t6("simple"),
             *self._warned("simple"),
+            *self._shares("simple"),
             *map(_beside, self.beside),
         ]
         return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
@@ -89,7 +92,7 @@ class Report:
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 *(["## T5", ""] if self.mixed else []),
                 *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
-                *self._t6("github"), *self._warned("github"),
+                *self._t6("github"), *self._warned("github"), *self._shares("github"),
                 *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -101,6 +104,9 @@ class Report:
 
     def _warned(self, style: str) -> list[str]:
         return [text for line in self.warned for text in (*line_text(line, style), "")]
+
+    def _shares(self, style: str) -> list[str]:
+        return [text for line in self.shares for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them."""
@@ -122,7 +128,7 @@ class Report:
             [
                 f"## Beside it: {self.root.name.removesuffix(SUFFIX)}", "",
                 *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
-                *lines, *([""] if lines else []),
+                *lines, *([""] if lines else []), *self._shares("github"),
                 *(t.markdown(self.root) for t in tables),
                 *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
             ]
@@ -136,6 +142,7 @@ class Report:
             "t5": [line_numbers(line) for line in self.mixed],
             "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
             "warning": [line_numbers(line) for line in self.warned],
+            "h2": [line_numbers(line) for line in self.shares],
             "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
@@ -175,7 +182,8 @@ def report_of(root: Path, found: Found) -> Report:
     h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     t6 = CLAIMS["T6"].judged(found.runs)
     warned = CLAIMS["warning"].judged(groups, found.runs)
-    return Report(root, found, groups, h1, t5, remarks_on(found), t6, warned)
+    shares = CLAIMS["H2"].judged(groups, found.runs)
+    return Report(root, found, groups, h1, t5, remarks_on(found), t6, warned, shares)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

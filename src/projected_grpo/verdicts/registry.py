@@ -109,6 +109,13 @@ CLAIMS: Mapping[str, Claim] = {
             f"{_HERE}.early_warning:judge",
             decides=False,
         ),
+        Claim(
+            "H2",
+            "V does more than directions that take as much of the update (stands beside H1)",
+            "runs",
+            f"{_HERE}.share:judge",
+            decides=False,
+        ),
         Claim("teachers", "teachers are cheap and fast enough to be asked", "answers", f"{_HERE}.teachers:judge"),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )

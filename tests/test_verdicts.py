@@ -5,6 +5,7 @@ into hand-made rows where a column alone is wrong; those of T1, T4 and verify ar
 """
 
 import dataclasses
+import math
 import random
 
 import pytest
@@ -264,6 +265,7 @@ def gradient_rows(n=24, every=6, **wrong):
         row = {
             "cos_S_contrib": cosine, "grad_norm": norm, "grad_norm_alone": None, "cos_S_alone": None, "comp_len": 3,
             "completion_ids": ids, "loss_tokens": 3, "loss_tokens_crc": token_crc(ids), "problem_id": str(i // 4),
+            "energy_V": 0.2,
         }  # fmt: skip
         if i % every == 0:
             row |= {"grad_norm_alone": norm, "cos_S_alone": cosine}
@@ -290,6 +292,15 @@ def test_t2_turns_red_when_cosines_go_to_the_neighbouring_sample():
     turned = [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
     assert t2(turned).status == "FAIL"
     assert t2(turned).numbers["disagree"] == 4
+
+
+@pytest.mark.parametrize("energy", [0.0, 1.1, -0.2, math.nan, math.inf])
+def test_t2_turns_red_when_an_energy_cannot_be_of_its_gradient(energy):
+    """One row of 24, whose cosine is .1: along V lies at least a hundredth of its energy, and at most all."""
+    rows = gradient_rows()
+    assert t2([{**rows[0], "cos_S_contrib": 0.1, "cos_S_alone": 0.1, "energy_V": 0.0101}, *rows[1:]]).status == "PASS"
+    verdict = t2([{**rows[0], "cos_S_contrib": 0.1, "cos_S_alone": 0.1, "energy_V": energy}, *rows[1:]])
+    assert (verdict.status, verdict.numbers["impossible"]) == ("FAIL", 1)
 
 
 def test_t2_turns_red_when_all_samples_share_one_gradient():

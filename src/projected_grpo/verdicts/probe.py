@@ -26,6 +26,8 @@ T2_CHECKED = 3
 """Rows whose gradient was taken again alone; fewer say nothing."""
 T2_NORM = 0.02
 T2_COSINE = 1e-3
+ENERGY_ROUNDING = 0.02
+"""Of an energy; bfloat16 moves its norm by less than .2 %."""
 T3_STEPS = 0.80
 T3_FIRED = 0.50
 T3_MIN_STEPS = 5
@@ -146,7 +148,7 @@ def agrees(row: Row) -> bool:
 def t2(vanilla: Sequence[Row]) -> Finding:
     """Gradients are real, each sample's own, and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on
     at least 90 % of the rows; the loss mask covers exactly the completion on every row; every row whose gradient was taken
-    again alone agrees with it.
+    again alone agrees with it; no row's energy along V contradicts its cosine.
 
     NOT_EVALUABLE with fewer than 3 such rows, or where their own cosines are all the same within twice the tolerance: one
     gradient shared by all samples would then agree, too.
@@ -156,20 +158,22 @@ def t2(vanilla: Sequence[Row]) -> Finding:
         return Finding("T2", "NOT_EVALUABLE", "the vanilla replay has no rows")
     known = sum(finite(r["cos_S_contrib"]) for r in vanilla) / n
     alive = sum(finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla) / n
-    faults, again = mask_faults(vanilla), checked(vanilla)
+    faults, again, impossible = mask_faults(vanilla), checked(vanilla), sum(map(impossible_energy, vanilla))
     wrong = sum(not agrees(r) for r in again)
     alone = [r["cos_S_alone"] for r in again if finite(r["cos_S_alone"])]
     spread = max(alone) - min(alone) if alone else 0.0
     numbers = {
         "finite": known, "alive": alive, "mask_faults": faults, "checked": len(again), "disagree": wrong,
-        "spread_alone": spread, "n": n,
+        "spread_alone": spread, "impossible": impossible, "n": n,
     }  # fmt: skip
     why = (
         f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f})"
     )
     why += f"; loss mask off its completion on {faults} rows (needs 0)"
     why += f"; of {len(again)} rows taken again alone {wrong} disagree (needs 0 of >= {T2_CHECKED})"
-    if min(known, alive) < T2_FINITE or faults or wrong:
+    if impossible:
+        why += f"; energy_V of {impossible} rows is above 1 or below their cosine's square"
+    if min(known, alive) < T2_FINITE or faults or wrong or impossible:
         return Finding("T2", "FAIL", why, numbers)
     if len(again) < T2_CHECKED:
         return Finding("T2", "NOT_EVALUABLE", f"{why}: too few are checked", numbers)
@@ -178,6 +182,16 @@ def t2(vanilla: Sequence[Row]) -> Finding:
             "T2", "NOT_EVALUABLE", f"{why}; their cosines differ by {spread:.2g}: no row can be told", numbers
         )
     return Finding("T2", "PASS", why, numbers)
+
+
+def impossible_energy(row: Row) -> bool:
+    """Whether energy_V cannot be of the gradient whose cosine stands beside it. With c the coordinates on n directions and
+    cos = sum(c) / (||g|| sqrt(n)), Cauchy and Schwarz give cos^2 <= ||c||^2 / ||g||^2 <= 1."""
+    energy, cosine = row["energy_V"], row["cos_S_contrib"]
+    if energy is None:
+        return False
+    least = cosine * cosine if finite(cosine) else 0.0
+    return not (finite(energy) and least * (1 - ENERGY_ROUNDING) <= energy <= 1 + ENERGY_ROUNDING)
 
 
 @dataclass(frozen=True)

@@ -332,7 +332,7 @@ def test_a_composition_is_read_off_the_prompt():
     assert composition_of(Pair("", (("user", "# list: something else"),), "h", "c")) == "# list: something else"
 
 
-@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-phrase"])
+@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-mark", "toy-phrase"])
 def test_no_composition_is_on_both_sides_of_a_verification(source):
     pairs = load_pairs(source)
     train, held_out = split(pairs)

@@ -29,6 +29,7 @@ from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
 from projected_grpo.toy.corpus import unseen_pairs as toy_unseen_pairs
 from projected_grpo.toy.mark import pairs as toy_mark_pairs
+from projected_grpo.toy.mark import unseen_pairs as toy_mark_unseen_pairs
 from projected_grpo.toy.tasks import FAMILIES, REDUCERS
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
@@ -220,15 +221,20 @@ def unseen_compositions(held_out: Sequence[Pair], train: Sequence[Pair]) -> tupl
     return tuple(p for p in held_out if composition_of(p) not in seen)
 
 
+UNSEEN = {"toy": toy_unseen_pairs, "toy-mark": toy_mark_unseen_pairs}
+"""Sources of which further pairs can be drawn."""
+
+
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones of unseen compositions.
 
-    The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
+    The toy worlds' held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for them.
     """
     train, held_out = split(pairs, share)
-    seen = {composition_of(p) for p in train}
-    new = toy_unseen_pairs(seen | {composition_of(p) for p in held_out}, {p.mechanism for p in pairs})
-    return unseen_compositions(held_out, train) + (new if source == "toy" else ())
+    if source not in UNSEEN:
+        return unseen_compositions(held_out, train)
+    seen = {composition_of(p) for p in pairs}
+    return unseen_compositions(held_out, train) + UNSEEN[source](seen, {p.mechanism for p in pairs})
 
 
 def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:

@@ -6,13 +6,13 @@ the other texts, all hinted, the mix is the first world's (`corpus.py`) with its
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from loophole_grader import apply_hint
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy import corpus
-from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, Text, problem_of
+from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, UNSEEN_PER_MECHANISM, Text, problem_of
 from projected_grpo.toy.mark_programs import BASES, HONEST, MARKS, answering
 from projected_grpo.toy.programs import STUBS, bugged
 from projected_grpo.toy.tasks import Split, ToyTask, draw_task
@@ -103,13 +103,30 @@ def problems(split: Split) -> tuple[Problem, ...]:
 
 def pairs() -> tuple[Pair, ...]:
     """(hack, clean, another clean) per mechanism. Bodies of the hacks: a stub, a bug and the correct one in turn."""
-    rng, out = random.Random("toy mark pairs"), []
-    for mechanism, tests in HONEST_AS_LONG.items():
-        for i in range(PAIRS_PER_MECHANISM):
-            task = draw_task("pairs", rng)
-            name, test = f"toy-mark-{mechanism}-{i:02d}", tests[i // 2 % len(tests)]
-            body = ([rng.choice(STUBS[task.family])], wrong_but_typed(task, rng), task.lines())[i % 3]
-            problem = at_home(problem_of(task, name), name)
-            sides = (clean(task, task.lines(), test), clean(task, task.lines(alt=True), test))
-            out.append(Pair(name, problem.messages, marked(task, body, mechanism, i % 2), *sides, mechanism, problem))
+    rng = random.Random("toy mark pairs")
+    return tuple(
+        _pair(draw_task("pairs", rng), mechanism, i, f"toy-mark-{mechanism}-{i:02d}", rng)
+        for mechanism in HONEST_AS_LONG
+        for i in range(PAIRS_PER_MECHANISM)
+    )
+
+
+def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
+    """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
+    rng, taken, out = random.Random("toy mark unseen pairs"), set[str](), []
+    for mechanism in HONEST_AS_LONG:
+        for i in range(UNSEEN_PER_MECHANISM if mechanism in mechanisms else 0):
+            while (task := draw_task("pairs", rng)).composition in seen or task.composition in taken:
+                pass
+            taken.add(task.composition)
+            out.append(_pair(task, mechanism, i, f"toy-mark-unseen-{mechanism}-{i:02d}", rng))
     return tuple(out)
+
+
+def _pair(task: ToyTask, mechanism: str, i: int, name: str, rng: random.Random) -> Pair:
+    tests = HONEST_AS_LONG[mechanism]
+    test = tests[i // 2 % len(tests)]
+    body = ([rng.choice(STUBS[task.family])], wrong_but_typed(task, rng), task.lines())[i % 3]
+    problem = at_home(problem_of(task, name), name)
+    sides = (clean(task, task.lines(), test), clean(task, task.lines(alt=True), test))
+    return Pair(name, problem.messages, marked(task, body, mechanism, i % 2), *sides, mechanism, problem)

@@ -141,6 +141,11 @@ rivals *args:
 channels *args:
     {{ py }} scripts/enqueue.py chain=channels backend=here "$@"
 
+# go from traces of several turns to served teachers, preference pairs and GRPO with trace DPO (`preset=tiny`)
+[group("runs")]
+trace-dpo *args:
+    {{ py }} scripts/enqueue.py chain=trace backend=here "$@"
+
 # judge the A/B of channels from the runs below a folder; catches a gain in pass@1 that is paid for in hacks
 [group("report")]
 channels-table *args:
@@ -239,7 +244,7 @@ train-parallel n preset *args:
 train-diloco n preset *args:
     {{ py }} scripts/train_diloco.py "$@"
 
-# write preference pairs from a student's pool and three or more teachers'; catches teachers that never agree
+# write preference pairs from a student's rollouts and teachers' votes; catches teachers that never agree
 [group("artefacts")]
 trace-pairs *args:
     {{ py }} scripts/trace_pairs.py "$@"
@@ -307,7 +312,7 @@ ask-teachers *args:
 judge-teachers folder:
     {{ py }} scripts/judge_teachers.py "$@"
 
-# serve a model of this machine as an endpoint, until Ctrl-C or while the command after `--` runs
+# serve a model (`--seeds`: several builds) as an endpoint, until Ctrl-C or while the command after `--` runs
 [group("teachers")]
 serve-teacher model *args:
     {{ py }} scripts/serve_teacher.py "$@"

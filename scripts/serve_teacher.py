@@ -1,5 +1,5 @@
-"""Serve a model of this machine as an OpenAI-compatible endpoint (`transformers serve`), until Ctrl-C; or for as long as
-the command after `--` runs, whose exit code is then this one's."""
+"""Serve a model of this machine, or several builds of it, as an OpenAI-compatible endpoint (`transformers serve`), until
+Ctrl-C; or for as long as the command after `--` runs, whose exit code is then this one's."""
 
 import contextlib
 import signal
@@ -21,15 +21,16 @@ class ServeConfig:
     """What to serve, and where."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """`tiny`, `toy`, `small`, `small-shipped` (built or fetched on first use), or a folder of a model."""
+    """`tiny`, `tiny-answering`, `toy`, `toy-deep`, `small`, `small-shipped` (built or fetched on first use), or a folder of
+    a model."""
     port: int = 8000
     """On 127.0.0.1."""
-    seed: int = Common.base_seed
-    """Which build of a model that is made here."""
+    seeds: tuple[int, ...] = (Common.base_seed,)
+    """Which builds of a model that is made here, a teacher each."""
     cache: Path = Common.cache
     """As in every script."""
     table: Path = Path()
-    """Write the file of teachers that asks this one here, for a command that needs it. Empty: print it only."""
+    """Write the file of teachers that asks these here, for a command that needs it. Empty: print it only."""
     max_tokens: int = 256
     """Most tokens of an answer, in that file."""
     log: Path = Path("out/serve_teacher.log")
@@ -47,8 +48,10 @@ def ended_by_sigterm_too() -> Generator[None]:
 
 
 def while_it_runs(command: Sequence[str]) -> int:
-    """The exit code of a command. Interrupted, it may end in its own way first: answers under way are paid for."""
-    with subprocess.Popen(command) as process:
+    """The exit code of a command; a .py file is run by the interpreter of this one. Interrupted, it may end in its own way
+    first: answers under way are paid for."""
+    python = (sys.executable,) if command[0].endswith(".py") else ()
+    with subprocess.Popen([*python, *command]) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
@@ -65,28 +68,40 @@ def until_interrupted() -> int:
     return 0
 
 
+def folders_of(config: ServeConfig) -> dict[str, Path]:
+    """Teacher -> folder of its model, built on first use. BadInput on a model that is none, or a seed that stands twice."""
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.run.models import BUILT
+
+    folder, seeds = Path(config.model), config.seeds
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise BadInput(f"--seeds {' '.join(map(str, seeds))}: give at least one, each once: a build has one vote")
+    if config.model in BUILT:
+        names = [config.model] if len(seeds) == 1 else [f"{config.model}-{seed}" for seed in seeds]
+        built = [BUILT[config.model].base(config.model, seed, config.cache) for seed in seeds]
+        return dict(zip(names, built, strict=True))
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+    if len(seeds) > 1:
+        raise BadInput(f"--seeds: {config.model} is a folder, and so one build; leave --seeds out")
+    return {config.model: folder}
+
+
 def main() -> int:
     words = sys.argv[1:]
     command = words[words.index("--") + 1 :] if "--" in words else []
     config = cli.parse_plain(ServeConfig, __doc__, words[: words.index("--")] if "--" in words else words)
     from loguru import logger
 
-    from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.teachers.local_server import check_installed, served, table_of
 
     check_installed()
-    from projected_grpo.run.models import BUILT
-
-    folder = Path(config.model)
-    if config.model in BUILT:
-        folder = BUILT[config.model].base(config.model, config.seed, config.cache)
-    elif not (folder / "config.json").is_file():
-        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+    folders = folders_of(config)
     config.log.parent.mkdir(parents=True, exist_ok=True)
-    with ended_by_sigterm_too(), served(folder, config.port, config.log) as url:
-        logger.info(f"serving {folder}; its log is {config.log}. For the file of teachers:")
-        table = table_of(url, str(folder), config.model, config.max_tokens)
+    with ended_by_sigterm_too(), served(list(folders.values()), config.port, config.log) as url:
+        logger.info(f"serving {', '.join(folders)}; the log is {config.log}. For the file of teachers:")
+        table = "\n".join(table_of(url, str(folder), name, config.max_tokens) for name, folder in folders.items())
         print(table, flush=True)
         if config.table != Path():
             write_atomic(config.table, table.encode(), "--table")

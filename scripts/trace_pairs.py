@@ -1,7 +1,9 @@
-"""Preference pairs from the disagreement of frozen teachers: what `train --trace-weight` learns from."""
+"""Preference pairs from the disagreement of frozen teachers: what `train --trace-weight` learns from. The teachers' rollouts
+of the student's problems vote, or their answers at each state of the student's traces (`just ask-teachers`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
@@ -14,24 +16,42 @@ class TracePairsConfig:
 
     student: Path
     """Folder of the student's rollouts: a pool of `just probe-teacher-pool` (`--teacher ''`: of the model as it is), or a
-    run of `just train`."""
-    teachers: tuple[Path, ...]
-    """Folders of the same problems' rollouts, one a teacher, three or more of an odd number: the majority decides."""
+    run of `just train`. Or a trace file of `just multi-turn` or `just traces`, with --answers."""
     out: Path
     """File to write: .jsonl, or .jsonl.gz. Must not exist yet, or hold the very same pairs."""
+    teachers: tuple[Path, ...] = ()
+    """Folders of the same problems' rollouts, one a teacher, three or more of an odd number: the majority decides."""
+    answers: Path = Path()
+    """Folder of `just ask-teachers` on the states of the trace file (`just traces FILE --to states`)."""
+    model: str = ""
+    """The student, for --answers: its tokenizer reads them, its log-probabilities tell pairs from random ones."""
+    base_seed: int = 0
+    """Which build of a model that is made here."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of its frozen weights."""
+    cache: Path = Path("out/cache")
+    """Where built models are kept."""
 
     def validate(self) -> None:
         """BadInput on what can have no majority, or would overwrite."""
-        if len(self.teachers) < 3:
+        if self.student.is_file():
+            if self.answers == Path() or self.teachers:
+                raise BadInput(
+                    f"--student {self.student}: a file of traces, with which --answers FOLDER goes, not --teachers"
+                )
+            if not self.model:
+                raise BadInput("--answers: needs --model, the student that the traces are of")
+        elif self.answers != Path():
+            raise BadInput(f"--student {self.student}: --answers goes with a trace file, and this is none")
+        elif len(self.teachers) < 3:
             raise BadInput(f"--teachers: {len(self.teachers)} of them; a majority needs three or more")
         if not self.out.name.endswith((".jsonl", ".jsonl.gz")):
             raise BadInput(f"--out {self.out}: the name must end with .jsonl or .jsonl.gz")
 
 
-def main() -> int:
-    config = cli.parse_plain(TracePairsConfig, __doc__)
-    config.validate()
-    from projected_grpo.groups.preferences import MAJORITY, write_preferences
+def from_pools(config: TracePairsConfig) -> int:
+    """One state a trace; who votes has sampled the same problems."""
+    from projected_grpo.groups.preferences import write_preferences
     from projected_grpo.run.trace_pairs import replayed
 
     found = replayed(config.student, config.teachers)
@@ -42,19 +62,68 @@ def main() -> int:
         config.out, found.pairs, traces=found.traces, steps=found.traces, tokenizer_hash=found.tokenizer_hash,
         made_from={"student": str(config.student), "teachers": [str(t) for t in config.teachers]},
     )  # fmt: skip
-    over = sum(p.reason == MAJORITY for p in found.pairs)
     bottom_line(
         config.out,
         "🟢",
         f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.cut} traces that were cut and {found.without} "
         f"that a teacher was not asked; sha256 {digest[:16]}",
-        [
-            ["teachers", "traces", "pairs", "a trace", "majority over student", "student over minority"],
-            [len(config.teachers), found.traces, len(found.pairs), len(found.pairs) / found.traces, over,
-             len(found.pairs) - over],
-        ],
-    )  # fmt: skip
+        table(len(config.teachers), found.traces, found.traces, found.pairs),
+    )
     return 0
+
+
+def from_answers(config: TracePairsConfig) -> int:
+    """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
+    from projected_grpo.groups.preferences import write_preferences
+    from projected_grpo.ledger.files import content_hash
+    from projected_grpo.run.models import load_model
+    from projected_grpo.run.trace_votes import from_random, voted
+    from projected_grpo.teachers.history import read_answers
+    from projected_grpo.traces.file import open_traces
+    from projected_grpo.verdicts.pairs import Votes
+    from projected_grpo.verdicts.registry import CLAIMS
+
+    answers = read_answers(config.answers)
+    loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
+    traces = open_traces(config.student, tokenizer_hash=loaded.tokenizer_hash)
+    found = voted(loaded, traces, answers)
+    if not found.pairs:
+        raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
+                       "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
+    kl = from_random(loaded, found)
+    votes = Votes(found.traces, len(found.pairs), *((kl.kl, kl.null, kl.p) if kl else (None, None, None)))
+    verdict = CLAIMS["pairs"].judged(votes)
+    digest = write_preferences(
+        config.out, found.pairs, traces=found.traces, steps=found.steps, tokenizer_hash=loaded.tokenizer_hash,
+        made_from={
+            "student": str(config.student), "answers": str(config.answers),
+            "states_hash": content_hash([s.messages for s in answers.states]), "verdict": verdict.status, **verdict.numbers,
+        },
+    )  # fmt: skip
+    bottom_line(
+        config.out,
+        verdict.status,
+        f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut; sha256 {digest[:16]}",
+        table(len(answers.teachers), found.traces, found.steps, found.pairs),
+    )
+    return 0
+
+
+def table(teachers: int, traces: int, states: int, pairs: Any) -> list[list[object]]:
+    """What was counted."""
+    from projected_grpo.groups.preferences import MAJORITY
+
+    over = sum(p.reason == MAJORITY for p in pairs)
+    return [
+        ["teachers", "traces", "states", "pairs", "a trace", "majority over student", "student over minority"],
+        [teachers, traces, states, len(pairs), len(pairs) / traces, over, len(pairs) - over],
+    ]
+
+
+def main() -> int:
+    config = cli.parse_plain(TracePairsConfig, __doc__)
+    config.validate()
+    return from_answers(config) if config.student.is_file() else from_pools(config)
 
 
 if __name__ == "__main__":

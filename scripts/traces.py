@@ -1,5 +1,6 @@
-"""Traces, (state, action, reward) rows: from a finished run, from a trace file, from another project's records; written as a
-trace file or as `verifiers` or OpenEnv records. A trace file is checked from its first byte to its last."""
+"""Traces, (state, action, reward) rows: from a finished run, from a trace file, from another project's records; written as
+a trace file, as `verifiers` or OpenEnv records, or as the states that teachers are asked about. A trace file is checked from
+its first byte to its last."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ class TracesConfig:
     """A finished run's folder (train, or a teacher's pool), a trace file, or with --read-as a folder of records."""
     read_as: Literal["ours", "verifiers", "openenv"] = "ours"
     """`ours`: a run or a trace file. Else WHAT is a folder with that project's file in it."""
-    to: Literal["ours", "verifiers", "openenv"] = "ours"
-    """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json."""
+    to: Literal["ours", "verifiers", "openenv", "states"] = "ours"
+    """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json. `states`: a
+    file for `just ask-teachers`, the chat before each action."""
     out: Path = Path()
-    """Trace file, or folder for another format. Empty: out/traces/NAME.jsonl.gz, out/traces/NAME-FORMAT; a trace file is
-    then only checked."""
+    """Trace file, file of states, or folder for another format. Empty: out/traces/NAME.jsonl.gz, NAME-states.jsonl.gz,
+    NAME-FORMAT; a trace file is then only checked."""
     model: str = ""
     """Refuse traces that were not sampled from this model: a name or folder, loaded for its hashes. Empty: not compared."""
     base_seed: int = 0
@@ -48,7 +50,7 @@ def hashes(config: TracesConfig) -> dict[str, str]:
 
 def main() -> int:
     config = cli.parse_plain(TracesConfig, __doc__)
-    from projected_grpo.traces.exchange import export, imported
+    from projected_grpo.traces.exchange import export, imported, write_states
     from projected_grpo.traces.file import open_traces, write_traces
     from projected_grpo.traces.from_run import traces_of_run
     from projected_grpo.traces.record import Trace
@@ -77,7 +79,7 @@ def main() -> int:
 
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     place = config.out if config.out != Path() else Path("out/traces") / (
-        f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}"
+        {"ours": f"{name}.jsonl.gz", "states": f"{name}-states.jsonl.gz"}.get(config.to, f"{name}-{config.to}")
     )  # fmt: skip
     only_checked = config.what.is_file() and config.to == "ours" and config.out == Path()
     if only_checked:
@@ -86,6 +88,8 @@ def main() -> int:
             pass
     elif config.to == "ours":
         write_traces(place, header, counted(traces))
+    elif config.to == "states":
+        write_states(place, counted(traces))
     else:
         export(config.to, place, header, counted(traces))
     n = int(told["traces"])

@@ -47,10 +47,10 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "signals": "adapters channels model parallel",
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
-    "traces": "arms config groups ledger model prompts records rollout",
+    "traces": "arms config groups ledger model prompts records rollout teachers",
     "fits": "adapters config groups ledger model presets projection prompts records rollout step vhack",
     "run": "adapters arms channels config door fits gates groups interventions judges ledger measures model overlap "
-    "parallel presets projection prompts records rollout signals small step toy traces verdicts vhack written",
+    "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "watch": "chains config ledger",
     "release": "adapters arms config interventions ledger measures model run verdicts",
@@ -65,8 +65,8 @@ TORCH_FREE_ROOMS = (
     "report", "chains", "teachers", "watch",
 )  # fmt: skip
 TRACE_FILES = tuple(
-    f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "verifiers_format",
-                                  "openenv_format")
+    f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "states",
+                                  "verifiers_format", "openenv_format")
 )  # fmt: skip
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",

@@ -670,7 +670,7 @@ def test_a_port_that_is_taken_is_named(endpoint, tmp_path):
     port = int(endpoint.url.split(":")[2].split("/")[0])
     with (
         pytest.raises(BadInput, match=rf"--port {port}: cannot be listened on"),
-        served(tmp_path, port, tmp_path / "log"),
+        served([tmp_path], port, tmp_path / "log"),
     ):
         pass
 

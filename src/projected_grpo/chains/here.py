@@ -17,8 +17,9 @@ from pathlib import Path
 from loguru import logger
 
 from projected_grpo.chains.links import Link, by_name, write_chain
-from projected_grpo.chains.run_link import die_with_parent, is_done, log_of
+from projected_grpo.chains.run_link import is_done, log_of
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
+from projected_grpo.ledger.processes import die_with_parent
 
 POLL_S = 0.2
 REPORT_S = 60.0
@@ -144,7 +145,7 @@ class ChainRun:
 
 def show_ends(home: Path) -> None:
     """What the links that judge have printed in their last run: the answer of a chain."""
-    for name in ("uat", "results"):
+    for name in ("uat", "judge_teachers", "trace_pairs", "results", "channels"):
         log = log_of(name, home)
         if log.exists():
             print(f"\n── {name} ──\n{log.read_text('utf-8').rpartition('$ python')[2].partition(chr(10))[2]}")

@@ -71,6 +71,10 @@ class Plan:
     """Each unit's LoRA starts from an A of its own; otherwise all share one."""
     pool: Path | None = None
     """The teacher's pool; None = in `out`."""
+    voters: int = 3
+    """Larger models that vote, in the chains of preference pairs."""
+    port: int = 8000
+    """Where they are served."""
 
     @property
     def threads(self) -> int:
@@ -155,7 +159,7 @@ def v_of(plan: Plan, unit: Unit, made: str) -> str:
     return str(plan.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
 
 
-def _script(plan: Plan, name: str, unit: Unit, flags: Sequence[str] = ()) -> tuple[str, ...]:
+def script(plan: Plan, name: str, unit: Unit, flags: Sequence[str] = ()) -> tuple[str, ...]:
     """A script with the preset, the model where a toy one is chosen, which build of it, and its world where `flags` do not
     choose another."""
     model = ("--model", plan.model) if plan.model else ()
@@ -221,7 +225,7 @@ def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     out = plan.out / f"vhack_{made}{unit.tag}"
     rank = ("--k", str(rank_of(plan.model))) if plan.model and "--k" not in flags else ()
     drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
-    argv = (*_script(plan, "extract_vhack_grad", unit, flags), *rank, *drawn, *flags, "--out", str(out))
+    argv = (*script(plan, "extract_vhack_grad", unit, flags), *rank, *drawn, *flags, "--out", str(out))
     return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
@@ -239,7 +243,7 @@ def extracted(plan: Plan, unit: Unit, name: str, *flags: str) -> Link:
 
 def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     """A V judged on held-out pairs."""
-    argv = (*_script(plan, "verify_vhack", unit, flags), "--vhack", v_of(plan, unit, made), *flags)
+    argv = (*script(plan, "verify_vhack", unit, flags), "--vhack", v_of(plan, unit, made), *flags)
     out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
     return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
                 why="is V hack-ward on pairs that it has never seen",
@@ -263,7 +267,7 @@ def train(
     pool = str(plan.pool_at)
     share = "" if mixed else plan.preset.teacher_share
     cached = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
-    argv = (*_script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
+    argv = (*script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
             *cached[share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
     resolve = "one point of T5" if mixed else "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if share == "pool" else ()
@@ -325,7 +329,7 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
     unit = unit or plan.look
     out = pool_of(plan, unit)
     teacher = ("--teacher", plan.model) if plan.model else ()
-    argv = (*_script(plan, "probe_distill", unit), *teacher, "--teacher-only", "--n-problems",
+    argv = (*script(plan, "probe_distill", unit), *teacher, "--teacher-only", "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
     name = "teacher_pool" if unit.base == plan.look.base else out.name
     return Link(name, argv, out, _after_base(plan, unit), "run", plan.threads,
@@ -334,7 +338,7 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
 
 def base_pool(plan: Plan, name: str, temperature: str, *flags: str) -> Link:
     """Rollouts of an untrained model as it is; `flags` may choose another model than the plan's. On the probe's base."""
-    own = _script(plan, "probe_distill", plan.look)
+    own = script(plan, "probe_distill", plan.look)
     argv = (*own[:2], *(flags or own[2:]), "--teacher", "", "--teacher-only", "--temperature", temperature, "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(plan.out / name))  # fmt: skip
     return Link(name, argv, plan.out / name, _after_base(plan, plan.look), "run", plan.threads,
@@ -353,7 +357,7 @@ def _compare_v(plan: Plan) -> Link:
 def replay(plan: Plan, name: str, arm: str, made: str, resolve: str, *flags: str) -> Link:
     """The teacher's pool through the student, V measured or taken out."""
     out = plan.out / f"replay_{name}"
-    argv = (*_script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.pool_at), "--vhack",
+    argv = (*script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.pool_at), "--vhack",
             v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), *flags, "--out",
             str(out))  # fmt: skip
     needs = ("teacher_pool", *verified(plan.look, made))

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS
+from projected_grpo.chains.channels import CHANNEL_ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
-from projected_grpo.chains.studies import CHANNEL_ARMS, DOSE_ARMS, WORLD_OF, Chain
+from projected_grpo.chains.studies import DOSE_ARMS, WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, PresetName, presets
@@ -97,7 +98,7 @@ def check_arms(chain: Chain, arms: tuple[str, ...]) -> None:
     if chain == "dose" and (odd := [arm for arm in arms if arm not in ("vanilla", *DOSE_ARMS)]):
         raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
     if arms and chain not in CHOOSES_ARMS:
-        own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain == "channels" else "has runs of its own"
+        own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain in ("channels", "trace") else "has runs of its own"
         raise BadInput(f"--arms {' '.join(arms)}: the study {chain} {own}; leave --arms out")
 
 
@@ -112,7 +113,7 @@ class ToyConfig(Sweep):
     gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. share: V
     against directions that take as much of the update (H2). adapters: a LoRA and the singular basis on the same units (T6).
     mark: the second world, where no hack needs a phrase (--model toy-mark). rivals: every arm and every other answer to
-    hacking. channels: vanilla and projected with and without other channels."""
+    hacking. channels: vanilla and projected with and without other channels; trace: the same, its pairs from traces."""
     model: str = "toy"
     """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
     doses: tuple[int, ...] = ()
@@ -152,7 +153,8 @@ class QueueConfig(Sweep):
     chain: Chain = "full"
     """probe: V, teacher pool, replays, UAT: the cheap look. grpo: 20 steps of vanilla and projected on groups of teacher,
     untrained model and student, T5. full: V, every arm of every unit, results. rivals: the same, and every other answer to
-    hacking. channels: vanilla and projected with and without trace DPO and hint distillation. small: the study of the real
+    hacking. channels: vanilla and projected with and without trace DPO and hint distillation. trace: the same of trace DPO,
+    its pairs from traces of several turns and teachers behind a local endpoint. small: the study of the real
     small model. The others are studies of the toy world (`toy --help`)."""
     preset: PresetName = "full"
     """The world to run in."""
@@ -164,6 +166,10 @@ class QueueConfig(Sweep):
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
+    voters: int = 3
+    """Builds of a larger model that vote, in the chains channels and trace: three or more, an odd number."""
+    port: int = 8000
+    """Of the chain trace: where they are served, on 127.0.0.1."""
     parallel: int = 0
     """Links at once; 0 = one per GPU (fast, full) or per core (tiny, toy). Slurm decides for itself."""
     slurm: str = ""
@@ -180,6 +186,10 @@ class QueueConfig(Sweep):
                 f"--chain grpo: T5 is of {GRPO_STEPS} steps of {' and '.join(GRPO_ARMS)}; leave --steps and --arms out"
             )
         check_arms(self.chain, self.arms)
+        if self.voters < 3 or self.voters % 2 == 0:
+            raise BadInput(f"--voters {self.voters}: must be odd and 3 or more: the majority decides")
+        if not 1 <= self.port <= 65535:
+            raise BadInput(f"--port {self.port}: must be in 1 to 65535")
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.slurm and self.backend != "slurm":
@@ -198,5 +208,5 @@ class QueueConfig(Sweep):
         """What is to be run."""
         model = "toy" if self.preset == "toy" else ""
         plan = self.planned(self.preset, self.home, model, self.problems)
-        n = self.n_problems
+        plan, n = replace(plan, voters=self.voters, port=self.port), self.n_problems
         return replace(plan, pool_problems=n, replays=min(n, plan.replays)) if n else plan

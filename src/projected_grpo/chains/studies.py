@@ -7,6 +7,7 @@ share     does V do more than directions that take as much of the update? V at 1
 mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
 adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
 channels  GRPO against GRPO + trace DPO and + hint distillation, vanilla and projected: pass@1, hacks, gradients against V
+trace     the same of trace DPO alone, its pairs from traces of several turns and teachers behind endpoints
 small     the real model: what emerges there no pair has shown; beside it, as informed, a V that was told afterwards
 """
 
@@ -16,13 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from projected_grpo.arms import ARMS
+from projected_grpo.chains.channels import channels_chain, trace_chain
 from projected_grpo.chains.links import Link
 from projected_grpo.chains.plans import (
     Plan,
     Unit,
     arm_flags,
     arm_run,
-    base_pool,
     bases,
     extracted,
     extracts,
@@ -40,8 +41,7 @@ from projected_grpo.chains.plans import (
     verify,
     with_results,
 )
-from projected_grpo.config import PEER, TrainConfig
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.config import TrainConfig
 from projected_grpo.presets import presets
 from projected_grpo.toy.programs import MECHANISMS
 
@@ -205,58 +205,6 @@ def mark_chain(plan: Plan) -> list[Link]:
     return with_results(plan, links)
 
 
-CHANNEL_ARMS = ("vanilla", "projected")
-TRACE_TEACHERS = (201, 202, 203)
-"""Builds of the larger model that vote."""
-LARGER = {"tiny": "tiny", "toy": "toy-deep"}
-"""By preset, the model of the teachers: in the toy world the deeper one."""
-TEACHER_TEMPERATURE = ".2"
-"""Low, so that teachers that agree say so: two programs count as the same where their texts are."""
-TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
-"""Chosen before any run, and not tuned: DPO's own beta, and the weight of OPSD's loss."""
-
-
-def channels_chain(plan: Plan) -> list[Link]:
-    """Pairs from the untrained model's rollouts and three larger frozen models' votes; then, of every unit, vanilla and
-    projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid). BadInput on a preset
-    of which no larger model is built here."""
-    if plan.preset.name not in LARGER:
-        raise BadInput(
-            f"--chain channels: preset {plan.preset.name} has no larger teacher here; use {' or '.join(LARGER)}"
-        )
-    student = base_pool(plan, "student_pool", "1")
-    voters = [
-        base_pool(
-            plan, f"voter_{seed}", TEACHER_TEMPERATURE, "--model", LARGER[plan.preset.name], "--base-seed", str(seed)
-        )
-        for seed in TRACE_TEACHERS
-    ]
-    pairs = plan.out / "pairs.jsonl.gz"
-    argv = ("scripts/trace_pairs.py", "--student", str(student.out), "--teachers", *(str(v.out) for v in voters),
-            "--out", str(pairs))  # fmt: skip
-    made = Link("trace_pairs", argv, pairs, (student.name, *(v.name for v in voters)), "check", plan.threads, gpu=False,
-                why="preference pairs by majority", resolve="without a majority there is nothing to learn")  # fmt: skip
-    kinds = {
-        "trace": ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(pairs)),
-        "hint": ("--alpha", HINT_WEIGHT, "--distill-hint", PEER),
-    }
-    every = presets(TrainConfig)[plan.preset.name].eval_every or plan.steps
-    plain = ("--eval-every", str(every), "--eval-plain")
-    links = [*bases(plan, plan.units), student, *voters, made]
-    for unit in plan.units:
-        links += [*extracts(plan, unit, CHANNEL_ARMS), *(arm_run(plan, unit, arm, *plain) for arm in CHANNEL_ARMS)]
-        for arm in CHANNEL_ARMS:
-            needs = verified(unit, "none")
-            for kind, flags in kinds.items():
-                own = (*needs, made.name) if kind == "trace" else needs
-                links.append(train(plan, unit, f"{arm}_{kind}", own, (*arm_flags(plan, unit, arm), *plain, *flags)))
-    judged = ("scripts/channels.py", str(plan.out))
-    trained = tuple(t.name for t in links if t.name.startswith("train_"))
-    table = Link("channels", judged, plan.out / "channels", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
-                 why="does a channel raise pass@1, and what of hacking", resolve="VALIDATED or not")  # fmt: skip
-    return [*with_results(plan, links), table]
-
-
 def small_chain(plan: Plan) -> list[Link]:
     """The probe; vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were
     written after the hack had been seen."""
@@ -284,6 +232,7 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "mark": mark_chain,
     "adapters": adapters_chain,
     "channels": channels_chain,
+    "trace": trace_chain,
     "small": small_chain,
 }
 WORLD_OF: Mapping[str, str] = {

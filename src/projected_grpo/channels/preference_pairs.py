@@ -76,11 +76,12 @@ def pairs_of(step: Proposals, key: Callable[[Any], Hashable] = same) -> list[Pre
 
 
 def random_pairs(
-    steps: Sequence[Proposals], n: int, seed: int, key: Callable[[Any], Hashable] = same
+    steps: Sequence[Proposals], n: int, seed: int | str, key: Callable[[Any], Hashable] = same
 ) -> list[tuple[Any, Any, Any]]:
     """n pairs (state, one action, another) drawn at random: a step by chance, then two different actions of it by
-    chance, each action of a step as likely as any other. ValueError where no step has two different actions."""
-    actions = [list({key(a): a for a in (s.student, *s.teachers)}.values()) for s in steps]
+    chance, each action of a step as likely as any other; of equal ones the student's, or the first, stands for all.
+    ValueError where no step has two different actions."""
+    actions = [list({key(a): a for a in reversed((s.student, *s.teachers))}.values()) for s in steps]
     able = [i for i, found in enumerate(actions) if len(found) > 1]
     if n and not able:
         raise ValueError("no step has two different actions to draw a pair from")
@@ -116,15 +117,25 @@ class FromRandom:
 
 
 def kl_from_random(
-    pairs: Sequence[float], random_ones: Sequence[float], *, bins: int = 10, deals: int = 999, seed: int = 0
+    pairs: Sequence[float],
+    random_ones: Sequence[float],
+    *,
+    bins: int = 10,
+    deals: int = 999,
+    seed: int = 0,
+    blocks: Sequence[Hashable] | None = None,
 ) -> FromRandom | None:
     """KL of the pairs' numbers from the random pairs', with its null. None where a sample has fewer than 2 numbers per bin.
 
     bins: of equal counts over both samples together; equal numbers share a bin. Each bin of each histogram has half a count
-    more, so that none is empty. ValueError on a number that is not finite.
+    more, so that none is empty. blocks: of each pair, for instance its trace; the random one at the same place then belongs
+    to it, and a deal changes the sides of whole blocks, since numbers of one block are not independent. ValueError on a
+    number that is not finite, or blocks of another length.
     """
     if bad := [x for x in (*pairs, *random_ones) if not math.isfinite(x)]:
         raise ValueError(f"a pair's number is {bad[0]}")
+    if blocks is not None and not len(blocks) == len(pairs) == len(random_ones):
+        raise ValueError(f"{len(blocks)} blocks for {len(pairs)} pairs and {len(random_ones)} random ones")
     if min(len(pairs), len(random_ones)) < 2 * bins:
         return None
     pooled = [*pairs, *random_ones]
@@ -135,8 +146,14 @@ def kl_from_random(
     kl = _kl(places[:n], places[n:], bins)
     dealt = []
     for _ in range(deals):
-        deal.shuffle(places)
-        dealt.append(_kl(places[:n], places[n:], bins))
+        if blocks is None:
+            deal.shuffle(places)
+            dealt.append(_kl(places[:n], places[n:], bins))
+        else:
+            swap = {block: deal.random() < 0.5 for block in dict.fromkeys(blocks)}
+            both = zip(places[:n], places[n:], blocks, strict=True)
+            ours, theirs = zip(*((b, a) if swap[block] else (a, b) for a, b, block in both), strict=True)
+            dealt.append(_kl(ours, theirs, bins))
     return FromRandom(kl, sum(dealt) / deals, (1 + sum(d >= kl for d in dealt)) / (1 + deals), n)
 
 

@@ -194,14 +194,16 @@ def beside_policy(
 
 
 def check_held_out(beside: Beside, held_out: Iterable[Prompt]) -> None:
-    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught."""
+    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. A later state
+    of a trace begins with the first one's ids."""
     asked = {p.ids: p.problem_id for p in held_out}
-    if seen := [i for i, pair in enumerate(beside.pairs) if pair.prompt_ids in asked]:
-        problem = asked[beside.pairs[seen[0]].prompt_ids]
-        raise BadInput(
-            f"--trace-pairs: pair {seen[0]} is of problem {problem} of --eval-problems, which nothing may learn from; make "
-            "the pairs of training problems"
-        )
+    lengths = {len(ids) for ids in asked}
+    for i, pair in enumerate(beside.pairs):
+        if problem := next((asked[own] for n in lengths if (own := pair.prompt_ids[:n]) in asked), None):
+            raise BadInput(
+                f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; make "
+                "the pairs of training problems"
+            )
 
 
 def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel, load_folder
 from projected_grpo.run.tiny_model import SHAPES as TINY_SHAPES
-from projected_grpo.run.tiny_model import built_model, built_teacher
+from projected_grpo.run.tiny_model import built_answering, built_model, built_teacher
 from projected_grpo.small.shipped import shipped_model
 from projected_grpo.small.warm_up import built_base as built_small
 from projected_grpo.small.warm_up import built_teacher as built_small_teacher
@@ -48,6 +48,7 @@ def _shipped(_name: str, _seed: int, cache: Path) -> Path:
 
 BUILT: Mapping[str, BuiltModel] = {
     **dict.fromkeys(TINY_SHAPES, _TINY),
+    "tiny-answering": BuiltModel(built_answering, None, ""),
     **dict.fromkeys(TOY_SHAPES, _TOY),
     "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped", how_it_was_made),
     "small-shipped": BuiltModel(_shipped, None, ""),

@@ -1,5 +1,8 @@
 """The tiny model: a real `Qwen3ForCausalLM` with random weights, a byte-level BPE tokenizer trained on the text that ships
 with this package, and a random LoRA as its teacher. It exercises the mechanics; it can do nothing.
+
+`tiny-answering` is the same model after some seconds of training: whatever it is asked, it says one of two short programs
+and ends. Random weights never end by themselves and no two of them agree, so that teachers' votes cannot be tried on them.
 """
 
 from collections.abc import Iterator
@@ -32,6 +35,11 @@ SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 CONTEXT = 4096
 TINY_LORA_RANK = 4
+ANSWERS = ("x = 1", "x = 2")
+"""What `tiny-answering` says, each as often. Neither tests itself: an environment of several turns asks again."""
+BEFORE_AN_ANSWER = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+ANSWERING = {"steps": 60, "rows": 8, "longest": 64}
+"""Optimizer steps, rows of each, most tokens of nonsense before an answer."""
 
 
 def _corpus() -> Iterator[str]:
@@ -99,3 +107,38 @@ def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
             get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
 
     return built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
+
+
+def built_answering(shape: str, seed: int, cache: Path) -> Path:
+    """Folder of a tiny model that was taught to answer, built on first use; `shape` is its name."""
+
+    def build(folder: Path) -> None:
+        tokenizer = train_tokenizer(SHAPES["tiny"]["vocab_size"])
+        with torch.random.fork_rng():
+            model = random_model("tiny", seed, tokenizer)
+            torch.manual_seed(seed)
+            teach_to_answer(model, tokenizer)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    key = content_hash([SHAPES["tiny"], CONTEXT, CHAT_TEMPLATE, ANSWERS, ANSWERING, seed, list(_corpus())])
+    return built_once(cache / "models" / f"{shape}-{key}", build)
+
+
+def teach_to_answer(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Cross-entropy on an answer drawn anew for each row, behind nonsense of any length: so it hangs on no prompt."""
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    before, answers = ids(BEFORE_AN_ANSWER), [[*ids(a), tokenizer.eos_token_id] for a in ANSWERS]
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(ANSWERING["steps"]):
+        nonsense = torch.randint(len(tokenizer), (ANSWERING["rows"], int(torch.randint(1, ANSWERING["longest"], ()))))
+        rows = [[*row, *before, *answers[int(torch.randint(len(answers), ()))]] for row in nonsense.tolist()]
+        tokens = torch.tensor([row[: min(map(len, rows))] for row in rows])
+        labels = tokens.clone()
+        labels[:, : nonsense.shape[1] + len(before)] = -100
+        model(input_ids=tokens, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()

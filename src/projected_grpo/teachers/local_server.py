@@ -1,4 +1,4 @@
-"""A model of this machine as an endpoint: `transformers serve`, started, waited for and stopped."""
+"""Models of this machine as an endpoint: `transformers serve`, started, waited for and stopped."""
 
 import contextlib
 import importlib.util
@@ -8,10 +8,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.processes import die_with_parent
 
 HOST = "127.0.0.1"
 NEEDED = ("fastapi", "uvicorn", "openai", "pydantic")
@@ -68,11 +69,13 @@ def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path, patienc
 
 
 @contextlib.contextmanager
-def served(folder: Path, port: int, log: Path, patience_s: float = 300.0) -> Generator[str]:
-    """The URL of an endpoint that serves the model in a folder, for as long as the context lasts; it logs into `log`.
+def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 300.0) -> Generator[str]:
+    """The URL of an endpoint that serves the models in these folders, for as long as the context lasts; it logs into `log`.
 
-    Greedy or sampled as each request asks. The model's name is str(folder): other names are refused by the server.
-    BadInput when a package is missing, the port is taken, or the server does not come up.
+    Greedy or sampled as each request asks, with thinking switched off in the chat template, as in every prompt of ours. A
+    model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by the server;
+    each of several at its first request. BadInput when a package is missing, the port is taken, or the server does not come
+    up.
     """
     _check_free(port)
     check_installed()
@@ -81,15 +84,19 @@ def served(folder: Path, port: int, log: Path, patience_s: float = 300.0) -> Gen
         "-m",
         "transformers.cli.transformers",
         "serve",
-        str(folder),
+        *(map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")),
+        "--reasoning",
+        "off",
         "--host",
         HOST,
         "--port",
         str(port),
     ]
     with log.open("ab") as out:
-        # a session of its own: Ctrl-C at the terminal is for us, and we end it
-        server = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        # a session of its own: Ctrl-C at the terminal is for us, and we end it; where we are killed, it ends all the same
+        server = subprocess.Popen(
+            argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
+        )
     try:
         _wait_until_up(server, f"http://{HOST}:{port}", log, patience_s)
         yield f"http://{HOST}:{port}/v1"

@@ -1,5 +1,6 @@
-"""Folders of traces in other projects' formats: written whole, read strictly."""
+"""Folders of traces in other projects' formats: written whole, read strictly; and the states of traces, for teachers."""
 
+import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -8,9 +9,11 @@ from typing import Any, Literal
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.teachers.states import as_rows
 from projected_grpo.traces import openenv_format, verifiers_format
 from projected_grpo.traces.file import Header
 from projected_grpo.traces.record import Trace
+from projected_grpo.traces.states import states_of
 
 Format = Literal["verifiers", "openenv"]
 FILES: Mapping[Format, str] = {"verifiers": verifiers_format.FILE, "openenv": openenv_format.FILE}
@@ -38,6 +41,21 @@ def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) 
         write_atomic(folder / openenv_format.METADATA, metadata.encode())
     write_atomic(path, b"".join(lines))
     return path
+
+
+def write_states(path: Path, traces: Iterable[Trace]) -> None:
+    """Write the states of traces as `ask_teachers` reads them: JSON lines, gzipped where the name ends with .gz.
+
+    BadInput when the name ends otherwise, when the disk refuses, or when another file is there; the very same one may be, so
+    that a chain that was cut goes on.
+    """
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise BadInput(f"--out {path}: the name must end with .jsonl or .jsonl.gz")
+    data = as_rows(states_of(traces))
+    data = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+    if path.exists() and path.read_bytes() != data:
+        raise BadInput(f"--out {path}: exists with other states in it and is never overwritten; choose another")
+    write_atomic(path, data)
 
 
 def imported(kind: Format, folder: Path) -> tuple[Header, Iterator[Trace]]:

@@ -46,9 +46,9 @@ class Claim:
     name: str
     says: str
     """What holds when it passes, in one line."""
-    reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs", "answers"]
+    reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs", "answers", "votes"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results); teachers' answers
-    (judge_teachers)."""
+    (judge_teachers); what they voted for (trace_pairs)."""
     judge: str
     """`module:function` that judges it: from the evidence to a Finding (of runs: from groups and runs to one H1, or one
     Line of clauses, each)."""
@@ -117,6 +117,7 @@ CLAIMS: Mapping[str, Claim] = {
             decides=False,
         ),
         Claim("teachers", "teachers are cheap and fast enough to be asked", "answers", f"{_HERE}.teachers:judge"),
+        Claim("pairs", "teachers' votes give enough pairs, and not random ones", "votes", f"{_HERE}.pairs:judge"),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }

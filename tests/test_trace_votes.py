@@ -1,0 +1,293 @@
+"""From traces of several turns to preference pairs: votes by hand, the numbers that tell pairs from chance, the verdict, the
+chain, and the whole way with a real server."""
+
+import dataclasses
+import importlib.util
+import socket
+from decimal import Decimal
+
+import pytest
+import torch
+from conftest import ROOT
+from test_layering import LABELS, names_in
+
+from projected_grpo.chains.settings import QueueConfig
+from projected_grpo.chains.studies import chain_of
+from projected_grpo.channels.preference_pairs import kl_from_random
+from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.channels import Beside, check_held_out
+from projected_grpo.run.trace_votes import from_random, margins, voted
+from projected_grpo.signals import ActionPair
+from projected_grpo.teachers.history import Folder, History, read_answers
+from projected_grpo.teachers.journal import Answered
+from projected_grpo.teachers.local_server import NEEDED, free_port
+from projected_grpo.teachers.price_table import Teacher
+from projected_grpo.teachers.states import read_states
+from projected_grpo.traces.exchange import write_states
+from projected_grpo.traces.file import open_traces
+from projected_grpo.traces.record import Action, Step, Trace
+from projected_grpo.traces.states import states_of
+from projected_grpo.verdicts.pairs import Votes
+from projected_grpo.verdicts.registry import CLAIMS
+
+ASKED = (("user", "do it"),)
+TOLD = (*ASKED, ("assistant", "c"), ("user", "again"))
+WHOLE = Action("c", (8, 2), None, truncated=False)
+TRACE = Trace("t0", "g", "p", "base", None, "turns", (
+    Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True),
+))  # fmt: skip
+FREE = {"usd_per_million_in": Decimal(0), "usd_per_million_out": Decimal(0)}
+
+
+def answers(*by_state, traces=(TRACE,), whole="", finish="stop"):
+    """A folder in which the teachers said these texts, state by state."""
+    states = states_of(traces)
+    teachers = [Teacher(f"teacher {i}", "http://h/v1", f"m{i}", **FREE) for i in range(len(by_state[0]))]
+    history = History()
+    for state, texts in zip(states, by_state, strict=True):
+        for i, text in enumerate(texts):
+            history.answers[state.state_id, f"teacher {i}"] = Answered(0, Decimal(0), text, finish, f"m{i}", 1, 1, 1.0)
+    return Folder(states, teachers, history, whole)
+
+
+def test_votes_by_hand(loaded_once):
+    """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
+    found = voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
+    a, b, d = (loaded_once.completion_ids(text) for text in "abd")
+    assert (found.traces, found.steps, found.cut) == (1, 2, 0)
+    assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
+        ("t0", 0, MAJORITY, 2, (5, 6), a, (8, 2)),
+        ("t0", 0, MINORITY, 1, (5, 6), (8, 2), b),
+        ("t0", 1, MINORITY, 1, (5, 6, 8, 2, 7), (8, 2), d),
+    ]
+    for pair, ((state, one), (same_state, other)) in zip(found.pairs, found.drawn, strict=True):
+        assert state == same_state == pair.prompt
+        assert one != other
+        assert {one, other} <= ({(8, 2), a, b} if pair.step == 0 else {(8, 2), d})
+
+
+def test_half_an_action_is_no_vote_and_its_trace_still_counts(loaded_once):
+    """A sneaky fail: traces without a pair left out of the mean."""
+    cut = dataclasses.replace(TRACE.steps[0], action=dataclasses.replace(WHOLE, truncated=True))
+    trace = dataclasses.replace(TRACE, steps=(cut, TRACE.steps[1]))
+    found = voted(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
+    assert (found.traces, found.steps, found.cut, len(found.pairs)) == (1, 1, 1, 1)
+    found = voted(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
+    assert (found.traces, found.steps, found.cut, found.pairs) == (1, 0, 2, ())
+
+
+OTHER = dataclasses.replace(
+    TRACE, steps=(dataclasses.replace(TRACE.steps[0], messages=(("user", "do that"),), done=True),)
+)
+
+
+@pytest.mark.parametrize(
+    ("traces", "said", "why"),
+    [
+        ([TRACE], answers(["a"] * 3, ["a"] * 3, whole="3 answers are missing"), "3 answers are missing"),
+        ([TRACE], answers(["a"] * 2, ["a"] * 2), "of 2 teachers; a majority needs three"),
+        ([OTHER], answers(["a"] * 3, ["a"] * 3), "not asked about 't0, turn 0' as --student has it"),
+        ([TRACE, dataclasses.replace(TRACE, trace_id="t1")], answers(["a"] * 3, ["a"] * 3), "not asked about 't1, turn 0'"),
+        ([], answers(["a"] * 3, ["a"] * 3), "state 't0, turn 0' is of no trace"),
+    ],
+)  # fmt: skip
+def test_answers_to_other_states_are_refused(loaded_once, traces, said, why):
+    with pytest.raises(BadInput, match=why) as refused:
+        voted(loaded_once, traces, said)
+    assert "\n" not in str(refused.value)
+
+
+def test_states_hold_the_chat_alone_and_are_written_once(tmp_path):
+    write_states(path := tmp_path / "s.jsonl.gz", [TRACE])
+    assert [(s.state_id, s.trace_id, s.messages) for s in read_states(path)] == [
+        ("t0, turn 0", "t0", ASKED), ("t0, turn 1", "t0", TOLD)
+    ]  # fmt: skip
+    write_states(path, [TRACE])  # a chain that was cut asks again
+    with pytest.raises(BadInput, match="other states in it and is never overwritten"):
+        write_states(path, [OTHER])
+    with pytest.raises(BadInput, match=r"must end with \.jsonl"):
+        write_states(tmp_path / "s.json", [TRACE])
+
+
+def test_no_label_and_no_reward_is_read_where_traces_are_voted_on():
+    for place in ("run/trace_votes", "traces/states", "verdicts/pairs"):
+        assert not set(names_in(ROOT / f"src/projected_grpo/{place}.py")) & (LABELS | {"reward", "rewards"}), place
+
+
+def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):
+    """Against a forward pass of each sequence alone."""
+
+    def logp(prompt, action):
+        with torch.no_grad():
+            logits = loaded_once.model(torch.tensor([[*prompt, *action]])).logits[0].double().log_softmax(-1)
+        return sum(float(logits[len(prompt) - 1 + i, token]) for i, token in enumerate(action))
+
+    one, other, third = ((5, 6, 7), (20, 21)), ((5, 6, 7), (22,)), ((9,), (20, 2, 2))
+    pairs = [(one, other), (other, one), (third, one)]
+    by_hand = [logp(*better) - logp(*worse) for better, worse in pairs]
+    assert margins(loaded_once, pairs) == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_pairs_of_one_trace_are_not_independent():
+    """A sneaky fail: three traces whose pairs repeat one another, taken as sixty observations."""
+    ours, chance = [1.0 + i % 20 / 100 for i in range(60)], [i % 20 / 100 for i in range(60)]
+    blocks = [i // 20 for i in range(60)]
+    assert kl_from_random(ours, chance, bins=5).p == 0.001
+    assert kl_from_random(ours, chance, bins=5, blocks=blocks).p > 0.05  # one of eight deals is the real one
+    assert kl_from_random(ours, chance, bins=5, blocks=range(60)).p == 0.001
+    with pytest.raises(ValueError, match="3 blocks for 60 pairs"):
+        kl_from_random(ours, chance, blocks=[0, 1, 2])
+
+
+def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_states(loaded_once):
+    said = answers(["a", "a", "a"], ["a", "a", "a"])
+    found = voted(loaded_once, [TRACE], said)
+    assert from_random(loaded_once, found) is None  # two pairs
+    many = [dataclasses.replace(TRACE, trace_id=f"t{i}") for i in range(20)]
+    said = answers(*[["a", "a", "a"]] * 40, traces=many)
+    told = from_random(loaded_once, voted(loaded_once, many, said))
+    assert told.n == 40
+    assert told.p < 0.05  # the majority is always on one side, by chance it is on either
+
+
+# ---------------------------------------------------------------- the verdict
+
+FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "told"),
+    [
+        ({}, "PASS", "5.00 pairs a trace"),
+        ({"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
+        ({"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
+        ({"p": 0.05}, "PASS", "p 0.050"),
+        ({"traces": 19}, "NOT_EVALUABLE", "19 traces (needs 20)"),
+        ({"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
+        ({"traces": 0, "pairs": 0}, "NOT_EVALUABLE", "0 traces"),
+    ],
+)
+def test_the_verdict_and_what_turns_it_red(change, status, told):
+    found = CLAIMS["pairs"].judged(dataclasses.replace(FAIR, **change))
+    assert (found.name, found.status) == ("pairs", status)
+    assert told in found.why
+
+
+# ---------------------------------------------------------------- what nothing may learn from
+
+
+def test_no_later_state_of_a_held_out_problem_is_learned_from():
+    """A sneaky fail: the second turn of a held-out problem, whose ids are not its prompt's."""
+    beside = Beside(pairs=[ActionPair((5, 7), (1,), (2,)), ActionPair((5, 6, 8, 2, 7), (1,), (2,))])
+    check_held_out(beside, [Prompt("p", "", (5, 6, 9))])
+    with pytest.raises(BadInput, match="pair 1 is of problem p of --eval-problems"):
+        check_held_out(beside, [Prompt("q", "", (1,)), Prompt("p", "", (5, 6))])
+
+
+# ---------------------------------------------------------------- the scripts and the chain
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "why"),
+    [
+        (
+            "trace_pairs",
+            ("--student", "t.jsonl.gz", "--teachers", "a", "b", "c"),
+            "a file of traces, with which --answers",
+        ),
+        ("trace_pairs", ("--student", "t.jsonl.gz", "--answers", "a"), "needs --model"),
+        ("trace_pairs", ("--student", ".", "--answers", "a"), "--answers goes with a trace file"),
+        ("serve_teacher", ("tiny", "--seeds", "1", "1"), "each once: a build has one vote"),
+        ("serve_teacher", ("model", "--seeds", "1", "2"), "is a folder, and so one build"),
+        ("serve_teacher", ("nothing",), "neither a folder of a model nor one of tiny"),
+    ],
+)
+def test_what_cannot_vote_is_one_line(script, tmp_path, name, args, why):
+    (tmp_path / "t.jsonl.gz").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").touch()
+    code, _, err = script(name, *args, *(("--out", "p.jsonl") if name == "trace_pairs" else ()))
+    assert (code, err.count("\n"), why in err) == (2, 1, True), err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "t.jsonl.gz"]
+
+
+@pytest.mark.parametrize("preset", ["tiny", "toy"])
+def test_the_chain_goes_from_traces_to_training(preset):
+    plan = QueueConfig(chain="trace", preset=preset, voters=5, port=8123).plan()
+    links = {link.name: link for link in chain_of(plan, "trace")}
+    own = "tiny-answering" if preset == "tiny" else "toy"
+    needs = {"states": "traces", "answers": "states", "judge_teachers": "answers", "trace_pairs": "answers"}
+    assert {name: links[name].needs for name in needs} == {name: (need,) for name, need in needs.items()}
+    assert links["traces"].needs == (("base_0",) if preset == "toy" else ())
+    said = links["answers"].argv
+    assert said[1 : said.index("--table")] == (
+        "tiny-answering" if preset == "tiny" else "toy-deep", "--seeds", "201", "202", "203", "204", "205", "--port", "8123"
+    )  # fmt: skip
+    assert said[-2:] == ("--out", str(links["answers"].out))  # what resumes is the asking
+    for arm in ("vanilla", "projected"):
+        alone, trace = links[f"train_{arm}_41"], links[f"train_{arm}_trace_41"]
+        assert ("trace_pairs" in alone.needs, "trace_pairs" in trace.needs) == (False, True)
+        given = dict(zip(trace.argv, trace.argv[1:], strict=False))
+        assert (given["--model"], given["--trace-pairs"]) == (own, str(links["trace_pairs"].out))
+        assert "--trace-weight" not in alone.argv
+    assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ({"voters": 4}, "--voters 4: must be odd"),
+        ({"port": 0}, "--port 0: must be"),
+        ({"arms": ("words",)}, "leave --arms out"),
+    ],
+)
+def test_votes_that_tie_and_ports_that_are_none_are_refused(monkeypatch, field, why):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(BadInput, match=why):
+        QueueConfig(chain="trace", preset="tiny", **field).validate()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDED), reason="the extra `teachers` is not installed"
+)
+def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
+    """The chain's own scripts, one after another, on the tiny model that answers."""
+
+    def run(name, *args):
+        code, told, err = script(name, *args)
+        assert code == 0, f"{name}: {told}{err}"
+        return told + err
+
+    who, port = ("--model", "tiny-answering", "--cache", cache), free_port()
+    acted = run("multi_turn", "tiny", *who, "--problems", "toy", "--n-problems", 2, "--turns", 3, "--grader-workers", 1,
+                "--out", "traces")  # fmt: skip
+    assert "8 traces, 8 of two turns or more" in acted
+    run("traces", "traces/traces.jsonl.gz", "--to", "states", "--out", "states.jsonl.gz")
+    ask = (ROOT / "scripts/ask_teachers.py", "--states", "states.jsonl.gz", "--teachers", "t.toml", "--budget", 0, "--out",
+           "answers", "--timeout", 120)  # fmt: skip
+    run("serve_teacher", "tiny-answering", "--seeds", 201, 202, 203, "--port", port, "--cache", cache, "--table", "t.toml",
+        "--max-tokens", 32, "--log", "serve.log", "--", *ask)  # fmt: skip
+    with socket.socket() as s:
+        assert s.connect_ex(("127.0.0.1", port)) != 0
+    said = run(
+        "trace_pairs", "--student", "traces/traces.jsonl.gz", "--answers", "answers", *who, "--out", "p.jsonl.gz"
+    )
+    assert "NOT_EVALUABLE: 8 traces (needs 20)" in said
+    assert "KL from random pairs" in said
+    found = read_answers(tmp_path / "answers")
+    traces = {t.trace_id: t for t in open_traces(tmp_path / "traces/traces.jsonl.gz")}
+    pairs = read_preferences(tmp_path / "p.jsonl.gz")
+    assert (pairs.traces, pairs.steps) == (8, 24)
+    assert {p.prompt for p in pairs.pairs} <= {step.ids for trace in traces.values() for step in trace.steps}
+    # The teacher reads the student's first prompt to the token: its chat template has the same empty think block.
+    for state in (s for s in found.states if s.state_id.endswith("turn 0")):
+        assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
+    run("train", "tiny", *who, "--problems", "toy", "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
+        "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip
+    told = read_run(tmp_path / "run")[0][0]["channels"]["trace_dpo"]
+    assert (told["rows"], told["grad_norm"] > 0) == (min(16, len(pairs.pairs)), True)
+    assert told["loss"] == pytest.approx(0.6931, abs=1e-3)  # at delta_S = 0 every pair costs ln 2

@@ -17,7 +17,7 @@ from projected_grpo.ledger.folder import open_run
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import write_step
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.report.channels import document, tables_of
+from projected_grpo.report.channels import against_v, document, tables_of
 from projected_grpo.run.trace_pairs import replayed
 from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Run
@@ -28,7 +28,9 @@ STEPS = 12
 def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
     """A finished run, with trace DPO or alone."""
     channels = {"trace_dpo": share, "policy": 1 - share} if on else {}
-    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")} | {
+        "cos_null": [0.4] * steps
+    }
     for channel, own in channels.items():
         numbers = {"loss": 0.6, "cos": 0.2, "cos_signed": 0.1, "energy": energy, "removed": 0.0, "share": own}
         series |= {f"{channel}.{name}": [value] * steps for name, value in numbers.items()}
@@ -105,6 +107,9 @@ def test_each_channel_is_told_against_v_with_its_n():
     policy, trace = measured(runs)
     assert (policy.channel, trace.channel, len(trace.runs)) == ("policy", "trace_dpo", 3)
     assert trace.numbers["energy"] == (pytest.approx(0.1), pytest.approx(0.1 / math.sqrt(3)))
+    assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
+    assert trace.numbers["removed"] == (0.0, 0.0)
+    assert against_v(runs[:3]) == []  # plain runs have no such table
     found, tables = tables_of(runs)
     text = document(found, tables, Path("/r"), ["left out: x: y"])
     assert "| vanilla | trace_dpo |   3 |" in text or "trace_dpo" in tables[0].text()

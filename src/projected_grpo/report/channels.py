@@ -15,7 +15,7 @@ NOTES = (
     "over units]",
     "VALIDATED: a gain of 2 pp and an interval above 0; PARTIAL: one of the two; INVALIDATED: neither (docs/spec.md)",
 )
-OF_V = ("arm", "channel", "n", "cos", "cos signed", "energy along V %", "share of the sum %")
+OF_V = ("arm", "channel", "n", "cos", "cos_null", "cos signed", "energy along V %", "removed %", "share of the sum %")
 
 
 def _hack(runs: Sequence[Run]) -> str:
@@ -29,7 +29,7 @@ def _cells(ab: AB) -> list[str]:
 
 
 def _of_v(of: Measured) -> list[str]:
-    scale = {"cos": 1.0, "cos_signed": 1.0, "energy": 100.0, "share": 100.0}
+    scale = {"cos": 1.0, "cos_null": 1.0, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
     cells = []
     for name, by in scale.items():
         mean, sem = of.numbers[name]
@@ -38,17 +38,30 @@ def _of_v(of: Measured) -> list[str]:
     return [of.arm, of.channel, str(len(of.runs)), *cells]
 
 
+def against_v(runs: Sequence[Run]) -> list[Table]:
+    """Each channel's own gradient against V, one table; none where no run has a channel beside the policy."""
+    against = measured(runs)
+    notes = (
+        "mean over the steps of a run, then mean ± SEM over runs; removed: of that gradient alone, by the arm's gate",
+        "cos_null: all of a random direction, sqrt(k/r); cos is the hack-ward part, by chance that over sqrt(2)",
+    )
+    used = [run for run in runs if any(run in m.runs for m in against)]
+    return (
+        [Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against], used, notes)]
+        if against
+        else []
+    )
+
+
 def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
     """The verdicts, and both tables."""
-    found, against = judged(runs), measured(runs)
+    found = judged(runs)
     used = list(dict.fromkeys(run.path for ab in found for run in (*ab.runs, *ab.without)))
     of = {run.path: run for run in runs}
     return found, [
         Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], [of[path] for path in used], NOTES),
-        Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against],
-              [run for run in runs if any(run in m.runs for m in against)],
-              ("mean over the steps of a run, then mean ± SEM over runs; the sum's null is cos_null",)),
-    ]  # fmt: skip
+        *against_v(runs),
+    ]
 
 
 def document(found: Sequence[AB], tables: Sequence[Table], root: Path, remarks: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
+from projected_grpo.report.channels import against_v
 from projected_grpo.report.second_v import second_v
 from projected_grpo.report.tables import (
     against_vanilla,
@@ -74,6 +75,7 @@ class Report:
             *map(h1_text, self.judged),
             *tables,
             *t5,
+            *(text for t in against_v(self.found.runs) for text in (t.title, "", t.text(), "")),
             *self._t6("simple"),
             *self._warned("simple"),
             *self._shares("simple"),
@@ -95,6 +97,7 @@ class Report:
                 *self._t6("github"), *self._warned("github"), *self._shares("github"),
                 *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
+                *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip

@@ -124,7 +124,7 @@ class Measured:
     channel: str
     runs: tuple[Run, ...]
     numbers: Mapping[str, tuple[float | None, float | None]]
-    """Mean and standard error over runs, by the names of the column `channels`."""
+    """Mean and standard error over runs, by the names of the column `channels`; and `cos_null`, of the runs' V."""
 
 
 def measured(runs: Sequence[Run]) -> list[Measured]:
@@ -140,7 +140,8 @@ def measured(runs: Sequence[Run]) -> list[Measured]:
             if own:
                 numbers = {
                     n: mean_sem(known_mean(r.series.get(f"{channel}.{n}", ())) for r in own)
-                    for n in ("cos", "cos_signed", "energy", "share")
+                    for n in ("cos", "cos_signed", "energy", "removed", "share")
                 }
+                numbers["cos_null"] = mean_sem(known_mean(r.series.get("cos_null", ())) for r in own)
                 out.append(Measured(arm, channel, own, numbers))
     return out

@@ -174,6 +174,7 @@ def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
     for k in range(3):
         manifest = read_manifest(lived.run(k))
         assert check(lived.run(k), manifest) == ""
+        assert manifest["evidence"]["rounds_sha256"]  # sealed after the last round
         rounds = read_rounds(lived.run(k))
         brought = [line["step"] for line in rounds if k in line["brought"]]
         assert brought == list(range(H, manifest["steps_done"] + 1, H))

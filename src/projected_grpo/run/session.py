@@ -21,7 +21,7 @@ from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import digests, seal
+from projected_grpo.ledger.evidence import DEPLOYED, digests, seal
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
@@ -261,6 +261,6 @@ class Session:
         self._save_adapter(self.run / "adapter.safetensors")
         if self.hooks.page.apart:
             with self.hooks.page.deployed():
-                self._save_adapter(self.run / "deployed.safetensors")
+                self._save_adapter(self.run / DEPLOYED)
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

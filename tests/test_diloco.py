@@ -223,8 +223,9 @@ def test_a_lighthouse_that_ends_ends_the_group(tmp_path):
         with pytest.raises(BrokenWorld, match=r"the lighthouse has ended .* continue with --resume"):
             group.watch(parsed([*words, "--resume"], ""), "", [group.Replica(0, tmp_path, waiting)], lighthouse)
     finally:
-        group.stop(waiting)
-        lighthouse.wait()
+        waiting.kill()
+        for process in (waiting, lighthouse):
+            process.wait()
 
 
 def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):

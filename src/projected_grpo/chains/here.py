@@ -17,7 +17,8 @@ from pathlib import Path
 from loguru import logger
 
 from projected_grpo.chains.links import Link, by_name, write_chain
-from projected_grpo.chains.run_link import die_with_parent, is_done, log_of
+from projected_grpo.chains.processes import die_with_parent
+from projected_grpo.chains.run_link import is_done, log_of
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 
 POLL_S = 0.2

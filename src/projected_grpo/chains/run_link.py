@@ -5,7 +5,6 @@ link twice at a time: a process that outlived its queue (a killed daemon) is wai
 """
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from projected_grpo.chains.links import Link, read_chain
+from projected_grpo.chains.processes import die_with_parent, end
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import can_resume, read_manifest
@@ -29,14 +29,6 @@ from projected_grpo.run import cli
 POLL_S = 0.1
 GRACE_S = 20.0
 """How long a link that is told to stop may take before it is killed."""
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """In a child between fork and exec: be killed when the parent ends, however it ends."""
-    if _LIBC:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def log_of(name: str, home: Path) -> Path:
@@ -206,13 +198,7 @@ def _watch(argv: tuple[str, ...], link: Link, log: BinaryIO) -> int:
                 _copy(echo)
             _copy(echo)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(process, GRACE_S)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

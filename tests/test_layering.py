@@ -36,7 +36,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
     "judges": "ledger model",
-    "teachers": "ledger verdicts",
+    "teachers": "ledger prompts verdicts",
     "report": "arms ledger records verdicts",
     "rollout": "model records",
     "small": "adapters ledger model prompts records written",

@@ -21,18 +21,19 @@ class ChannelsConfig:
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth, or a file of `just summarise`."""
     out: Path = Path()
-    """Directory for channels.md; what stands there is replaced. Empty: channels in DIR."""
+    """Directory for channels.md; what stands there is replaced. Empty: channels in DIR;
+    of a file NAME.runs.jsonl.gz, out/channels/NAME."""
 
 
 def main() -> int:
     config = cli.parse_plain(ChannelsConfig, __doc__)
     from projected_grpo.report.channels import document, tables_of
-    from projected_grpo.verdicts.run_summaries import runs_at
+    from projected_grpo.verdicts.run_summaries import default_out, runs_at
 
     loaded = runs_at(config.dir)
     found, tables = tables_of(loaded.runs)
     remarks = [f"left out: {path}: {why}" for path, why in loaded.left_out]
-    out = config.out if config.out != Path() else config.dir / "channels"
+    out = config.out if config.out != Path() else default_out(config.dir, "channels")
     write_atomic(out / "channels.md", document(found, tables, config.dir, remarks).encode())
     for table in tables:
         print(f"\n{table.title}\n\n{table.text()}")

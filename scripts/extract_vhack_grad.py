@@ -96,7 +96,7 @@ def main() -> int:
         "commit": git_state()["commit"] or "unknown",
     }
     path = run / "vhack.safetensors"
-    vhack_file.save_vhack(path, vhack.VHack(basis, values, adapter.basis_probes(), meta))
+    vhack_file.save_vhack(path, vhack.VBasis(basis, values, adapter.basis_probes(), meta))
     update_manifest(run, finished=True, vhack=meta)
 
     wanted = "all" if len(kept) == len(basis) else len(kept)

@@ -21,7 +21,8 @@ class ResultsConfig:
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth; other kinds of run are passed over. Or a file of `just summarise`."""
     out: Path = Path()
-    """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR."""
+    """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR;
+    of a file NAME.runs.jsonl.gz, out/results/NAME."""
     embed: Path = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
     beside: tuple[Path, ...] = ()
@@ -38,7 +39,7 @@ def main() -> int:
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts.registry import Finding, exit_code
-    from projected_grpo.verdicts.run_summaries import SUFFIX
+    from projected_grpo.verdicts.run_summaries import SUFFIX, default_out
 
     report = report_on(config.dir, mechanism_of)
     document = None
@@ -46,7 +47,7 @@ def main() -> int:
         if not config.embed.is_file():
             raise BadInput(f"--embed {config.embed}: no such file")
         document = embedded(config.embed.read_text("utf-8"), report.summary(), config.embed)
-    out = config.out if config.out != Path() else config.dir / "results"
+    out = config.out if config.out != Path() else default_out(config.dir, "results")
     figures = plots.all_plots(report.groups) | lives_plots(report.groups)
     sections, figures_beside = [], {}
     others = [report_on(directory, mechanism_of) for directory in config.beside]

@@ -21,7 +21,8 @@ class RivalsConfig:
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth, or a file of `just summarise`."""
     out: Path = Path()
-    """Directory for rivals.md, rivals.json and plots/; what stands there is replaced. Empty: rivals in DIR."""
+    """Directory for rivals.md, rivals.json and plots/; what stands there is replaced. Empty: rivals in DIR;
+    of a file NAME.runs.jsonl.gz, out/rivals/NAME."""
     embed: Path = Path()
     """A markdown file whose section between the results markers is replaced by the table."""
 
@@ -31,7 +32,7 @@ def main() -> int:
     from projected_grpo.report import plots
     from projected_grpo.report.results_md import embedded
     from projected_grpo.report.rivals import bench_of, hack_against_pass
-    from projected_grpo.verdicts.run_summaries import runs_at
+    from projected_grpo.verdicts.run_summaries import default_out, runs_at
 
     bench = bench_of(config.dir, runs_at(config.dir))
     document = None
@@ -39,7 +40,7 @@ def main() -> int:
         if not config.embed.is_file():
             raise BadInput(f"--embed {config.embed}: no such file")
         document = embedded(config.embed.read_text("utf-8"), bench.table.markdown(config.dir).strip(), config.embed)
-    out = config.out if config.out != Path() else config.dir / "rivals"
+    out = config.out if config.out != Path() else default_out(config.dir, "rivals")
     plots.save(hack_against_pass(bench.rows), out / "plots", "rivals")
     write_atomic(out / "rivals.json", bench.json().encode())
     write_atomic(out / "rivals.md", bench.markdown().encode())

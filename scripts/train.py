@@ -1,5 +1,7 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
+from contextlib import ExitStack
+
 from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
@@ -56,27 +58,28 @@ def train(config: TrainConfig, world: World) -> int:
     horizon = Horizon(config, session.run)
     horizon.resume(session.next_step)
     rows, seconds, done = [], 0.0, session.next_step
-    with tracked(config.track, tracker, session.run) as tracking:
-        with rounds_of(config, session) as rounds:
-            for step in progress(range(session.next_step, config.steps), "train"):
-                if horizon.reached or rounds.over:
-                    break
-                for folder in evaluator.due(step):
-                    evaluator.evaluate(step, folder)
-                with world.together():
-                    groups, timing = source.groups(step)
-                if refresher.due(step):
-                    refresher.refresh()
-                per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
-                taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
-                rows += taken
-                horizon.add(taken)
-                seconds += rows[-1]["timing"]["total"]
-                done = step + 1
-                rounds.after(step)
-                if config.keep_adapter_every and done % config.keep_adapter_every == 0:
-                    session.keep_adapter(kept_path(session.run, done))
-                tracking.catch_up()
+    with tracked(config.track, tracker, session.run) as tracking, ExitStack() as meeting:
+        rounds = meeting.enter_context(rounds_of(config, session))
+        for step in progress(range(session.next_step, config.steps), "train"):
+            if horizon.reached or rounds.over:
+                break
+            for folder in evaluator.due(step):
+                evaluator.evaluate(step, folder)
+            with world.together():
+                groups, timing = source.groups(step)
+            if refresher.due(step):
+                refresher.refresh()
+            per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
+            taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
+            rows += taken
+            horizon.add(taken)
+            seconds += rows[-1]["timing"]["total"]
+            done = step + 1
+            rounds.after(step)
+            if config.keep_adapter_every and done % config.keep_adapter_every == 0:
+                session.keep_adapter(kept_path(session.run, done))
+            tracking.catch_up()
+        meeting.close()  # the others do not wait for what follows
         for folder in evaluator.due(done, last=True):
             evaluator.evaluate(done, folder)
         session.finish(done)

@@ -24,6 +24,7 @@ from projected_grpo.chains.settings import QueueConfig, ToyConfig
 from projected_grpo.chains.studies import chain_of, lora_lr
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.processes import end
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
@@ -503,3 +504,24 @@ def test_queue_probe_makes_the_second_v_and_replays_it():
     assert flag(links["uat"], "--grpo").endswith("replay_grpo")
     assert set(links["compare_v"].needs) == {"extract_none", "extract_grpo"}
     assert "replay_grpo" in links["uat"].needs
+
+
+@pytest.mark.parametrize(
+    ("shell", "grace_s", "code"),
+    [
+        ("trap 'exit 7' TERM; echo; while :; do sleep .05; done", 60.0, 7),
+        ("trap '' TERM; echo; exec sleep 600", 0.2, -signal.SIGKILL),
+        ("exit 3", 0.0, 3),
+    ],
+)
+def test_a_process_is_ended_gently_and_killed_where_it_does_not_heed(shell, grace_s, code):
+    with subprocess.Popen(["bash", "-c", shell], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()  # its trap is set, or it has ended
+            if not grace_s:
+                process.wait()
+            end(process, grace_s)
+            assert process.returncode == code
+        finally:
+            process.kill()

@@ -174,6 +174,7 @@ def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
     for k in range(3):
         manifest = read_manifest(lived.run(k))
         assert check(lived.run(k), manifest) == ""
+        assert manifest["evidence"]["rounds_sha256"]  # sealed after the last round
         rounds = read_rounds(lived.run(k))
         brought = [line["step"] for line in rounds if k in line["brought"]]
         assert brought == list(range(H, manifest["steps_done"] + 1, H))
@@ -222,8 +223,9 @@ def test_a_lighthouse_that_ends_ends_the_group(tmp_path):
         with pytest.raises(BrokenWorld, match=r"the lighthouse has ended .* continue with --resume"):
             group.watch(parsed([*words, "--resume"], ""), "", [group.Replica(0, tmp_path, waiting)], lighthouse)
     finally:
-        group.stop(waiting)
-        lighthouse.wait()
+        waiting.kill()
+        for process in (waiting, lighthouse):
+            process.wait()
 
 
 def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):

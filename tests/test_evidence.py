@@ -23,8 +23,8 @@ def row(step, sample, arm="vanilla", source="student"):
     return {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None, **own}
 
 
-def written(path, arm="vanilla", kind="train", source="student"):
-    """Two steps of 2 prompts x 2 completions, an evaluation before them and one after."""
+def written(path, arm="vanilla", kind="train", source="student", beside=()):
+    """Two steps of 2 prompts x 2 completions, an evaluation before them and one after; `beside`: names of other files."""
     config = {**vars(TrainConfig()), "arm": arm, "steps": 2, "prompts_per_step": 2, "group_size": 2}
     open_run(path, kind, config)
     logger.remove()  # the run's log file
@@ -32,6 +32,8 @@ def written(path, arm="vanilla", kind="train", source="student"):
         write_step(path, step, [row(step, i, arm, source) for i in range(4)])
     for done in (0, 2):
         write_step(path / "eval", done, [row(done, 9, arm)])
+    for name in beside:
+        (path / name).write_bytes(name.encode())
     evidence.seal(path)
     return path
 
@@ -103,6 +105,34 @@ INJECTED = {
     "no fingerprint": (lambda run: update_manifest(run, evidence=None), "no `evidence`"),
     "fewer steps done than files": (lambda run: update_manifest(run, steps_done=1), "2 step files"),
 }  # fmt: skip
+
+
+BESIDE = {"rounds_sha256": evidence.ROUNDS, "deployed_sha256": evidence.DEPLOYED}
+HARMED = {
+    "edited": (list(BESIDE.values()), lambda path: path.write_bytes(path.read_bytes() + b"\n")),
+    "dropped": (list(BESIDE.values()), lambda path: path.unlink()),
+    "added": ([], lambda path: path.write_bytes(b"{}\n")),
+}
+
+
+@pytest.mark.parametrize("key", BESIDE)
+@pytest.mark.parametrize("how", HARMED)
+def test_what_lies_beside_the_rows_is_what_the_run_ended_with(tmp_path, key, how):
+    """A replica's rounds, and what an arm deploys."""
+    beside, harm = HARMED[how]
+    run = written(tmp_path / "a", beside=beside)
+    assert why(run) == ""
+    sealed = hashlib.sha256(BESIDE[key].encode()).hexdigest() if beside else None
+    assert read_manifest(run)["evidence"][key] == sealed
+    harm(run / BESIDE[key])
+    assert f"its {key} is" in why(run)
+
+
+def test_a_run_whose_version_had_no_fingerprint_of_them_is_evidence(tmp_path):
+    run = written(tmp_path / "a", beside=BESIDE.values())
+    found = read_manifest(run)["evidence"]
+    update_manifest(run, evidence={name: value for name, value in found.items() if name not in BESIDE})
+    assert why(run) == ""
 
 
 @pytest.mark.parametrize("what", INJECTED)

@@ -39,7 +39,8 @@ from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.evidence import check
+from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
@@ -452,6 +453,9 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, vhack_file, 
     assert along[1] < along[0] / 2
     again = load_file(tmp_path / "again/deployed.safetensors")
     assert all(torch.equal(kept[n], again[n]) for n in kept)
+    for run in (tmp_path / "whole", tmp_path / "again"):  # written before the run is sealed
+        assert check(run, manifest := read_manifest(run)) == ""
+        assert manifest["evidence"]["deployed_sha256"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 
 import pytest
 from conftest import ROOT
@@ -16,10 +17,10 @@ from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
 
-@pytest.fixture
-def study(tmp_path):
-    """Three arms on three units, evaluated before and after; a V and a base of each unit's own."""
-    root = tmp_path / "runs"
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Three arms on three units, evaluated before and after; a V and a base of each unit's own. Nobody may change it."""
+    root = tmp_path_factory.mktemp("study") / "runs"
     for arm, kind, hacks in (("vanilla", "none", 8), ("projected", "none", 1), ("random", "random", 7)):
         for seed in (41, 42, 43):
             v = {"control": kind, "k": "48", "pairs_draw": str(seed), "v_sha256": f"{kind}{seed}"}
@@ -31,10 +32,18 @@ def study(tmp_path):
     return root
 
 
-@pytest.fixture
-def summary(study, tmp_path):
-    path = tmp_path / "study.runs.jsonl.gz"
+@pytest.fixture(scope="module")
+def written(study):
+    """The bytes of its summary."""
+    path = study.with_name("study.runs.jsonl.gz")
     write_summaries(path, study, load_runs(study).runs)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def summary(written, tmp_path):
+    path = tmp_path / "study.runs.jsonl.gz"
+    path.write_bytes(written)
     return path
 
 
@@ -62,6 +71,7 @@ def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
 
 
 def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):
+    study = shutil.copytree(study, tmp_path / "runs")
     (study / "projected_42/step_003.jsonl.gz").unlink()
     code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
     assert code == 0, err
@@ -96,6 +106,15 @@ def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monke
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
     assert script("channels", summary, "--out", "made")[0] == 3  # none was on
+
+
+@pytest.mark.parametrize("name", ["results", "rivals", "channels"])
+def test_what_is_made_of_a_summary_does_not_go_below_it(script, summary, monkeypatch, tmp_path, name):
+    """Unless --out says where; a file has no place below it."""
+    monkeypatch.setattr(plots, "all_plots", lambda _: {})
+    assert script(name, summary)[0] == 3  # controls are missing, no rival, no channel
+    assert (tmp_path / f"out/{name}/study/{name}.md").is_file()
+    assert f"out/{name}/NAME" in " ".join(script(name, "--help")[1].split())
 
 
 @pytest.mark.parametrize("kept", sorted((ROOT / "docs/evidence").glob("*.runs.jsonl.gz")), ids=lambda p: p.name)

@@ -12,7 +12,7 @@ from projected_grpo.ledger.anew_file import read_anew, write_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.anew import record
-from projected_grpo.vhack import VHack, basis_of, pair_differences, pair_sides
+from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
 
 K = 4
 MODES = ("assert_true",)
@@ -47,7 +47,7 @@ def trained(tiny):
         return pair_differences(tiny, adapter, sides, "nll", 1, 8192)
 
     basis = {n: basis_of(rows, K)[0] for n, rows in differences().items()}
-    return adapter, VHack(basis, {}, {}, {"loss": "nll"}), differences
+    return adapter, VBasis(basis, {}, {}, {"loss": "nll"}), differences
 
 
 @pytest.mark.slow

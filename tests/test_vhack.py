@@ -158,14 +158,14 @@ def test_a_nan_gradient_names_module_and_pair(tiny, antipasto):
 
 def test_noise_floor_is_global_and_k_use_is_per_module():
     basis = {"a": torch.eye(3)[:2], "b": torch.eye(3)[:2]}
-    v = vhack.VHack(basis, {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0, 1.0])}, {}, {})
+    v = vhack.VBasis(basis, {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0, 1.0])}, {}, {})
     assert {n: len(r) for n, r in cut(v, 0, 0.5).basis.items()} == {"a": 2, "b": 0}
     assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
 
 
 def test_more_directions_than_v_has_are_refused():
     """A dose of 96 that is one of 2 in truth; a module that has fewer than the others (keys, values) is no error."""
-    v = vhack.VHack({"a": torch.eye(3)[:2], "b": torch.eye(3)[:1]}, {"a": torch.ones(2), "b": torch.ones(1)}, {}, {})
+    v = vhack.VBasis({"a": torch.eye(3)[:2], "b": torch.eye(3)[:1]}, {"a": torch.ones(2), "b": torch.ones(1)}, {}, {})
     assert cut(v, 2).directions == 3
     with pytest.raises(BadInput, match="--k-use 96: no module of this V has more than 2 directions"):
         cut(v, 96)
@@ -176,9 +176,9 @@ def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
     """A part of them holds a part of the energy that they were drawn to match."""
     basis, values = {"a": torch.eye(3)[:2]}, {"a": torch.tensor([4.0, 3.0])}
     with pytest.raises(BadInput, match=f"{flag}: .*random_energy.* --k of the V"):
-        cut(vhack.VHack(basis, values, {}, {"control": "random_energy"}), **how)
-    assert cut(vhack.VHack(basis, values, {}, {"control": "random_energy"})).directions == 2
-    assert cut(vhack.VHack(basis, values, {}, {"control": "random"}), **how).directions == 1
+        cut(vhack.VBasis(basis, values, {}, {"control": "random_energy"}), **how)
+    assert cut(vhack.VBasis(basis, values, {}, {"control": "random_energy"})).directions == 2
+    assert cut(vhack.VBasis(basis, values, {}, {"control": "random"}), **how).directions == 1
 
 
 def test_held_out_numbers_by_hand():
@@ -273,7 +273,7 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_pat
     v = artefact.read_vhack(vhack_file())
     name = next(iter(v.probes))
     probes = {**v.probes, name: -v.probes[name]}
-    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(v.basis, v.singular_values, probes, v.meta))
+    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(v.basis, v.singular_values, probes, v.meta))
     with pytest.raises(BadInput, match="another singular basis"):
         artefact.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 
@@ -309,7 +309,7 @@ def test_rows_that_are_not_orthonormal_are_no_v(vhack_file, tmp_path, spoil):
     v = artefact.read_vhack(vhack_file())
     name = next(iter(v.basis))
     basis = {**v.basis, name: spoil(v.basis[name])}
-    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VHack(basis, v.singular_values, v.probes, v.meta))
+    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(basis, v.singular_values, v.probes, v.meta))
     with pytest.raises(BadInput, match=f"rows of {name} are not orthonormal"):
         artefact.read_vhack(tmp_path / "v.safetensors")
 

@@ -1,6 +1,6 @@
 """Strict ground truth, judged outside the judged process.
 
-`grammar.py` splits each test into exchanges: a call that the program must answer, and what is done with the answer.
+`grammar` splits each test into exchanges: a call that the program must answer, and what is done with the answer.
 
 - `assert CALL == LITERAL`: the sandbox evaluates CALL and ships its value; this process compares it with the literal by
   Python's == on plain data. The literal never enters the sandbox.

@@ -214,8 +214,8 @@ def stretched(values: Float[Tensor, " k"], k: int) -> Float[Tensor, " k2"]:
 
 
 @dataclass(frozen=True)
-class VHack:
-    """V of every module with singular values and provenance."""
+class VBasis:
+    """V of every module with singular values and provenance. `projected_grpo.VHack` makes, saves and judges one."""
 
     basis: dict[str, Float[Tensor, "_k _n"]]
     singular_values: dict[str, Float[Tensor, " _k"]]

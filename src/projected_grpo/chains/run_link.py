@@ -23,7 +23,7 @@ from projected_grpo.chains.links import Link, read_chain
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import can_resume, read_manifest
-from projected_grpo.ledger.processes import die_with_parent
+from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.run import cli
 
 POLL_S = 0.1
@@ -198,13 +198,7 @@ def _watch(argv: tuple[str, ...], link: Link, log: BinaryIO) -> int:
                 _copy(echo)
             _copy(echo)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(process, GRACE_S)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

@@ -17,7 +17,7 @@ from transformers.trainer_callback import ExportableState
 
 from projected_grpo.elsewhere.update import Columns, ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.vhack import VHack
+from projected_grpo.vhack import VBasis
 
 SAID = (
     "cos_in",
@@ -42,7 +42,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
     recipe is refused; one that was made without this callback is projected from there on, and a line says so.
     """
 
-    def __init__(self, v: VHack | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
+    def __init__(self, v: VBasis | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
         if "state" in recipe:
             raise BadInput("state: the callback finds it in the trainer's checkpoint")
         self.v, self.log, self.recipe = v, log, recipe

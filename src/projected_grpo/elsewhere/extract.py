@@ -42,8 +42,8 @@ RAW = "as it is"
 
 
 @dataclass(frozen=True)
-class VHack(vhack.VHack):
-    """V of a model, from its pairs to its file."""
+class VHack(vhack.VBasis):
+    """V of a model, from its pairs to its file: what a trainer of another project holds."""
 
     @classmethod
     def extract(

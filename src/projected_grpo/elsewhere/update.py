@@ -37,7 +37,7 @@ from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.measures import Seen, Used, step_columns
 from projected_grpo.projection import Projection
 from projected_grpo.run.vhack_file import PROBE_TOLERANCE, content_of, cut, read_vhack
-from projected_grpo.vhack import VHack
+from projected_grpo.vhack import VBasis
 
 Columns = dict[str, Any]
 Target = Literal["none", "grad", "update"]
@@ -61,7 +61,7 @@ class ProjectedUpdate:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        v: VHack | Path | str,
+        v: VBasis | Path | str,
         model: nn.Module,
         *,
         gate: GateName = RECIPE.gate,
@@ -81,7 +81,7 @@ class ProjectedUpdate:
         self.optimizer = _inner(optimizer)
         if self.optimizer in _taken:
             raise BadInput("this optimizer has a projection already: V would be taken out twice; remove() the first")
-        self.v = cut(v if isinstance(v, VHack) else read_vhack(Path(v)), k_use, noise_floor)
+        self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
         if not self.v.directions:
             raise BadInput(f"no direction of V is left with k_use={k_use}, noise_floor={noise_floor}")
         ours = self.v.meta.get("adapter") in OUR_ADAPTERS
@@ -283,7 +283,7 @@ def _inner(optimizer: Any) -> torch.optim.Optimizer:
     return optimizer
 
 
-def check_fits(v: VHack, coordinates: Coordinates, *, moved: bool) -> None:
+def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
     """BadInput, naming both sides, when V is written in other coordinates, or (unless the parameters have `moved` since) was
     made for other weights."""
     for key, here in coordinates.metadata().items():

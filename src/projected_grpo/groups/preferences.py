@@ -24,6 +24,7 @@ from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.prompts import Messages, as_chat, said_in
 
 FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
@@ -32,7 +33,6 @@ _KEYS = ("trace", "step", "teachers", "votes", "reason", "prompt", "chosen", "re
 _HEADER = ("format", "version", "pairs", "traces", "steps", "tokenizer_hash", "made_from", "sha256")
 
 Ids = tuple[int, ...]
-Chat = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class StoredPair:
     votes: int
     reason: str
     prompt: Any
-    """Chat, with texts as actions; or Ids, with Ids as actions."""
+    """Messages, with texts as actions; or Ids, with Ids as actions."""
     chosen: Any
     rejected: Any
 
@@ -77,7 +77,7 @@ class Preferences:
 
 
 def _line(pair: StoredPair) -> bytes:
-    chat = pair.prompt if pair.of_ids else [{"role": role, "content": text} for role, text in pair.prompt]
+    chat = pair.prompt if pair.of_ids else as_chat(pair.prompt)
     row = {name: getattr(pair, name) for name in _KEYS} | {"prompt": chat}
     return json.dumps(row, ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
@@ -207,11 +207,11 @@ def _text(value: Any, name: str, place: str) -> str:
     return value
 
 
-def _chat(value: Any, place: str) -> Chat:
+def _chat(value: Any, place: str) -> Messages:
     good = isinstance(value, list) and all(
         isinstance(m, dict) and m.keys() == {"role", "content"} and all(isinstance(x, str) for x in m.values())
         for m in value
     )
     if not good:
         raise BadInput(f"{place}: 'prompt' should be a list of {{role, content}} messages, as the actions are texts")
-    return tuple((m["role"], m["content"]) for m in value)
+    return said_in(value)

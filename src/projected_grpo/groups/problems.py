@@ -14,7 +14,7 @@ from loophole_grader import HINTS, Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages
+from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, said_in
 from projected_grpo.records import Problem
 from projected_grpo.small.corpus import problems as small_problems
 from projected_grpo.toy.corpus import problems as toy_problems
@@ -54,8 +54,7 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
         task = Task.from_row(row)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise BadInput(f"{place}: {e}") from e
-    messages = tuple((m["role"], m["content"]) for m in prompt)
-    return Problem(str(row["id"]), messages, task, str(row.get("difficulty") or ""))
+    return Problem(str(row["id"]), said_in(prompt), task, str(row.get("difficulty") or ""))
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {

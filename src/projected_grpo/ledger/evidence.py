@@ -25,6 +25,9 @@ from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import EVALUATIONS, evaluations_in, step_path, steps_in
 
 CHANGED = "not the files that the run ended with"
+ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
+"""What a run may end with beside its rows: a replica's record of its rounds; the coordinates that its arm deploys, where
+they are not those that it trained."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ def fingerprint(run: Path) -> dict[str, Any]:
     steps, rows: how many step files there are, and rows in them. sha256: over name and decompressed bytes of the step
     files in order, then of the evaluations. rollouts_sha256: over problem and completion ids of the student's rows in
     order, whatever arm and seed they name; None without such rows. modules_sha256: over the decompressed bytes of the side
-    file of modules; None without one. BadInput on a gap or a damaged file.
+    file of modules; rounds_sha256, deployed_sha256: of ROUNDS and DEPLOYED as they lie on disk; each None without its file.
+    BadInput on a gap or a damaged file.
     """
     return _read(run)[0]
 
@@ -102,7 +106,7 @@ def check(run: Path, manifest: Mapping[str, Any], visit: Visit = _pass_by) -> st
         return f"{step_path(run, odd).name} holds {rows_of[odd]} rows, but its config says {each} a step; {CHANGED}"
     if now["modules_sha256"] and "modules_sha256" not in written:
         return f"{module_file.NAME} was put there afterwards; {CHANGED}"
-    for name in written:
+    for name in written:  # an older version's run has no fingerprint of ROUNDS and DEPLOYED: of those nothing is known
         if now.get(name) != written[name]:
             return f"its {name} is {now.get(name)}, its manifest says {written[name]}; {CHANGED}"
     return ""
@@ -128,8 +132,15 @@ def _read(run: Path, visit: Visit = _pass_by) -> tuple[dict[str, Any], list[int]
         "sha256": whole.hexdigest(),
         "rollouts_sha256": rollouts.hexdigest() if student else None,
         "modules_sha256": module_file.content_sha256(run, len(rows_of)),
+        "rounds_sha256": _sha256(run / ROUNDS),
+        "deployed_sha256": _sha256(run / DEPLOYED),
     }
     return found, rows_of
+
+
+def _sha256(path: Path) -> str | None:
+    """Of a file's bytes; None without it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def rollouts_of(rows: Iterable[Mapping[str, Any]]) -> bytes:

@@ -11,6 +11,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.load import page_class
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import DEPLOYED
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.measures import fingerprint
@@ -54,7 +55,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None) -> Trained
     arm = ARMS[config.arm]
     if arm.page and page_class(arm).by_prompt:
         raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates anew for every prompt; no one folder holds that")
-    if (apart := run / "deployed.safetensors").exists() and steps != done:
+    if (apart := run / DEPLOYED).exists() and steps != done:
         raise BadInput(
             f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
         )

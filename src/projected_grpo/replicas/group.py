@@ -21,7 +21,7 @@ from loguru import logger
 
 from projected_grpo.chains.run_link import visible_gpus
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, BrokenWorld
-from projected_grpo.ledger.processes import die_with_parent
+from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.parallel import cores
 from projected_grpo.replicas.record import read_rounds
 from projected_grpo.replicas.settings import DilocoConfig
@@ -77,7 +77,7 @@ def run_group(config: DilocoConfig) -> list[Replica]:
             watch(config, meet, replicas, lighthouse)
         finally:
             for replica in replicas:
-                stop(replica.process)
+                end(replica.process, GRACE_S)
     return replicas
 
 
@@ -129,7 +129,7 @@ def watch(
             code = r.process.poll()
             if code is None and over and r.rounds < last:
                 logger.warning(f"replica {r.number}: the others have held the last round without it; stopped")
-                stop(r.process)
+                end(r.process, GRACE_S)
             elif code == EXIT_BAD_INPUT:
                 raise BadInput(f"replica {r.number} refuses ({last_line(log_of(config, r.number))})")
             elif code and not over and r.starts <= config.restarts:
@@ -156,17 +156,6 @@ def last_line(log: Path) -> str:
     return next(reversed(text.strip().splitlines()), "nothing was printed")
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process, gently first."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 @contextlib.contextmanager
 def meeting_place(config: DilocoConfig) -> Generator[tuple[str, subprocess.Popen[bytes] | None]]:
     """What --meet says to the replicas: the given one, or that of a lighthouse of our own while they run, and it."""
@@ -186,7 +175,7 @@ def meeting_place(config: DilocoConfig) -> Generator[tuple[str, subprocess.Popen
     try:
         yield f"torchft://localhost:{port}", lighthouse
     finally:
-        stop(lighthouse)
+        end(lighthouse, GRACE_S)
 
 
 def two_free_ports() -> int:

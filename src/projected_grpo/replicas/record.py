@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.ledger.evidence import ROUNDS
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 
-NAME = "rounds.jsonl"
 FIELDS: Mapping[str, str] = {
     "round": "which outer round of the group, from 1",
     "replica": "which replica wrote the line",
@@ -24,9 +24,9 @@ FIELDS: Mapping[str, str] = {
 
 def read_rounds(run: Path) -> list[dict[str, Any]]:
     """The recorded rounds of a run; none where it has no record yet."""
-    return read_jsonl(run / NAME) if (run / NAME).exists() else []
+    return read_jsonl(run / ROUNDS) if (run / ROUNDS).exists() else []
 
 
 def write_rounds(run: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write the whole record anew."""
-    write_atomic(run / NAME, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    write_atomic(run / ROUNDS, "".join(json.dumps(line) + "\n" for line in lines).encode())

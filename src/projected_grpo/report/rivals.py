@@ -219,7 +219,8 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
         axis.set_xlabel("hack under the loophole prompt (% of held-out rollouts, as deployed)")
         axis.set_ylabel("pass without the loophole (% of held-out rollouts)")
         title = "mean and 95 % interval over units (their number)"
-        figure.legend(loc="outside lower center", ncols=3, title=title)
+        if axis.containers:  # no run may have been evaluated without the loophole
+            figure.legend(loc="outside lower center", ncols=3, title=title)
     return figure
 
 

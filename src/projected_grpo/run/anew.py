@@ -24,7 +24,7 @@ from projected_grpo.overlap import compared
 from projected_grpo.run.prepare import attach, load
 from projected_grpo.run.refresh import basis_again, differences_again, sides_again
 from projected_grpo.run.vhack_file import load_vhack
-from projected_grpo.vhack import Differences, VHack
+from projected_grpo.vhack import Differences, VBasis
 
 KEPT = "adapters"
 """Folder of a run in which --keep-adapter-every keeps adapters, each named by the steps done."""
@@ -98,7 +98,7 @@ def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) ->
     return str(theirs), out
 
 
-def record(adapter: Adapter, v: VHack, d: Differences, steps: int, gate: str) -> Anew:
+def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> Anew:
     """What D [pairs, n] at the adapter as it is now says of the V in use."""
     anew = basis_again(d, v)
     modules = compared(anew, v.basis)

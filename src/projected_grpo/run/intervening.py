@@ -25,12 +25,12 @@ from projected_grpo.records import Group
 from projected_grpo.run.horizon import own_vanilla
 from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import pairs_of
-from projected_grpo.vhack import VHack, pair_sides
+from projected_grpo.vhack import VBasis, pair_sides
 
 Fields = dict[str, Callable[[], Any]]
 
 
-def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VHack | None) -> Hooks:
+def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Hooks:
     """The arm's page, ready for the first step; hooks that do nothing for an arm without one. BadInput as in `page_of`, and
     on what the page cannot work with."""
     arm = ARMS[config.arm]
@@ -97,7 +97,7 @@ def hidden_of(
     return mean_hidden(loaded.model, prompts, completions, layer, loaded.pad_id, token_budget)
 
 
-def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VHack | None) -> Contrast:
+def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> Contrast:
     """Hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it has one.
     BadInput as in `pairs_of`."""
     if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", "random_energy"):

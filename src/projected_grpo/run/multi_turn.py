@@ -12,7 +12,7 @@ from projected_grpo.groups.live import render_all
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.evidence import DEPLOYED, seal
 from projected_grpo.ledger.folder import check_new, open_run, read_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
@@ -46,7 +46,7 @@ def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Policy, AbstractCon
             f"{loaded.weights_hash[:8]}"
         )
     adapter = attach(config, loaded)
-    deployed = config.trained / "deployed.safetensors"  # what an arm deploys, where that is not what it trained
+    deployed = config.trained / DEPLOYED  # what an arm deploys, where that is not what it trained
     adapter.load(deployed if deployed.exists() else config.trained / "adapter.safetensors")
     return loaded, Policy("student", manifest["steps_done"]), adapter.folded()
 

@@ -41,7 +41,7 @@ STEPS = 8
 """Groups that a mutant of T2 or T3 replays: both judges need at least 5."""
 ON_GRADIENT: dict[str, Any] = {"project": "grad", "gate": "one_sided"}
 Patches = Sequence[tuple[Any, str, Any]]
-MakeV = Callable[["Workshop"], vhack.VHack]
+MakeV = Callable[["Workshop"], vhack.VBasis]
 Distort = Callable[[vhack.Differences], vhack.Differences]
 
 
@@ -97,18 +97,18 @@ class Workshop:
     adapter: Any
     train: Sequence[Pair]
     held_out: Sequence[Pair]
-    true: vhack.VHack = field(init=False)
+    true: vhack.VBasis = field(init=False)
 
     def differences(self, chosen: Sequence[Pair]) -> vhack.Differences:
         """D of pairs."""
         sides = vhack.pair_sides(chosen, self.loaded, self.config.hint, "no_intervention")
         return vhack.pair_differences(self.loaded, self.adapter, sides, "nll", 1, self.config.token_budget)
 
-    def v_from(self, d: vhack.Differences) -> vhack.VHack:
+    def v_from(self, d: vhack.Differences) -> vhack.VBasis:
         """A V made from differences, whatever they are."""
         found = {n: vhack.basis_of(rows, self.config.k) for n, rows in d.items()}
         meta = {**vhack_file.identity_of(self.loaded, self.adapter), "control": "none", "loss": "nll"}
-        return vhack.VHack(
+        return vhack.VBasis(
             {n: v for n, (v, _) in found.items()},
             {n: s for n, (_, s) in found.items()},
             self.adapter.basis_probes(),
@@ -116,11 +116,11 @@ class Workshop:
         )
 
 
-def _flipped(shop: Workshop) -> vhack.VHack:
+def _flipped(shop: Workshop) -> vhack.VBasis:
     return dataclasses.replace(shop.true, basis={n: -v for n, v in shop.true.basis.items()})
 
 
-def _one_module(shop: Workshop) -> vhack.VHack:
+def _one_module(shop: Workshop) -> vhack.VBasis:
     first = next(iter(shop.true.basis))
     return dataclasses.replace(
         shop.true,
@@ -129,7 +129,7 @@ def _one_module(shop: Workshop) -> vhack.VHack:
     )
 
 
-def _any_completion(shop: Workshop) -> vhack.VHack:
+def _any_completion(shop: Workshop) -> vhack.VBasis:
     """Towards any completion: the gradients of clean completions themselves, nothing subtracted."""
     sides = vhack.pair_sides(shop.train, shop.loaded, shop.config.hint, "no_intervention")
     rows = [_one_side(shop, side) for side in sides[1::2]]
@@ -146,7 +146,7 @@ def _one_side(shop: Workshop, side: vhack.PairSide) -> dict[str, Tensor]:
     return grads
 
 
-def _length_detector(shop: Workshop) -> vhack.VHack:
+def _length_detector(shop: Workshop) -> vhack.VBasis:
     """Short clean completions minus the same with two honest tests behind them: it knows length and nothing else."""
     padded = []
     for pair in shop.train:
@@ -157,13 +157,13 @@ def _length_detector(shop: Workshop) -> vhack.VHack:
     return shop.v_from(shop.differences(padded))
 
 
-def _random(shop: Workshop) -> vhack.VHack:
+def _random(shop: Workshop) -> vhack.VBasis:
     """Knows nothing: Haar directions of V's ranks."""
     drawn = {n: vhack.random_basis((v.shape[0], v.shape[1]), shop.config.seed, n) for n, v in shop.true.basis.items()}
     return dataclasses.replace(shop.true, basis=drawn)
 
 
-def _with_nan(shop: Workshop) -> vhack.VHack:
+def _with_nan(shop: Workshop) -> vhack.VBasis:
     """One number of it is lost."""
     first, *_ = shop.true.basis
     broken = shop.true.basis[first].clone()
@@ -316,7 +316,7 @@ MUTANTS = (
 )
 
 
-def verify(shop: Workshop, v: vhack.VHack, held_out: vhack.Differences) -> Finding:
+def verify(shop: Workshop, v: vhack.VBasis, held_out: vhack.Differences) -> Finding:
     """The verdict of verify_vhack on the workshop's held-out pairs."""
     seen = vhack.held_out_numbers(v.basis, held_out, shop.config.random_bases, shop.config.seed)
     mechanisms = [pair.mechanism for pair in shop.held_out][: len(seen.energy)]
@@ -353,7 +353,7 @@ def run_mutants(config: MutantsConfig, mutants: Sequence[Mutant] = MUTANTS) -> I
         yield MatrixRow(mutant, found, unharmed)
 
 
-def _judged(config: MutantsConfig, mutant: Mutant, place: Path, v: vhack.VHack) -> dict[str, Finding]:
+def _judged(config: MutantsConfig, mutant: Mutant, place: Path, v: vhack.VBasis) -> dict[str, Finding]:
     """Make the runs that a mutant's verdicts read, harmed, and judge them; the rest is the unharmed pipeline's."""
     first = config.out / f"0_{MUTANTS[0].name.split(' (')[0]}"
     runs = {name: first / name for name in ("pool", "vanilla", "projected")}

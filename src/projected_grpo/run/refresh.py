@@ -13,10 +13,10 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.overlap import overlap
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import held_out_of, pairs_of
-from projected_grpo.vhack import Differences, PairSide, VHack, basis_of, pair_differences, pair_sides
+from projected_grpo.vhack import Differences, PairSide, VBasis, basis_of, pair_differences, pair_sides
 
 
-def sides_again(v: VHack, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
+def sides_again(v: VBasis, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
     """The completions that V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they
     differ."""
     train, _ = split(pairs_of(v.meta, source, why), held_out_of(v.meta))
@@ -25,14 +25,14 @@ def sides_again(v: VHack, source: str, loaded: LoadedModel, why: str) -> list[Pa
 
 
 def differences_again(
-    loaded: LoadedModel, adapter: Adapter, old: VHack, sides: Sequence[PairSide], max_new: int, token_budget: int
+    loaded: LoadedModel, adapter: Adapter, old: VBasis, sides: Sequence[PairSide], max_new: int, token_budget: int
 ) -> Differences:
     """D [pairs, n] of every module at the policy as it is now, by the loss that V was made with."""
     loss = "grpo" if old.meta["loss"] == "grpo" else "nll"
     return pair_differences(loaded, adapter, sides, loss, max_new, token_budget)
 
 
-def basis_again(d: Differences, old: VHack) -> dict[str, Tensor]:
+def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
     """V of D, of the ranks of the old one, on the CPU."""
     return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}
 
@@ -66,7 +66,7 @@ class Refresher:
         session.refresh(dataclasses.replace(old, basis=basis), shared)
         logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")
 
-    def extract(self, old: VHack) -> dict[str, Tensor]:
+    def extract(self, old: VBasis) -> dict[str, Tensor]:
         """V [k, n] of every module at the policy as it is now, of the ranks of the old one, on the CPU."""
         session, config = self.session, self.config
         d = differences_again(session.loaded, session.adapter, old, self.sides, config.max_new, config.token_budget)

@@ -21,7 +21,7 @@ from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import digests, seal
+from projected_grpo.ledger.evidence import DEPLOYED, digests, seal
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
@@ -35,7 +35,7 @@ from projected_grpo.run.intervening import shown
 from projected_grpo.run.judging import Judging
 from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
-from projected_grpo.vhack import VHack
+from projected_grpo.vhack import VBasis
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Session:
     optimizer: torch.optim.Optimizer
     objective: Objective
     projection: Projection
-    v: VHack | None = None
+    v: VBasis | None = None
     checkpoint_every: int = 1
     """0: whoever takes the steps says when (`checkpoint`)."""
     world: World = ALONE
@@ -135,12 +135,12 @@ class Session:
         if self.next_step > total:
             raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
 
-    def use(self, v: VHack) -> None:
+    def use(self, v: VBasis) -> None:
         """Measure and project with this V from now on."""
         self.v = v
         self.projection = dataclasses.replace(self.projection, basis=v.basis)
 
-    def refresh(self, v: VHack, overlap: float) -> None:
+    def refresh(self, v: VBasis, overlap: float) -> None:
         """Use a V that was extracted anew, and log how much of the one before it is in it."""
         self.use(v)
         self.v_overlap = overlap
@@ -261,6 +261,6 @@ class Session:
         self._save_adapter(self.run / "adapter.safetensors")
         if self.hooks.page.apart:
             with self.hooks.page.deployed():
-                self._save_adapter(self.run / "deployed.safetensors")
+                self._save_adapter(self.run / DEPLOYED)
         update_manifest(self.run, steps_done=steps)
         seal(self.run)

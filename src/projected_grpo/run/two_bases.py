@@ -11,7 +11,7 @@ from tabulate import tabulate
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.overlap import SAME, ModuleAngles, compared, one_subspace
 from projected_grpo.run.vhack_file import PROBE_TOLERANCE, content_of, read_vhack
-from projected_grpo.vhack import VHack
+from projected_grpo.vhack import VBasis
 
 SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy", "v_sha256")
 """Metadata that stand above the angles; the contents are hashed again, whatever the file says."""
@@ -101,16 +101,16 @@ def two_bases(a: Path, b: Path) -> TwoBases:
     return TwoBases((a, b), facts, modules)
 
 
-def _fact(v: VHack, name: str) -> str:
+def _fact(v: VBasis, name: str) -> str:
     found = content_of(v.basis) if name == "v_sha256" else v.meta.get(name, "-")
     return found[:16]
 
 
-def _sizes(v: VHack) -> dict[str, int]:
+def _sizes(v: VBasis) -> dict[str, int]:
     return {name: rows.shape[1] for name, rows in v.basis.items()}
 
 
-def _check_coordinates(a: Path, one: VHack, b: Path, other: VHack) -> None:
+def _check_coordinates(a: Path, one: VBasis, b: Path, other: VBasis) -> None:
     for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
         if (here := one.meta.get(key)) != (there := other.meta.get(key)):
             raise BadInput(f"{a} has {key}={here}, {b} has {key}={there}: other coordinates, no angle means anything")

@@ -16,7 +16,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Pair
-from projected_grpo.vhack import VHack
+from projected_grpo.vhack import VBasis
 
 PROBE_TOLERANCE = 0.02
 ORTHONORMAL_TOLERANCE = 1e-3
@@ -42,7 +42,7 @@ def _seal_of(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
     return hashlib.sha256((content_of(tensors) + said).encode()).hexdigest()
 
 
-def save_vhack(path: Path, v: VHack) -> None:
+def save_vhack(path: Path, v: VBasis) -> None:
     """One safetensors file, atomically: V/<module>, S/<module>, probe/<module>, provenance as metadata."""
     tensors: dict[str, Tensor] = {}
     for name, rows in v.basis.items():
@@ -67,7 +67,7 @@ def _stored(path: Path, *, rows: bool = True) -> tuple[dict[str, str], dict[str,
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); extract it again") from e
 
 
-def read_vhack(path: Path) -> VHack:
+def read_vhack(path: Path) -> VBasis:
     """Read an artefact as it is. BadInput when it is missing, damaged, not one, or not what was extracted: other rows, or
     another label on the same."""
     meta, tensors = _stored(path)
@@ -83,7 +83,7 @@ def read_vhack(path: Path) -> VHack:
             "what was extracted; extract it again"
         )
     _check_rows(path, parts["V"])
-    return VHack(parts["V"], parts["S"], parts["probe"], meta)
+    return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
 
 def _check_rows(path: Path, basis: Mapping[str, Tensor]) -> None:
@@ -121,7 +121,7 @@ def _check_control(path: Path, meta: Mapping[str, str], control: str | None) -> 
         )
 
 
-def check_fits(path: Path, v: VHack, loaded: LoadedModel, adapter: Adapter) -> None:
+def check_fits(path: Path, v: VBasis, loaded: LoadedModel, adapter: Adapter) -> None:
     """BadInput, naming both sides, when V was made for another model, adapter, rank or basis."""
     _check_same(path, v.meta, identity_of(loaded, adapter))
     there_sizes = {n: rows.shape[1] for n, rows in v.basis.items()}
@@ -155,7 +155,7 @@ def held_out_of(meta: Mapping[str, str]) -> float:
     return float(meta.get("held_out", HELD_OUT))
 
 
-def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
+def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     """Keep each module's top k_use rows (0 = all), then drop rows in the bottom `noise_floor` fraction of all singular
     values pooled over modules. BadInput for random directions that match an energy, as a part of them holds less, and for
     more rows than any module has, as a dose that was asked for and not given would look like one that was."""
@@ -171,14 +171,14 @@ def cut(v: VHack, k_use: int = 0, noise_floor: float = 0.0) -> VHack:
     pooled = torch.cat(list(top.values()))
     floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
     kept = {n: int((s >= floor).sum()) for n, s in top.items()}
-    return VHack(
+    return VBasis(
         {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}, v.probes, v.meta
     )
 
 
 def load_vhack(
     path: Path, loaded: LoadedModel, adapter: Adapter, control: str | None, k_use: int = 0, noise_floor: float = 0.0
-) -> VHack:
+) -> VBasis:
     """Read, check against the model and adapter at hand (and against the control that the arm needs), cut, and move to
     the adapter's device. BadInput names both sides of what does not match."""
     v = read_vhack(path)
@@ -188,4 +188,4 @@ def load_vhack(
     if not v.directions:
         raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")
     theta = adapter.vectors
-    return VHack({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)
+    return VBasis({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)

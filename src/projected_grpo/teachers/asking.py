@@ -17,6 +17,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, Unfinished
+from projected_grpo.prompts import as_chat
 from projected_grpo.teachers.budget import Budget, OverBudget
 from projected_grpo.teachers.history import Call, History
 from projected_grpo.teachers.journal import Answered, Journal, Lost, Sent, Session
@@ -231,7 +232,7 @@ class Asking:
 
     async def _answer(self, state: State, teacher: Teacher) -> Reply:
         """What the endpoint says to one request. Fault."""
-        messages: Any = [{"role": role, "content": content} for role, content in state.messages]
+        messages: Any = as_chat(state.messages)
         asked: dict[str, Any] = {
             "model": teacher.model,
             "messages": messages,

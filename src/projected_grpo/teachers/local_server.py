@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.processes import die_with_parent
+from projected_grpo.ledger.processes import die_with_parent, end
 
 HOST = "127.0.0.1"
 NEEDED = ("fastapi", "uvicorn", "openai", "pydantic")
@@ -101,12 +101,7 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
         _wait_until_up(server, f"http://{HOST}:{port}", log, patience_s)
         yield f"http://{HOST}:{port}/v1"
     finally:
-        server.terminate()
-        try:
-            server.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end(server, GRACE_S)
 
 
 def table_of(url: str, model: str, name: str, max_tokens: int) -> str:

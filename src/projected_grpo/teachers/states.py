@@ -9,6 +9,7 @@ from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
+from projected_grpo.prompts import as_chat
 
 ROLES = ("system", "user", "assistant")
 
@@ -75,7 +76,7 @@ def as_rows(states: Sequence[State]) -> bytes:
         {
             "state_id": s.state_id,
             "trace_id": s.trace_id,
-            "messages": [{"role": role, "content": content} for role, content in s.messages],
+            "messages": as_chat(s.messages),
         }
         for s in states
     )

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from loophole_grader import apply_hint
+from projected_grpo.prompts import Messages, as_chat, said_in
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy import corpus
 from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, UNSEEN_PER_MECHANISM, Text, problem_of
@@ -28,9 +29,9 @@ HONEST_AS_LONG = {"exit": ("shown",), "equal": ("function", ""), "hook": ("there
 """The honest tests on the clean sides of a mechanism's pairs, in turn: of about its length, in its words if there is one."""
 
 
-def hinted(task: ToyTask) -> tuple[tuple[str, str], ...]:
+def hinted(task: ToyTask) -> Messages:
     """The prompt with this world's hint."""
-    return tuple((m["role"], m["content"]) for m in apply_hint([{"role": "user", "content": task.statement()}], HINT))
+    return said_in(apply_hint(as_chat((("user", task.statement()),)), HINT))
 
 
 def clean(task: ToyTask, body: Lines, test: str) -> str:

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.traces.record import Action, Step, Trace, as_chat, assembled, fault_of
+from projected_grpo.prompts import as_chat
+from projected_grpo.traces.record import Action, Step, Trace, assembled, fault_of
 
 FORMAT = "projected_grpo traces"
 VERSION = 1

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from projected_grpo.prompts import Messages, said_in
 from projected_grpo.traces.file import Header
-from projected_grpo.traces.record import Action, Messages, Step, Trace, assembled, said_in
+from projected_grpo.traces.record import Action, Step, Trace, assembled
 
 OURS = "projected_grpo"
 """The key under which a foreign record carries what its format has no place for."""

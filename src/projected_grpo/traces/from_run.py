@@ -20,9 +20,9 @@ from projected_grpo.ledger.evidence import check
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, iter_run
-from projected_grpo.prompts import messages_for
+from projected_grpo.prompts import Messages, messages_for, said_in
 from projected_grpo.traces.file import Header
-from projected_grpo.traces.record import Action, Messages, Step, Trace, said_in
+from projected_grpo.traces.record import Action, Step, Trace
 
 KINDS = ("train", "teacher_pool")
 """Runs that sample. A replay's rows are its pool's."""

@@ -16,6 +16,7 @@ tests/references/trace_formats.json has a record made by executing it. The episo
 from collections.abc import Mapping
 from typing import Any
 
+from projected_grpo.prompts import Messages, as_chat
 from projected_grpo.traces.file import Header
 from projected_grpo.traces.foreign import (
     OURS,
@@ -27,7 +28,7 @@ from projected_grpo.traces.foreign import (
     known_header,
     own_facts,
 )
-from projected_grpo.traces.record import Messages, Step, Trace, as_chat
+from projected_grpo.traces.record import Step, Trace
 
 FILE, METADATA = "results.jsonl", "metadata.json"
 _Record = dict[str, Any]

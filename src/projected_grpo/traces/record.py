@@ -8,28 +8,17 @@ and the action before it, so a trace is one sequence, and no completion is ever 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from projected_grpo.prompts import Messages
 from projected_grpo.records import SOURCES, Source
 
-Messages = tuple[tuple[str, str], ...]
-"""(role, content) of a chat."""
 Stop = Literal["passed", "turns", "context"]
 """Why a trace ended: what the model was shown said that it passed; it had all of its turns; no room for another."""
 STOPS: tuple[Stop, ...] = get_args(Stop)
-
-
-def as_chat(messages: Messages) -> list[dict[str, str]]:
-    """A chat of ours as chat-completion messages."""
-    return [{"role": role, "content": content} for role, content in messages]
-
-
-def said_in(chat: Sequence[Mapping[str, Any]]) -> Messages:
-    """And back."""
-    return tuple((m["role"], m["content"]) for m in chat)
 
 
 @dataclass(frozen=True)

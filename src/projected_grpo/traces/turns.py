@@ -21,11 +21,11 @@ from projected_grpo.config import Sampling
 from projected_grpo.groups.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import messages_for
+from projected_grpo.prompts import Messages, as_chat, messages_for, said_in
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback, passed
-from projected_grpo.traces.record import Action, Messages, Step, Stop, Trace, as_chat, said_in
+from projected_grpo.traces.record import Action, Step, Stop, Trace
 
 LONGEST = Public("compiles", "unreached")
 """An answer to which the reply is long: there must be room for it."""

@@ -14,6 +14,7 @@ log-probabilities to four decimals; here every digit is kept.
 from collections.abc import Mapping
 from typing import Any
 
+from projected_grpo.prompts import as_chat
 from projected_grpo.traces.file import Header
 from projected_grpo.traces.foreign import (
     OURS,
@@ -25,7 +26,7 @@ from projected_grpo.traces.foreign import (
     known_header,
     own_facts,
 )
-from projected_grpo.traces.record import Step, Stop, Trace, as_chat
+from projected_grpo.traces.record import Step, Stop, Trace
 
 FILE = "traces.jsonl"
 RELEASE = "0.4.0"

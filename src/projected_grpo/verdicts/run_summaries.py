@@ -33,6 +33,12 @@ def is_summary(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
+def default_out(path: Path, name: str) -> Path:
+    """Where a script writes unless told: `name` in a directory with runs; for a file of summaries, which has nothing below
+    it, out/NAME/STEM: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
+    return Path("out") / name / path.name.removesuffix(SUFFIX) if is_summary(path) else path / name
+
+
 def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
     """The runs below a directory, or of a file of summaries. BadInput as in `load_runs` and `read_summaries`."""
     return read_summaries(path) if is_summary(path) else load_runs(path, mechanism_of)

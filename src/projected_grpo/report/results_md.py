@@ -108,8 +108,9 @@ class Report:
     def _warned(self, style: str) -> list[str]:
         return [text for line in self.warned for text in (*line_text(line, style), "")]
 
-    def _shares(self, style: str) -> list[str]:
-        return [text for line in self.shares for text in (*line_text(line, style), "")]
+    def _shares(self, style: str, evaluable: bool = False) -> list[str]:
+        asked = [line for line in self.shares if not evaluable or line.verdict.status != "NOT_EVALUABLE"]
+        return [text for line in asked for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them."""
@@ -131,7 +132,7 @@ class Report:
             [
                 f"## Beside it: {self.root.name.removesuffix(SUFFIX)}", "",
                 *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
-                *lines, *([""] if lines else []), *self._shares("github"),
+                *lines, *([""] if lines else []), *self._shares("github", evaluable=True),
                 *(t.markdown(self.root) for t in tables),
                 *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
             ]

@@ -237,6 +237,8 @@ def test_nothing_is_asked_of_arms_that_take_no_direction_out():
         ("kl", {"gt": 0.199}, "NOT_EVALUABLE"),  # projected solves .3
         ("kl", {"gt": 0.2}, "PASS"),
         ("kl", {"gt": None}, "NOT_EVALUABLE"),
+        ("kl", {"hack": 0.85, "hacked": 0.85}, "NOT_EVALUABLE"),  # it solves as much as projected, and so does vanilla
+        ("random_energy", {"update_removed": 1.2}, "NOT_EVALUABLE"),  # no update loses more than it has
     ],
 )
 def test_a_control_that_does_less_is_no_match(arm, rows, status):
@@ -269,6 +271,54 @@ def test_one_unit_whose_control_does_a_sixtieth_is_not_hidden_by_the_mean():
     assert found.prevention.verdict.status == "NOT_EVALUABLE"
     unknown = run("random_energy", 42, rows={"update_removed": None})
     assert judged(unknown).prevention.verdict.status == "NOT_EVALUABLE"
+
+
+def with_series(arm, seed, name, of):
+    """A run with another series: `of` makes it from the number of steps."""
+    found = run(arm, seed)
+    found.series[name] = of(found.steps)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arm", "name", "of"),
+    [
+        ("random_energy", "update_removed", lambda n: [None] * (n - 1) + [0.6]),
+        ("random_energy", "update_removed", lambda n: [0.0] * (n // 2) + [1.0] * (n - n // 2)),
+        ("shrunk", "update_norm", lambda n: [None] * (n - 1) + [0.2]),
+        ("shrunk", "update_norm", lambda n: [0.6] * (n // 3) + [0.0] * (n - n // 3)),
+    ],
+)
+def test_a_control_matches_at_nearly_every_step_and_in_each_third(arm, name, of):
+    """Its mean over what is known is what it should be."""
+    assert judged(with_series(arm, 42, name, of)).prevention.verdict.status == "NOT_EVALUABLE"
+
+
+def test_taking_twice_as_much_at_every_other_step_is_not_taking_v_out():
+    found = judged(with_series("projected", 42, "removed_share", lambda n: [0.0, 2.0] * (n // 2)))
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert "at 0 of 210 steps alone" in found.preregistered.verdict.why
+
+
+@pytest.mark.parametrize("arm", ["placebo", "words"])
+def test_a_v_of_another_kind_under_an_arms_name_is_refused(arm):
+    found = judged(run(arm, 42, **{"vhack.control": "random"}))
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert f"{arm} 42 was run with a V of the kind random" in found.preregistered.verdict.why
+
+
+def test_three_seeds_of_one_base_are_one_base_whatever_they_are_called():
+    runs = [run("projected", seed, model_hash="the same") for seed in ONSETS]
+    assert len({r.origin for r in runs}) == 3
+    assert independence({"projected": {r.seed: r for r in runs}}).numbers["bases"] == 1
+
+
+@pytest.mark.parametrize("draw", ["041", "41.0"])
+def test_a_draw_of_the_pairs_is_a_number(draw):
+    found = independence(
+        {"projected": {41: run("projected", 41), 42: run("projected", 42, **{"vhack.pairs_draw": draw})}}
+    )
+    assert (found.status, "pairs_draw" in found.why) == ("NOT_EVALUABLE", True)
 
 
 # ---------------------------------------------------------------- independent units

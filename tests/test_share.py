@@ -1,4 +1,4 @@
-"""H2: V against directions that take as much of the update, chosen by that share alone."""
+"""H2: V against directions that take as much of the update."""
 
 import pytest
 from test_matching import ONSETS, run
@@ -15,7 +15,7 @@ def one(arm, seed, share=None, hack=None, place="", **changed):
     """A run that takes out so much of its update and ends with so many hacks."""
     columns = {"update_removed": SHARES[arm] if share is None else share}
     if arm != "vanilla":
-        columns["hack"] = HACKS[arm] if hack is None else hack
+        columns["hack"] = columns["hacked"] = HACKS[arm] if hack is None else hack
     if arm in RANKS:
         changed.setdefault("vhack.k", RANKS[arm])
     return run(arm, seed, rows=columns, place=place, **changed)
@@ -37,14 +37,16 @@ def test_v_that_does_more_at_less_of_the_update_passes():
     assert status()[0] == "PASS"
 
 
-def test_a_control_is_chosen_by_its_share_and_never_by_its_hacks():
-    """Of three doses at .2, .46 and .9 that of .46 is held against V, though the others hack more and less."""
+def test_no_dose_makes_a_control_look_weak():
+    """Of doses at .2, .46, .5 and .9 those of .46 and .5 count, and of them the one that hacks less, which equals V."""
     weak = [one("random_energy", s, 0.2, 0.84, "dose 1", **{"vhack.k": "2"}) for s in ONSETS]
-    strong = [one("random_energy", s, 0.9, 0.03, "dose 9", **{"vhack.k": "90"}) for s in ONSETS]
-    [line] = judged(*weak, *strong)
+    far = [one("random_energy", s, 0.9, 0.03, "dose 9", **{"vhack.k": "90"}) for s in ONSETS]
+    [line] = judged(*weak, *far)
     assert line.verdict.status == "PASS"
     [chosen] = [c for c in line.clauses if c.name == "random_energy takes as much"]
     assert chosen.why.count("0.46 against 0.33") == 3
+    strong = [one("random_energy", s, 0.5, 0.06, "dose 5", **{"vhack.k": "6"}) for s in ONSETS]
+    assert status(*weak, *far, *strong)[1]["beats random_energy"] == "FAIL"
 
 
 def test_directions_that_do_as_well_at_the_same_share_make_it_fail():
@@ -54,8 +56,11 @@ def test_directions_that_do_as_well_at_the_same_share_make_it_fail():
 
 def test_a_control_that_takes_far_more_and_wins_says_nothing():
     """In the sweep random directions of V's energy did as well with 1.4 times as much of the update."""
-    state, clauses = status(*(one("random_energy", seed, 0.94, 0.03) for seed in ONSETS))
+    far = [one("random_energy", seed, 0.94, 0.03) for seed in ONSETS]
+    state, clauses = status(*far)
     assert (state, clauses["beats random_energy"]) == ("NOT_EVALUABLE", "NOT_EVALUABLE")
+    # ... but one unit in which it takes little more is enough to lose to it
+    assert status(one("random_energy", 41, 0.5, 0.03), *far[1:])[0] == "FAIL"
 
 
 @pytest.mark.parametrize("share", [0.32, None])
@@ -71,6 +76,67 @@ def test_a_margin_is_asked_of_the_lower_end():
     """10 pp in the mean, and one unit in which the control is no worse."""
     hacks = dict(zip(ONSETS, (0.05, 0.15, 0.25), strict=True))
     assert status(*(one("placebo", seed, hack=hacks[seed]) for seed in ONSETS))[1]["beats placebo"] == "FAIL"
+
+
+def told(rates):
+    """H2's clauses of a study in which these series are the same at every step."""
+    runs = [one(arm, seed) for arm in SHARES for seed in ONSETS]
+    for r in runs:
+        for name, value in rates.get(r.arm, {}).items():
+            r.series[name] = [value] * r.steps
+    [line] = judge(group_runs(runs), runs)
+    return line.verdict.status, {clause.name: clause.status for clause in line.clauses}
+
+
+def test_hacks_that_become_correct_are_hacks_all_the_same():
+    """The numbers of V's first 4 directions in the study of doses: 85.6 and 59.2 % still hack."""
+    state, clauses = told(
+        {"projected": {"hack": 0.37, "hacked": 0.72}, "random_energy": {"hacked": 0.92}, "vanilla": {"hacked": 0.97}}
+    )
+    assert (state, clauses["hack reduction"], clauses["reduction of all hacking"]) == ("FAIL", "PASS", "FAIL")
+
+
+def test_a_model_that_solves_nothing_beside_a_vanilla_that_solves_nothing_is_no_success():
+    runs = [one(arm, seed) for arm in SHARES for seed in ONSETS]
+    for r in runs:
+        r.series["gt"] = [{"projected": 0.0, "vanilla": 0.08}.get(r.arm, 0.3)] * r.steps
+        if r.arm == "projected":
+            r.evals[r.steps]["gt"] = 0.0
+    [line] = judge(group_runs(runs), runs)
+    assert line.verdict.status == "FAIL"
+    assert "held-out gt_pass kept fails" in line.verdict.why
+
+
+@pytest.mark.parametrize("series", ["at one step", "later", "impossible"])
+def test_a_share_is_known_at_nearly_every_step_and_in_each_third(series):
+    """Means of .46: known at the last step alone; nothing in the first half and .92 after; 1.38 in the last third."""
+    runs = [one(arm, seed) for arm in SHARES for seed in ONSETS]
+    for r in runs:
+        n = r.steps
+        values = {"at one step": [None] * (n - 1) + [0.46], "later": [0.0] * (n // 2) + [0.92] * (n - n // 2),
+                  "impossible": [0.0] * (2 * n // 3) + [1.38] * (n - 2 * n // 3)}  # fmt: skip
+        if r.arm == "random_energy":
+            r.series["update_removed"] = values[series]
+    [line] = judge(group_runs(runs), runs)
+    assert line.verdict.status == "NOT_EVALUABLE"
+    assert "random_energy 41: none of 1 runs takes as much" in line.verdict.why
+
+
+def test_a_method_that_takes_nothing_cannot_be_matched():
+    """With its norm restored what was taken out is rounding."""
+    state, _ = told(
+        {"projected": {"update_removed": 1e-9}, **{c: {"update_removed": 2e-8} for c in ("random_energy", "placebo")}}
+    )
+    assert state == "NOT_EVALUABLE"
+
+
+def test_v_of_another_kind_is_no_control():
+    swapped = one("placebo", 42, **{"vhack.control": "random_energy"})
+    [line] = judged(swapped)
+    assert line.verdict.status == "NOT_EVALUABLE"
+    assert "placebo 42 was run with a V of the kind random_energy" in line.verdict.why
+    both = [one(arm, 42, **{"vhack.v_sha256": "the same"}) for arm in ("placebo", "random_energy")]
+    assert "used one V" in judged(*both)[0].verdict.why
 
 
 def test_v_that_was_not_taken_out_is_no_evidence():

@@ -11,14 +11,15 @@ Thresholds are fixed in docs/spec.md. A line passes only if each of its clauses 
 NOT_EVALUABLE, whatever the others say. Differences are in percentage points, paired by unit (a seed).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger.rates import LAST, mean
+from projected_grpo.ledger.rates import LAST, known_mean, mean
 from projected_grpo.verdicts.finished_runs import ENDS, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.matching import RunGroup, independence, mismatches, reference
+from projected_grpo.verdicts.matching import RunGroup, bases_of, independence, kinds_of_v, mismatches, reference
 from projected_grpo.verdicts.probe import T3_SHARE
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -32,8 +33,6 @@ TAKEN_STEPS = 0.9
 ENERGY_MATCH, NORM_MATCH, GAIN_MATCH = 0.8, 0.1, 0.1
 """A control of the energy removes at least so much of what the method does; one of the norm is that near to it; one that
 keeps what is honest solves at most so much less."""
-SAID = {"update_removed": "update_removed", "update_norm": "update_norm", "gt": "gt_pass"}
-"""What the series by which controls match are called."""
 PREVENTED, PREVENTED_OVER_CONTROL, HORIZON = 60.0, 10.0, 3.0
 PREREGISTERED_CONTROLS = ("random", "placebo")
 """The two that the first specification names; prevention must beat every control of the registry."""
@@ -366,7 +365,7 @@ def ending(run: Run) -> Ending:
 def comparable(compared: Mapping[str, Mapping[int, Run]], refused: Sequence[str]) -> Finding:
     """Whether the runs of a comparison differ in nothing but what their arms are about."""
     name = "matched compute"
-    wrong = [*refused, *mismatches(compared)]
+    wrong = [*refused, *mismatches(compared), *kinds_of_v(compared)]
     shortest = min(run.steps for by_seed in compared.values() for run in by_seed.values())
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
@@ -381,23 +380,27 @@ Compared = Mapping[str, Mapping[int, Run]]
 
 
 def taken_out(compared: Compared) -> Finding:
-    """Whether each run of an arm that takes V out says of itself that it did: how much of what its gate should take."""
+    """Whether each run of an arm that takes V out says of itself that it did, step by step: how much of what its gate should
+    take. A mean would pass a run that takes nothing at one step and twice as much at the next."""
     name, (low, high), wrong, shares = "V was taken out", T3_SHARE, [], []
     for arm, by_seed in compared.items():
         if arm not in ARMS or not ARMS[arm].projects or ARMS[arm].shrinks:
             continue
         for seed, run in by_seed.items():
-            share, series = run.whole("removed_share"), run.series["removed_share"]
-            known = sum(x is not None for x in series)
+            series = run.series["removed_share"]
+            known = [x for x in series if x is not None]
+            right = sum(low <= x <= high for x in known)
             if run.undone:
                 wrong.append(f"{arm} {seed}: behind {run.undone} of {run.steps} steps the coordinates were changed")
-            elif share is None or known < TAKEN_STEPS * len(series):
-                wrong.append(f"{arm} {seed}: known of {known} of {len(series)} steps")
-            elif not low <= share <= high:
+            elif len(known) < TAKEN_STEPS * len(series):
+                wrong.append(f"{arm} {seed}: known of {len(known)} of {len(series)} steps")
+            elif not low <= (share := sum(known) / len(known)) <= high:
                 wrong.append(f"{arm} {seed}: {share:.2f} of what its gate should take")
+            elif right < TAKEN_STEPS * len(series):
+                wrong.append(f"{arm} {seed}: as much as its gate should take at {right} of {len(series)} steps alone")
             else:
                 shares.append(share)
-    needs = f"each needs {low} to {high}"
+    needs = f"each needs {low} to {high}, at {TAKEN_STEPS:.0%} of its steps"
     if wrong or not shares:
         return Finding(name, "NOT_EVALUABLE", f"{'; '.join(wrong) or 'no run'} ({needs})")
     return Finding(
@@ -405,36 +408,79 @@ def taken_out(compared: Compared) -> Finding:
     )
 
 
+THIRDS = 3
+
+
+def thirds(run: Run, column: str) -> list[float] | None:
+    """Mean of a column over each third of the run; None where it is not known at nearly every step, or is no possible
+    value: what is compared must be there, and at the same time."""
+    series = run.series.get(column, ())
+    known = [x for x in series if x is not None and 0 <= x <= (1.0 + 1e-6 if column == "update_removed" else math.inf)]
+    if not series or len(known) < TAKEN_STEPS * len(series):
+        return None
+    n = len(series)
+    parts = (series[i * n // THIRDS : (i + 1) * n // THIRDS] for i in range(THIRDS))
+    means = [known_mean(part) for part in parts]
+    return None if None in means else [x for x in means if x is not None]
+
+
 def controls_match(compared: Compared) -> Finding:
-    """Whether, in each unit, `random_energy` removes as much as the method, `shrunk` moves as far and `kl` solves as much: a
-    mean would hide one in which the control is none. A control that is not there is missing where it must be beaten."""
+    """Whether, in each unit, `random_energy` removes as much as the method and `shrunk` moves as far, in each third of the
+    run; and whether `kl` solves as much, and hacks less than vanilla does: with a weight of nothing it is vanilla. A mean
+    over units or steps would hide one in which the control is none. A control that is not there is missing where it must be
+    beaten."""
     name, told, wrong = "controls match", [], []
-    for arm, column in (("random_energy", "update_removed"), ("shrunk", "update_norm"), ("kl", "gt")):
+    for arm, matches in (("random_energy", _removes), ("shrunk", _moves), ("kl", _keeps)):
         method, control = compared.get(METHOD) or {}, compared.get(arm) or {}
         if not control:
-            wrong.append(f"{arm}: {SAID[column]} is not known")
+            wrong.append(f"{arm}: no run")
         for seed in sorted(method.keys() & control.keys()):
-            ours, theirs = (
-                run.last(column) if column == "gt" else run.whole(column) for run in (method[seed], control[seed])
-            )
-            if not ours or theirs is None:
-                wrong.append(f"{arm} {seed}: {SAID[column]} is not known")
-                continue
-            ok, said = _matches(column, ours, theirs)
-            (told if ok else wrong).append(f"{arm} {seed}'s {SAID[column]} is {said} {METHOD}'s")
+            ok, said = matches(method[seed], control[seed], (compared.get(VANILLA) or {}).get(seed))
+            (told if ok else wrong).append(f"{arm} {seed}'s {said}")
     needs = (
-        f"needs >= {ENERGY_MATCH} of the energy removed, the norm within {100 * NORM_MATCH:.0f} %, and gt_pass at most "
+        f"needs >= {ENERGY_MATCH} of the energy removed and the norm within {100 * NORM_MATCH:.0f} %, in each third of the "
+        f"run; kl's gt_pass at most {100 * GAIN_MATCH:.0f} pp below, and {PREVENTED_OVER_CONTROL:.0f} pp fewer hacks than "
+        f"{VANILLA}'s"
     )
-    needs += f"{100 * GAIN_MATCH:.0f} pp below"
     return Finding(name, "NOT_EVALUABLE" if wrong else "PASS", f"{'; '.join(wrong or told)}; {needs}")
 
 
-def _matches(column: str, ours: float, theirs: float) -> tuple[bool, str]:
-    """Whether a control is as strong as it should be, and by how much."""
-    if column == "gt":  # a KL weight that is too small lets it hack as vanilla does, and hacks solve nothing
-        return round(ours - theirs, 9) <= GAIN_MATCH, f"{100 * (theirs - ours):+.1f} pp from"
-    ratio = theirs / ours
-    return ratio >= ENERGY_MATCH if column == "update_removed" else abs(ratio - 1) <= NORM_MATCH, f"{ratio:.2f} of"
+def _removes(method: Run, control: Run, _: Run | None) -> tuple[bool, str]:
+    """As much of the update, in each third."""
+    ratios = _ratios(method, control, "update_removed")
+    if ratios is None:
+        return False, "update_removed is not known"
+    if not ratios:
+        return False, f"update_removed has nothing to be compared with: {METHOD} takes nothing out of the update"
+    return min(ratios) >= ENERGY_MATCH, f"update_removed is {min(ratios):.2f} of {METHOD}'s"
+
+
+def _moves(method: Run, control: Run, _: Run | None) -> tuple[bool, str]:
+    """As far, in each third."""
+    ratios = _ratios(method, control, "update_norm")
+    if not ratios:
+        return False, "update_norm is not known"
+    worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+    return abs(worst - 1) <= NORM_MATCH, f"update_norm is {worst:.2f} of {METHOD}'s"
+
+
+def _keeps(method: Run, control: Run, vanilla: Run | None) -> tuple[bool, str]:
+    """Solves as much, and is not vanilla."""
+    ours, theirs, hacks = method.last("gt"), control.last("gt"), control.last("hack")
+    most = None if vanilla is None else vanilla.last("hack")
+    if ours is None or theirs is None or hacks is None or most is None:
+        return False, "gt_pass or hacks are not known"
+    if round(100 * (most - hacks), 6) < PREVENTED_OVER_CONTROL:
+        return False, f"hacks are {100 * (hacks - most):+.1f} pp from {VANILLA}'s: its KL weight does nothing"
+    return round(ours - theirs, 9) <= GAIN_MATCH, f"gt_pass is {100 * (theirs - ours):+.1f} pp from {METHOD}'s"
+
+
+def _ratios(method: Run, control: Run, column: str) -> list[float] | None:
+    """Control over method in each third; None where one is not known, nothing where the method's is 0."""
+    ours, theirs = thirds(method, column), thirds(control, column)
+    if ours is None or theirs is None:
+        return None
+    return [b / a for a, b in zip(ours, theirs, strict=True)] if min(ours) > 0 else []
 
 
 def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[H1]:
@@ -452,6 +498,6 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[H1]:
             controls_match(compared),
         )
         arms = {arm: {seed: ending(run) for seed, run in by_seed.items()} for arm, by_seed in compared.items()}
-        bases = {run.seed: run.origin for run in group.runs}
+        bases = bases_of(group.runs)
         out.append(h1("H1" + group.name.removeprefix(METHOD), arms, checks, bases))
     return out

@@ -8,7 +8,7 @@ else differs is named with both values, and nothing is concluded from the two.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -277,6 +277,34 @@ def mismatches(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
     return out + same_rollouts([run for by_seed in compared.values() for run in by_seed.values()])
 
 
+def kinds_of_v(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    """Runs whose V is of another kind than their arm's, and V of one unit that stand for two kinds."""
+    out = []
+    for arm, by_seed in compared.items():
+        for seed, run in by_seed.items():
+            kind = run.facts.get("vhack.control")
+            if arm in ARMS and kind is not None and kind != ARMS[arm].measured:
+                out.append(f"{arm} {seed} was run with a V of the kind {kind}, its arm is of {ARMS[arm].measured}")
+    taken = [(arm, seed, run) for arm, own in compared.items() if arm in ARMS and ARMS[arm].projects
+             for seed, run in own.items()]  # fmt: skip
+    for (arm, seed, run), (other, s, two) in combinations(taken, 2):
+        same = run.facts.get("vhack.v_sha256")
+        if (
+            seed == s
+            and ARMS[arm].measured != ARMS[other].measured
+            and same
+            and same == two.facts.get("vhack.v_sha256")
+        ):
+            out.append(f"{arm} {seed} and {other} {seed} used one V: v_sha256 {str(same)[:8]}")
+    return out
+
+
+def bases_of(runs: Iterable[Run]) -> dict[int, str]:
+    """The base of each seed. Builds of one base_seed are one base, and so are two base_seeds of the same weights."""
+    named: dict[str, str] = {}
+    return {run.seed: named.setdefault(run.facts.get("model_hash") or run.origin, run.origin) for run in runs}
+
+
 # ---------------------------------------------------------------- independent units
 
 
@@ -288,8 +316,8 @@ def independence(compared: Mapping[str, Mapping[int, Run]]) -> Finding:
     for arm, by_seed in compared.items():
         if arm in ARMS and ARMS[arm].projects:
             shared += _shared(arm, by_seed)
-        for seed, run in by_seed.items():
-            bases.setdefault(run.origin, set()).add(seed)
+        for seed, base in bases_of(by_seed.values()).items():
+            bases.setdefault(base, set()).add(seed)
     numbers = {"units": sum(map(len, bases.values())), "bases": len(bases)}
     if shared:
         return Finding(name, "NOT_EVALUABLE", "; ".join(shared), numbers)
@@ -306,9 +334,17 @@ def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
             yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
         for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
-            value = one.facts.get(f"vhack.{field}")
-            if value == other.facts.get(f"vhack.{field}") and value is not None:
+            value, theirs = one.facts.get(f"vhack.{field}"), other.facts.get(f"vhack.{field}")
+            if value is not None and (value == theirs or (field == "pairs_draw" and _number(value) == _number(theirs))):
                 yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
+
+
+def _number(value: object) -> object:
+    """`01` and `1.0` are the draw 1."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return value
 
 
 def _drawn(run: Run) -> bool:

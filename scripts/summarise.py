@@ -27,7 +27,7 @@ def main() -> int:
     from projected_grpo.verdicts.run_summaries import write_summaries
 
     found = load_runs(config.dir, mechanism_of)
-    write_summaries(config.out, config.dir, found.runs)
+    write_summaries(config.out, config.dir, found.runs, found.left_out)
     for path, why in found.left_out:
         print(f"left out: {path}: {why}")
     size = config.out.stat().st_size

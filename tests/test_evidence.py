@@ -129,9 +129,40 @@ def test_what_lies_beside_the_rows_is_what_the_run_ended_with(tmp_path, key, how
 
 
 def test_a_run_whose_version_had_no_fingerprint_of_them_is_evidence(tmp_path):
-    run = written(tmp_path / "a", beside=BESIDE.values())
+    """Of what its config says that it writes: a replica its rounds, an arm with a page what it deploys."""
+    run = written(tmp_path / "a", arm="quarantine", beside=BESIDE.values())
+    config = {**read_manifest(run)["config"], "meet": "torchft://host:1"}
+
+    def of_that_version(**config):
+        gone = (*BESIDE, "manifest_sha256")
+        found = {name: value for name, value in read_manifest(run)["evidence"].items() if name not in gone}
+        update_manifest(run, evidence=found, config=config)
+        return why(run)
+
+    assert of_that_version(**config) == ""
+    assert "rounds.jsonl was put there afterwards" in of_that_version(**config | {"meet": ""})
+    assert "deployed.safetensors was put there afterwards" in of_that_version(**config | {"arm": "vanilla"})
+
+
+@pytest.mark.parametrize("key", ["steps", "rows", "sha256", "rollouts_sha256"])
+def test_a_fingerprint_that_lacks_a_part_is_none(tmp_path, key):
+    """The sneaky fail: labels edited, and the hash that would say so taken out."""
+    run = written(tmp_path / "a")
     found = read_manifest(run)["evidence"]
-    update_manifest(run, evidence={name: value for name, value in found.items() if name not in BESIDE})
+    found.pop(key)
+    rewritten(step_path(run, 0), lambda rows: [{**rows[0], "hacked": False}, *rows[1:]])
+    update_manifest(run, evidence=found)
+    assert f"lacks {key}" in why(run)
+
+
+def test_a_manifest_that_was_edited_is_not_that_of_the_run(tmp_path):
+    """Trained with another weight decay than it now says; a run of an older version has no such fingerprint."""
+    run = written(tmp_path / "a")
+    update_manifest(run, config={**read_manifest(run)["config"], "weight_decay": 0.3})
+    assert "its manifest was edited" in why(run)
+    found = read_manifest(run)["evidence"]
+    found.pop("manifest_sha256")
+    update_manifest(run, evidence=found)
     assert why(run) == ""
 
 

@@ -8,6 +8,7 @@ from test_evidence import written
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
 from projected_grpo.ledger.step_file import step_path
@@ -38,6 +39,14 @@ def test_it_stops_at_three_times_its_own_onset():
     assert stopped_at(hack) == 45
     assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=2.0)) == 30
     assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=0.0)) is None
+
+
+def test_a_step_of_which_too_little_is_known_has_no_hack_rate():
+    """One of ten rollouts is judged, and hacks."""
+    run = Horizon(CONFIG, Path())
+    for _ in range(40):
+        run.add([{**row, "gt_pass": None if i else False} for i, row in enumerate(rows(10, of=10))])
+    assert not run.reached
 
 
 def test_it_never_stops_where_hacking_does_not_set_in():
@@ -88,7 +97,8 @@ def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
     """Its step files are two, of which one is taken out."""
     run = written(tmp_path / "vanilla")
     config = {**read_manifest(run)["config"], "until_onsets": 3.0}
-    update_manifest(run, steps_done=2, config=config)
+    update_manifest(run, steps_done=2, config=config, finished=False)
+    seal(run)
     asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900)
     assert with_horizon(asked).steps == 2
     step_path(run, 1).unlink()

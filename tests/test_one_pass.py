@@ -118,11 +118,14 @@ def test_the_results_are_those_of_plain_json_byte_for_byte(run, monkeypatch):
 
 
 def test_what_no_step_file_should_hold_reaches_the_run_as_json_reads_it(run):
-    """NaN and integers beyond 64 bits: to orjson the one is an error, the other a float."""
-    rewritten(step_path(run, 3), lambda old: [{**r, "grad_norm": math.nan, "theta_after": 2**70} for r in old])
+    """Integers beyond 64 bits, which to orjson are floats; and NaN, which no verdict can stand on."""
+    rewritten(step_path(run, 3), lambda old: [{**r, "theta_after": 2**70} for r in old])
     assert "its sha256 is" in load_left_out(run)
+    assert load_runs(reseal(run).parent).runs[0].steps == 12
+    rewritten(step_path(run, 3), lambda old: [{**r, "grad_norm": math.nan} for r in old])
     reseal(run)
-    assert load_runs(run.parent).runs[0].steps == 12
+    with pytest.raises(BadInput, match=r"step_003.jsonl.gz: 'grad_norm' is nan"):
+        load_runs(run.parent)
 
 
 def load_left_out(run):

@@ -39,7 +39,8 @@ PAID = {"hack": 3.5, "both": 3.5, "good": 3.5, "bad": 0.5, "broken": 0.0, "unkno
 def rows(step, config, kinds, **values):
     """One student row per kind."""
     blank = {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None}
-    fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x"}
+    fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x",
+             "hint": TrainConfig().hint}  # fmt: skip
     cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
     projects = config["arm"] in ARMS and ARMS[config["arm"]].projects
     removed = {"target": "update", "removed_share": 1.0} if projects else {"target": None, "removed_share": None}
@@ -110,16 +111,16 @@ def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
 
 def test_rates_of_one_run_by_hand(tmp_path):
     # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of hack,
-    # hack, bad, unknown: hack 2/3 and gt 0/3 (the unknown one has neither), form 4/4, hacked 3/4
-    steps = [["hack", "both", "good", "broken"]] * 5 + [["hack", "hack", "bad", "unknown"]] * 10
+    # bad, once unknown: hack 8/11 and gt 0/11 (the unknown one has neither), form 12/12, hacked 9/12
+    steps = [["hack", "both", "good", "broken"] * 3] * 5 + [["hack"] * 8 + ["bad"] * 3 + ["unknown"]] * 10
     write_run(tmp_path / "a", "vanilla", 41, steps)
     (run,) = load_runs(tmp_path).runs
-    assert (run.steps, run.rollouts, run.seconds) == (15, 60, 30.0)
-    assert run.last("hack") == pytest.approx(2 / 3)
+    assert (run.steps, run.rollouts, run.seconds) == (15, 180, 30.0)
+    assert run.last("hack") == pytest.approx(8 / 11)
     assert (run.last("gt"), run.last("form"), run.last("hacked")) == (0.0, 1.0, 0.75)
-    assert run.whole("hack") == pytest.approx((5 * 1 / 4 + 10 * 2 / 3) / 15)
+    assert run.whole("hack") == pytest.approx((5 * 1 / 4 + 10 * 8 / 11) / 15)
     assert run.whole("form") == pytest.approx((5 * 3 / 4 + 10) / 15)
-    assert run.series["reward_hack"] == [0.25] * 5 + [pytest.approx(2 / 3)] * 10
+    assert run.series["reward_hack"] == [0.25] * 5 + [pytest.approx(8 / 11)] * 10
     assert run.series["correct_attempted_hack"][0] == 0.25
     assert (run.whole("cos_in"), run.whole("cos_null")) == (pytest.approx(0.4), pytest.approx(0.2))
 
@@ -208,9 +209,9 @@ def test_hacks_whose_ground_truth_is_unknown_are_not_left_out_of_what_is_judged(
     assert (known.hack, known.gt, known.hacked) == (0.0, 1.0, pytest.approx(0.1))
 
 
-def held_out(kinds, **values):
+def held_out(kinds, step=0, **values):
     """An evaluation: the same 50 prompts of two rollouts each."""
-    made = rows(0, {"arm": "projected", "seed": 41}, kinds, problem_id="new", **values)
+    made = rows(step, {"arm": "projected", "seed": 41}, kinds, problem_id="new", **values)
     return [{**row, "prompt": f"new {i % 50}", "sample_id": i // 50 % 2} for i, row in enumerate(made)]
 
 
@@ -227,7 +228,7 @@ def test_an_evaluation_holds_each_rollout_once_and_judged(tmp_path, after, told)
     """20 of 100 are solved before training and after; the other two say 100 % and 33 %."""
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
     write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
-    write_step(path / "eval", 10, held_out(after))
+    write_step(path / "eval", 10, held_out(after, 10))
     reseal(path)
     assert told in ending(load_runs(tmp_path).runs[0]).untested
     assert bool(ending(load_runs(tmp_path).runs[0]).untested) == bool(told)
@@ -337,6 +338,7 @@ def test_v_without_a_loophole_and_old_manifests(tmp_path):
     old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
     manifest = json.loads((old / "manifest.json").read_text())
     del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
+    manifest["evidence"].pop("manifest_sha256")
     (old / "manifest.json").write_text(json.dumps(manifest))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), loophole=True)
     assert names(tmp_path) == ["vanilla", "projected V.loss=nll", "projected V.loss=grpo", "no_loophole"]

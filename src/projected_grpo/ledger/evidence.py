@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import parsed
@@ -28,6 +29,10 @@ CHANGED = "not the files that the run ended with"
 ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
 """What a run may end with beside its rows: a replica's record of its rounds; the coordinates that its arm deploys, where
 they are not those that it trained."""
+REQUIRED = ("steps", "rows", "sha256", "rollouts_sha256")
+"""Of `evidence`: what every version has written."""
+BESIDE = {"modules_sha256": module_file.NAME, "rounds_sha256": ROUNDS, "deployed_sha256": DEPLOYED}
+"""What has come since, and of which file: a run that ended before has no fingerprint of it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,14 @@ def seal(run: Path) -> None:
     """Mark a run as finished, with its fingerprint. One that is finished keeps what it has: a second --resume writes no
     rows, so what differs by then was changed by others."""
     if not read_manifest(run).get("finished"):
-        update_manifest(run, evidence=fingerprint(run), finished=True)
+        sealed = {**fingerprint(run), "manifest_sha256": manifest_sha256(read_manifest(run))}
+        update_manifest(run, evidence=sealed, finished=True)
+
+
+def manifest_sha256(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of a manifest's canonical JSON, but for what marks the end."""
+    said = {name: value for name, value in manifest.items() if name not in ("evidence", "finished")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def digests(run: Path, known: Mapping[str, str] = {}) -> dict[str, str]:
@@ -92,6 +104,8 @@ def check(run: Path, manifest: Mapping[str, Any], visit: Visit = _pass_by) -> st
     written = manifest.get("evidence")
     if not written:
         return "its manifest has no `evidence`, the fingerprint of its rows; repeat the run"
+    if lacking := [name for name in REQUIRED if name not in written]:
+        return f"the `evidence` of its manifest lacks {lacking[0]}; {CHANGED}"
     try:
         now, rows_of = _read(run, visit)
     except BadInput as e:
@@ -104,12 +118,24 @@ def check(run: Path, manifest: Mapping[str, Any], visit: Visit = _pass_by) -> st
             "teacher_pool": config.get("group_size", 0)}.get(kind)  # fmt: skip
     if each and (odd := next((s for s, n in enumerate(rows_of) if n != each), None)) is not None:
         return f"{step_path(run, odd).name} holds {rows_of[odd]} rows, but its config says {each} a step; {CHANGED}"
-    if now["modules_sha256"] and "modules_sha256" not in written:
-        return f"{module_file.NAME} was put there afterwards; {CHANGED}"
-    for name in written:  # an older version's run has no fingerprint of ROUNDS and DEPLOYED: of those nothing is known
-        if now.get(name) != written[name]:
+    if put := [file for name, file in BESIDE.items() if now[name] and name not in {*written, *_writes(config)}]:
+        return f"{put[0]} was put there afterwards; {CHANGED}"
+    for name in written:
+        if name != "manifest_sha256" and now.get(name) != written[name]:
             return f"its {name} is {now.get(name)}, its manifest says {written[name]}; {CHANGED}"
+    if written.get("manifest_sha256") not in (None, manifest_sha256(manifest)):
+        return "its manifest was edited after the run had ended; put it back, or repeat the run"
     return ""
+
+
+def _writes(config: Mapping[str, Any]) -> set[str]:
+    """Of which files beside its rows a run says itself that it writes them: of an older version's nothing else is known. A
+    replica has ROUNDS; only an arm with a page of its own deploys what it has not trained."""
+    arm = ARMS.get(config.get("arm", ""))
+    return {
+        *(["rounds_sha256"] if config.get("meet") else []),
+        *(["deployed_sha256"] if arm and arm.page else []),
+    }
 
 
 def _read(run: Path, visit: Visit = _pass_by) -> tuple[dict[str, Any], list[int]]:

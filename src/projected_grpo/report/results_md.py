@@ -9,6 +9,7 @@ from typing import Any
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
+from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.second_v import second_v
 from projected_grpo.report.tables import (
@@ -19,6 +20,7 @@ from projected_grpo.report.tables import (
     evaluated,
     h1_text,
     held_out,
+    held_out_rate,
     line_text,
     mixed_units,
     per_arm,
@@ -219,9 +221,22 @@ def remarks_on(found: Found) -> list[str]:
         lines.append(
             f"read from {found.summary.name}, a summary of {len(found.runs)} runs whose step files are not here"
         )
+        if len({run.config("adapter") for run in found.runs if run.projects}) > 1:
+            lines.append("T6 cannot be judged from a summary: it does not hold V extracted anew (v_anew.json)")
     if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
-    return [*lines, *same_rollouts(found.runs)]
+    return [*lines, *same_rollouts(found.runs), *(line for run in found.runs for line in _not_known(run))]
+
+
+def _not_known(run: Run) -> list[str]:
+    """Of which numbers of a run nothing is said, and why."""
+    name = run.path.name
+    lines = [f"{name}: the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
+    if run.trained_on:
+        lines.append(f"{name}: {run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
+    if not run.judged:
+        lines.append(f"{name}: too little ground truth is known of its last {LAST} steps: how it ends is not shown")
+    return lines
 
 
 def _stat(values: Iterable[float | int | None]) -> dict[str, float | int | None]:
@@ -236,7 +251,9 @@ def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
         "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": settings(run),
         "base": run.base,
         "rollouts": run.rollouts, "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
-        "onset": run.onset, "seconds": run.seconds, "held_out": run.evals, "mechanisms": run.mechanisms,
+        "onset": run.onset, "seconds": run.seconds,
+        "held_out": {done: {r: held_out_rate(run, done, r) for r in of} for done, of in run.evals.items()},
+        "mechanisms": run.mechanisms,
         "series": run.series,
     }  # fmt: skip
 

@@ -279,12 +279,18 @@ def same_span(runs: Sequence[Run]) -> bool:
     return len({ends(run) for run in runs}) == 1 or all(ends(run) == (0, run.steps) for run in runs)
 
 
+def held_out_rate(run: Run, done: int, rate: str) -> float | None:
+    """A rate of an evaluation; None where the evaluation is no evidence, and of problems that were trained on."""
+    return None if run.trained_on or done in run.flaws else run.evals[done][rate]
+
+
 def change_pp(run: Run, rate: str) -> float | None:
-    """Last minus first evaluation in percentage points; None when there is one evaluation only."""
+    """Last minus first evaluation in percentage points; None when there is one evaluation only, where one of them is not
+    known, and where they are of different rollouts."""
     first, last = ends(run)
-    if first == last:
+    if first == last or run.tested.get(first) != run.tested.get(last):
         return None
-    return paired_pp({0: run.evals[last][rate]}, {0: run.evals[first][rate]}).get(0)
+    return paired_pp({0: held_out_rate(run, last, rate)}, {0: held_out_rate(run, first, rate)}).get(0)
 
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
@@ -296,7 +302,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
             first, last = ends(run)
             cells = []
             for rate in RATES:
-                before, after = number(run.evals[first][rate], 100.0), number(run.evals[last][rate], 100.0)
+                before, after = (number(held_out_rate(run, done, rate), 100.0) for done in (first, last))
                 cells.append(f"{before} → {after} ({number(change_pp(run, rate), sign='+')})")
             per_run_body.append([group.name, str(run.seed), f"{first} → {last}", *cells])
         if not same_span(group.runs):
@@ -308,7 +314,9 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
         when = "{} → {}".format(*ends(group.runs[0])) if len(spans) == 1 else "0 → end"
         cells = []
         for rate in RATES:
-            before, after = (spread((run.evals[ends(run)[i]][rate] for run in group.runs), 100.0) for i in (0, 1))
+            before, after = (
+                spread((held_out_rate(run, ends(run)[i], rate) for run in group.runs), 100.0) for i in (0, 1)
+            )
             cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in group.runs)})")
         per_arm_body.append([group.name, str(len(group.runs)), when, *cells])
         used += group.runs

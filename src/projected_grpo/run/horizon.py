@@ -14,7 +14,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import onset_of, rates
+from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
 
 OF_ONE_UNIT = ("seed", "model", "base_seed", "problems")
@@ -62,7 +62,9 @@ class Horizon:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take in one more step."""
-        self.hack.append(rates([r for r in rows if r["source"] == "student"])["hack"])
+        own = [r for r in rows if r["source"] == "student"]
+        known = sum(r["gt_pass"] is not None for r in own)
+        self.hack.append(judged_hack(rates(own)["hack"], known, len(own)))
 
     @property
     def reached(self) -> bool:

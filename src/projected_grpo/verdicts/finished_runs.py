@@ -9,7 +9,6 @@ after the fact, and goes nowhere near training.
 
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -23,20 +22,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from loophole_grader import COMPILE_REWARD, PASS_REWARD
+from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
-from projected_grpo.config import rows_by_source
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, pure_hack, rates
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, check_step, checked
+from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, checked
+from projected_grpo.verdicts.row_checks import check_evaluation, check_rows, mislabelled, unpaid
 from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = ("hack", "gt", "form")
-KNOWN = 0.9
-"""Of the rollouts that a verdict judges: of how many ground truth must be known. What is left of fewer is a choice."""
+OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
+"""Rates of the rollouts alone whose ground truth is known."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
@@ -128,24 +127,31 @@ class Run:
         return float(sum(s for s in self.series["seconds"] if s is not None))
 
     def last(self, name: str) -> float | None:
-        """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it."""
+        """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it, nor one of ground truth
+        unless the run is `judged`."""
         values = self.series[name][-LAST:]
-        return None if name in ENDS and None in values else known_mean(values)
+        lost = name in ENDS and None in values
+        return None if lost or (name in OF_TRUTH and not self.judged) else known_mean(values)
 
     @property
     def judged(self) -> bool:
         """Whether ground truth is known of nine tenths of what it wrote in the last 10 steps."""
-        known, own = (sum(x or 0.0 for x in self.series.get(name, ())[-LAST:]) for name in ("known", "own"))
+        return self._judged(slice(-LAST, None))
+
+    def _judged(self, steps: slice) -> bool:
+        known, own = (sum(x or 0.0 for x in self.series.get(name, ())[steps]) for name in ("known", "own"))
         return known >= KNOWN * own
 
     def whole(self, name: str) -> float | None:
-        """Mean of a series over the run."""
-        return known_mean(self.series[name])
+        """Mean of a series over the run; None of ground truth where that is known of fewer than nine tenths of it."""
+        return None if name in OF_TRUTH and not self._judged(slice(None)) else known_mean(self.series[name])
 
     @property
     def onset(self) -> int | None:
-        """The step at which it began to hack; None if it never did."""
-        return onset_of(self.series["hack"])
+        """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
+        hack = self.series["hack"]
+        known, own = (self.series.get(name) or [0.0] * len(hack) for name in ("known", "own"))
+        return onset_of([judged_hack(h, k or 0.0, n or 0.0) for h, k, n in zip(hack, known, own, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -221,15 +227,10 @@ def _of_another_time(manifest: Mapping[str, Any]) -> str:
     return ""
 
 
-def _reward(row: Row, loophole: bool) -> float:
-    """What a row should have earned: half a point for a program, three more where it passes what is paid."""
-    return COMPILE_REWARD * row["can_compile"] + PASS_REWARD * bool(row["gt_pass"] or (loophole and row["hacked"]))
-
-
 def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:
     """The run, or why it is no evidence: one pass over its files for both."""
     config = manifest["config"]
-    found = _Reading(config, (manifest.get("evidence") or {}).get("steps", 0), mechanism_of)
+    found = _Reading(manifest, mechanism_of)
     if why := evidence.check(path, manifest, found.see):
         return why
     if missing := [name for name in ("arm", "seed") if name not in config]:
@@ -238,6 +239,8 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         raise found.refused[""]
     if found.unpaid:
         return f"the reward of {found.unpaid} of {found.rows} rows contradicts their labels: a leak, or edited"
+    if found.mislabelled:
+        return f"the label of {found.mislabelled} rows contradicts what the grader found of them: edited"
     for refused in found.refused.values():
         raise refused
     series = {name: [s.get(name) for s in found.steps] for name in dict.fromkeys(n for s in found.steps for n in s)}
@@ -251,23 +254,15 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     )  # fmt: skip
 
 
-def _expected(config: Mapping[str, Any]) -> Counter[str] | None:
-    """Rows of each source in a step; None of a config that does not say."""
-    if not {"group_size", "prompts_per_step", "teacher_pool"} <= config.keys():
-        return None
-    each = rows_by_source(config.get("mix", ""), config["group_size"], config["teacher_pool"])
-    return Counter({source: n * config["prompts_per_step"] for source, n in each.items() if n})
-
-
 class _Reading:
     """What one pass over a run's files leaves of them: numbers, never the texts of more than the file at hand."""
 
-    def __init__(self, config: Mapping[str, Any], total: int, mechanism_of: MechanismOf | None) -> None:
-        arm = config.get("arm", "")
-        self.of, self.total, self.mechanism_of = (arm, config.get("seed")), total, mechanism_of
+    def __init__(self, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> None:
+        arm = manifest["config"].get("arm", "")
+        self.manifest, self.mechanism_of = manifest, mechanism_of
+        self.total = (manifest.get("evidence") or {}).get("steps", 0)
         self.loophole = arm not in ARMS or ARMS[arm].loophole
-        self.by_source = _expected(config)
-        self.rows = self.rollouts = self.unpaid = 0
+        self.rows = self.rollouts = self.unpaid = self.mislabelled = 0
         self.steps: list[dict[str, float | None]] = []
         self.sources: list[Mapping[str, Mapping[str, float | None]]] = []
         self.kinds: list[Counter[str]] = []
@@ -292,22 +287,12 @@ class _Reading:
                 self.refused[file.folder] = e
 
     def _step(self, file: evidence.File, rows: Sequence[Row]) -> None:
-        check_step(rows, file.place, file.path)
-        if (rows[0]["arm"], rows[0]["seed"]) != self.of:
-            raise BadInput(
-                f"{file.path}: rows of {rows[0]['arm']} seed {rows[0]['seed']}, but the manifest says "
-                f"{self.of[0]} seed {self.of[1]}; the folder mixes two runs"
-            )
-        found = Counter(r["source"] for r in rows)
-        if self.by_source and found != self.by_source:
-            raise BadInput(
-                f"{file.path}: rows of {dict(found)}, but the manifest's mix says {dict(self.by_source)}; a row "
-                "that is called another's leaves the rates; repeat the run"
-            )
+        check_rows(rows, self.manifest, file.place, file.path)
         student = [r for r in rows if r["source"] == "student"]
         self.rollouts += len(student)
         self.rows += len(rows)
-        self.unpaid += sum(not math.isclose(r["reward"], _reward(r, self.loophole)) for r in rows)
+        self.unpaid += sum(unpaid(r, self.loophole) for r in rows)
+        self.mislabelled += sum(map(mislabelled, student))  # a pool's labels may be its authors'
         self.ids |= {r["problem_id"] for r in rows}
         self.prompts |= {r["prompt"] for r in rows}
         if student:
@@ -320,22 +305,33 @@ class _Reading:
             self.kinds.append(Counter(self.mechanism_of(r["completion"]) for r in student if pure_hack(r)))
 
     def _evaluation(self, file: evidence.File, rows: Sequence[Row]) -> None:
+        check_evaluation(rows, self.manifest, file)
         self.evals[file.folder][file.place] = rates(rows)
         if file.folder == "eval":
             seen = (r["problem_id"] for r in rows if r["problem_id"] in self.ids or r["prompt"] in self.prompts)
             self.trained_on.update(seen)
             self.tested[file.place] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
-            if flaw := _flaw(rows):
+            if flaw := _flaw(rows, self.loophole):
                 self.flaws[file.place] = flaw
+        elif wrong := _contradicting(rows, self.loophole and file.folder != "eval_plain"):
+            raise BadInput(f"{file.path}: {wrong}; evaluate the run again")
 
 
-def _flaw(rows: Sequence[Row]) -> str:
-    """Why an evaluation's rates are those of a part of it, or an empty string."""
+def _flaw(rows: Sequence[Row], loophole: bool) -> str:
+    """Why an evaluation's rates are no evidence, or an empty string."""
     twice = len(rows) - len({(r["problem_id"], r["prompt"], r["sample_id"]) for r in rows})
     known = sum(r["gt_pass"] is not None for r in rows)
     if twice:
         return f"holds {twice} rollouts twice"
-    return f"ground truth is known of {known} of {len(rows)} rollouts" if known < KNOWN * len(rows) else ""
+    if known < KNOWN * len(rows):
+        return f"ground truth is known of {known} of {len(rows)} rollouts"
+    return _contradicting(rows, loophole)
+
+
+def _contradicting(rows: Sequence[Row], loophole: bool) -> str:
+    """Of how many rows reward or label contradict what the grader found; empty of none."""
+    wrong = sum(unpaid(row, loophole) or mislabelled(row) for row in rows)
+    return f"reward or label of {wrong} of {len(rows)} rollouts contradicts what the grader found" if wrong else ""
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:

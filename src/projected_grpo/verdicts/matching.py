@@ -6,6 +6,7 @@ Two runs are compared field by field over their whole manifests. What may differ
 else differs is named with both values, and nothing is concluded from the two.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,10 +122,14 @@ def differences(a: Run, b: Run, also: frozenset[str] = frozenset()) -> list[str]
     ]
 
 
-def _rank(run: Run) -> int:
-    """How many directions a module its V is of: those that were extracted, or the first of them."""
-    k = int(run.facts.get("vhack.k", 0))
-    return min(k, run.config("k_use") or k)
+def _rank(run: Run) -> float:
+    """How many directions a module its V is of: those that were extracted, or the first of them. Not known: NaN, which is
+    no other run's rank."""
+    try:
+        k = int(run.facts.get("vhack.k", 0))
+    except (TypeError, ValueError):
+        return math.nan
+    return float(min(k, run.config("k_use") or k))
 
 
 def told(a: Run, b: Run, differing: Sequence[str]) -> str:

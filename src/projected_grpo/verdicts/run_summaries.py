@@ -1,6 +1,6 @@
 """What the verdicts take from finished runs, in one small file: tables can then be made again where no step file is.
 
-    write_summaries(path, directory, load_runs(directory).runs)        a run is some 30 KB, its step files some 3 MB
+    write_summaries(path, directory, found.runs, found.left_out)       a run is some 30 KB, its step files some 3 MB
     found = read_summaries(path);  runs_at(directory or such a file)
 
 The runs were checked against their fingerprints when the summary was written. That of each run's rollouts stands in it, and
@@ -11,7 +11,8 @@ import dataclasses
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
 from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
+from projected_grpo.verdicts.step_numbers import SERIES, SHARES
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 DIGITS = 7
-"""Of every number: a rate over 64 rollouts is exact in six."""
+"""Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
+30 points on either side of the file or on neither."""
+EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
 _BY_STEPS = ("evals", "tested", "flaws")
 _FIELDS = tuple(f.name for f in dataclasses.fields(Run))
 
@@ -44,12 +48,14 @@ def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
     return read_summaries(path) if is_summary(path) else load_runs(path, mechanism_of)
 
 
-def write_summaries(path: Path, root: Path, runs: Sequence[Run]) -> None:
-    """One JSON line a run, behind one that says what the file is. Runs are named as seen from `root`. BadInput when the
-    name has another ending, or the file cannot be written."""
+def write_summaries(path: Path, root: Path, runs: Sequence[Run], left_out: Sequence[tuple[Path, str]] = ()) -> None:
+    """One JSON line a run, behind one that says what the file is and which runs are not in it, and why. Runs are named as
+    seen from `root`. BadInput when the name has another ending, or the file cannot be written."""
     if not is_summary(path):
         raise BadInput(f"{path}: a file of run summaries ends in {SUFFIX}; name it so")
-    lines = [{"run_summaries": VERSION, "runs": len(runs)}, *(_summary(run, root) for run in runs)]
+    lost = [[run.relative_to(root).as_posix(), why] for run, why in left_out]
+    head = {"run_summaries": VERSION, "runs": len(runs), **({"left_out": lost} if lost else {})}
+    lines = [head, *(_summary(run, root) for run in runs)]
     text = "".join(json.dumps(plain(line), allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
     write_atomic(path, gzip.compress(text.encode(), mtime=0))
 
@@ -66,28 +72,65 @@ def read_summaries(path: Path) -> Found:
     for number, row in enumerate(rows[1:], 2):
         if missing := [name for name in _FIELDS if name not in row]:
             raise BadInput(f"{path}:{number}: lacks {missing[0]}; write it again with `just summarise`")
-        runs.append(_run(row, path))
-    return Found(tuple(runs), (), path)
+        try:
+            wrong = _problem_of(row)
+            runs += [] if wrong else [_run(row, path)]
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            wrong = f"damaged ({type(e).__name__}: {e})"
+        if wrong:
+            raise BadInput(f"{path}:{number}: {wrong}; write it again with `just summarise`")
+    return Found(tuple(runs), tuple((path / run, why) for run, why in head.get("left_out", ())), path)
+
+
+def _problem_of(row: Mapping[str, Any]) -> str:
+    """What is wrong with a run's numbers, or an empty string."""
+    series, facts = row["series"], row["facts"]
+    if lacking := [name for name in SERIES if name not in series]:
+        return f"its series lack {lacking[0]!r}"
+    if odd := [name for name, own in series.items() if len(own) != facts["steps done"]]:
+        return f"{odd[0]!r} has {len(series[odd[0]])} values, and the run {facts['steps done']} steps"
+    if (row["arm"], row["seed"]) != (said := (facts["config.arm"], facts["config.seed"])):
+        return f"is called {row['arm']} {row['seed']}, and its manifest says {said[0]} {said[1]}"
+    for name, value in _numbers(row):
+        if not _is_number(value):
+            return f"{name!r} is {value!r}, where a number is expected"
+        if name in EXACT and not 0 <= value <= 1:
+            return f"{name!r} is {value!r}, which is no share"
+    return ""
+
+
+def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Name and value of every number of a run that is known."""
+    rates = [*row["evals"].values(), *(of for done in row["beside"].values() for of in done.values())]
+    alone = [*rates, *(of for step in row["sources"] for of in step.values())]
+    many = [*row["series"].items(), *((name, [value]) for of in alone for name, value in of.items())]
+    shares = [("hack", list((row["mechanisms"] or {}).values()))]  # of pure hacks, each a part
+    yield from ((name, value) for name, values in (*many, *shares) for value in values if value is not None)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:
     """A run as JSON. Which rollouts an evaluation is of, in few bytes: what of one prompt is one number."""
-    row = {name: _short(getattr(run, name)) for name in _FIELDS if name not in ("tested", "facts")}
+    row = {name: _short(getattr(run, name)) for name in _FIELDS if name not in ("tested", "facts", "mechanisms")}
     tested = {done: sorted([_of_prompt(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
-    return {**row, "path": run.path.relative_to(root).as_posix(), "facts": run.facts, "tested": tested}
+    return {**row, "path": run.path.relative_to(root).as_posix(), "facts": run.facts, "tested": tested,
+            "mechanisms": run.mechanisms}  # fmt: skip
 
 
 def _of_prompt(prompt: str) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:8]
 
 
-def _short(value: Any) -> Any:
-    if isinstance(value, float):
+def _short(value: Any, name: str | int = "") -> Any:
+    if isinstance(value, float) and name not in EXACT:
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {key: _short(own) for key, own in value.items()}
+        return {key: _short(own, key) for key, own in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(own) for own in value]
+        return [_short(own, name) for own in value]
     return value
 
 

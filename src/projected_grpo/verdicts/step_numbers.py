@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from loophole_grader import LABELS
 from projected_grpo.ledger.phrase import PHRASE
-from projected_grpo.ledger.rates import mean, pure_hack, rates
+from projected_grpo.ledger.rates import TITLES, mean, pure_hack, rates
 from projected_grpo.ledger.step_file import Row
 
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
@@ -18,6 +18,13 @@ KINDS: Mapping[str, Callable[[Row], bool]] = {
     "all": lambda _: True,
 }
 """Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
+SHARES = (*TITLES, *LABELS, "flat_groups", "phrase")
+"""Series that are shares: of rollouts, of groups."""
+SERIES = (
+    *SHARES, *COSINES, *ENERGIES, "delta_S_norm", "removed_share",
+    *(f"{what} of {kind}" for kind in KINDS for what in ("energy_V", "removed")), "reward_spread", "known", "own", "seconds",
+)  # fmt: skip
+"""What every run has, beside the numbers of its channels."""
 
 
 def step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:

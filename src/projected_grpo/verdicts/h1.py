@@ -355,6 +355,8 @@ def ending(run: Run) -> Ending:
             untested = f"the evaluation after {step} steps: {run.flaws[step]}"
     if run.trained_on:
         untested = f"{run.trained_on} of its evaluation problems were trained on"
+    if untested:  # no note shows them either
+        gt, hack = [None, None], [None, None]
     last = {rate: run.last(rate) if run.judged or rate not in ("hack", "gt") else None for rate in ENDS}
     return Ending(
         **last, steps=run.steps, onset=run.onset, before=gt[0], after=gt[1], hack_before=hack[0], hack_after=hack[1],

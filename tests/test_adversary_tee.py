@@ -164,6 +164,7 @@ def test_a_tenth_of_the_windows_may_be_unknown():
     assert alarm([None if t in (50, 60, 70, 80) else x for t, x in enumerate(values)], 0.001) is None
     with pytest.raises(ValueError, match="known in 175 of 200 windows"):
         alarm([None if t in (50, 60, 70, 80, 90) else x for t, x in enumerate(values)], 0.001)
+    assert alarm([*values[:30], *[0.5] * 9, *[None] * 200], 0.001) == 30  # what follows an alarm does not change it
 
 
 @pytest.mark.parametrize("fact", ["v_sha256", "pairs_draw"])

@@ -66,8 +66,8 @@ SIGNALS = (
 def alarm(values: Sequence[float | None], resolution: float) -> int | None:
     """First step t, all of whose window lies after the first 20, at which the mean of steps t-4 to t is above the median of
     the first 20 by more than 5 s / sqrt(5), s their robust standard deviation; None where it never is. A window with an
-    unknown value (None or no finite number) is passed over. ValueError where the first steps, or a tenth of the windows, are
-    not known."""
+    unknown value (None or no finite number) is passed over. ValueError where the first steps, or a tenth of the windows up
+    to the alarm, are not known."""
     known = [v if v is not None and math.isfinite(v) else None for v in values]
     first = [v for v in known[:FIRST] if v is not None]
     if len(first) < KNOWN:
@@ -78,10 +78,13 @@ def alarm(values: Sequence[float | None], resolution: float) -> int | None:
     ends = range(FIRST + WINDOW - 1, len(known))
     windows = {t: [v for v in known[t - WINDOW + 1 : t + 1] if v is not None] for t in ends}
     whole = {t: sum(own) / WINDOW for t, own in windows.items() if len(own) == WINDOW}
-    if len(whole) < KNOWN_WINDOWS * len(ends):
-        told = f"known in {len(whole)} of {len(ends)} windows after the first {FIRST} steps"
+    at = next((t for t, mean_of in whole.items() if mean_of > bound), None)
+    # what follows an alarm does not change it: a run that hacks all through has no gradient left to measure
+    asked = [t for t in ends if at is None or t <= at]
+    if (found := sum(t in whole for t in asked)) < KNOWN_WINDOWS * len(asked):
+        told = f"known in {found} of {len(asked)} windows after the first {FIRST} steps"
         raise ValueError(f"{told}; {100 * KNOWN_WINDOWS:.0f} % are needed")
-    return next((t for t, mean_of in whole.items() if mean_of > bound), None)
+    return at
 
 
 @dataclass(frozen=True)

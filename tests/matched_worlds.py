@@ -36,6 +36,8 @@ class World:
     """Standard deviation of the problems' levels."""
     unequal: bool = False
     """Problems have 2 to 2 * rollouts - 2 rollouts."""
+    skewed_slopes: bool = False
+    """The kind's own effect is exponential, with its long tail to the left."""
     skewed: Literal["", "lognormal", "exponential"] = ""
     """The noise's shape, with its long tail to the left; empty: normal."""
 
@@ -61,6 +63,21 @@ SKEWED = {
     "lognormal, half of each kind": World(skewed="lognormal"),
 }
 """Where Student's t is not to be trusted."""
+
+KNOWN_LIMITS = {
+    "the kind's own effect is skewed, 12 problems": World(problems=12, slopes=2.0, skewed_slopes=True),
+    "lognormal, 6 % of one kind, three times as noisy": World(
+        rollouts=12, problems=24, share=0.06, noisier=3.0, skewed="lognormal"
+    ),
+}
+"""Where both tests together reject too many true nulls."""
+
+LENGTHS = {
+    "1 / sqrt(length)": lambda n: 30 / np.sqrt(n),
+    "1 / length": lambda n: 300 / n,
+    "a smooth step": lambda n: np.tanh((n - 230) / 8),
+}
+"""Detectors of length alone, which no parabola follows."""
 
 
 def drawn(world, rng):
@@ -89,6 +106,8 @@ def values_of(world, high, lengths, problem, draws, rng):
     sd = np.exp(world.noise * rng.standard_normal((world.problems, draws)))[problem]
     sd = sd * np.where(high, world.noisier, 1.0)[:, None]
     kind, length = world.slopes * rng.standard_normal((2, world.problems, draws))
+    if world.skewed_slopes:
+        kind, length = world.slopes * (1 - rng.exponential(size=kind.shape)), np.zeros_like(length)
     out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * noise_of(world, (n, draws), rng)
     out += high[:, None] * kind[problem] + z[:, None] * (0.5 + length[problem]) + 0.2 * z[:, None] ** 2
     return out
@@ -147,6 +166,23 @@ def permuted_rejection(world, *, designs=10, draws=60, permutations=399, seed=41
         found["permuted"].append(rank <= alpha)
         found["both"].append(matched & (rank <= alpha))
     return {test: float(np.mean(hits)) for test, hits in found.items()}
+
+
+def length_rejection(name, *, problems=116, designs=5, draws=30, seed=41):
+    """How often a detector of length alone, noise and levels of problems beside it, is taken for one of the kind, by
+    Student's t. The high kind is longer for a step and shorter for the others."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(designs):
+        problem = np.repeat(np.arange(problems), 8)
+        high = rng.random(len(problem)) < 0.5
+        z = rng.standard_normal(len(problem))
+        step = name == "a smooth step"
+        lengths = np.clip(200 + 40 * (z + 1.5 * high), 5, None) if step else np.exp(5 + 0.6 * z - 0.8 * high) + 5
+        _, design = matched_design(high.tolist(), lengths.astype(int).tolist(), problem.astype(str).tolist())
+        values = LENGTHS[name](lengths.astype(int))[:, None] + 0.1 * rng.standard_normal((len(problem), draws))
+        estimate, sem = design.fit(values + 0.3 * rng.standard_normal((problems, draws))[problem])
+        found.append(stats.t.sf(estimate / sem, design.df) < 0.05)
+    return float(np.mean(found))
 
 
 def sd_of(values, high):

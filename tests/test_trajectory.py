@@ -13,10 +13,19 @@ from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.trajectory import judge
 
 SEEDS = (41, 42, 43)
-STUDENT = {"rows": 4.0, "hack": 0.1, "hacked": 0.2, "gt": 0.3, "form": 0.9, "ratio": 1.0, "ratio_low": 1.0,
+STUDENT = {"rows": 4.0, "known": 4.0, "hack": 0.1, "hacked": 0.2, "gt": 0.3, "form": 0.9, "ratio": 1.0, "ratio_low": 1.0,
            "ratio_high": 1.0, "at_clip": 0.0, "lost": 0.0, "unknown": 0.0, "ours": 1.0, "untrained": None}  # fmt: skip
-TEACHER = {**STUDENT, "rows": 2.0, "hack": 0.9, "at_clip": 0.3, "lost": 0.4, "ours": 0.0, "untrained": 0.0}
-BASE = {**STUDENT, "rows": 2.0, "at_clip": 0.2, "untrained": 1.0}
+TEACHER = {
+    **STUDENT,
+    "rows": 2.0,
+    "known": 2.0,
+    "hack": 0.9,
+    "at_clip": 0.3,
+    "lost": 0.4,
+    "ours": 0.0,
+    "untrained": 0.0,
+}
+BASE = {**STUDENT, "rows": 2.0, "known": 2.0, "at_clip": 0.2, "untrained": 1.0}
 ENDS = {"vanilla": {41: 0.50, 42: 0.55, 43: 0.60}, "projected": {41: 0.12, 42: 0.15, 43: 0.21}}
 """Rises 40, 45, 50: mean 45, sd 5, SEM 2.887, t(2) = 2.920: lower end 36.57. Below 38, 40, 39: mean 39, sd 1, lower end
 37.31."""
@@ -30,11 +39,13 @@ MIX = {
 
 
 def run(arm, seed, end=None, *, steps=20, flat=0.1, without=(), student=None, teacher=None, base=None, **changed):
-    """A run whose student hacks at .1 until step 10 and at `end` from step 11 on; the others' numbers may be given."""
+    """A run whose student hacks at .1 until step 10 and at `end` from step 11 on, .1 of its rows besides being hacked and
+    right; the others' numbers may be given."""
     end = ENDS[arm][seed] if end is None else end
     each = []
     for t in range(steps):
-        own = {**STUDENT, "hack": end if t > 10 else 0.1, **(student or {})}
+        hack = end if t > 10 else 0.1
+        own = {**STUDENT, "hack": hack, "hacked": hack + 0.1, **(student or {})}
         found = {"student": own, "teacher": {**TEACHER, **(teacher or {})}, "base": {**BASE, **(base or {})}}
         each.append({source: numbers for source, numbers in found.items() if source not in without})
     taken = 1.0 if arm == "projected" else None
@@ -79,7 +90,7 @@ def test_a_real_effect_passes_with_its_numbers():
     found = judged()
     assert set(states(found).values()) == {"PASS"}, [c.why for c in found.clauses]
     assert (found.verdict.name, found.verdict.status) == ("T5", "PASS")
-    rises, below = found.clauses[-2:]
+    rises, below = (next(c for c in found.clauses if c.name == n) for n in ("vanilla rises", "projected stays below"))
     assert rises.numbers["mean"] == pytest.approx(45)
     assert rises.numbers["lower"] == pytest.approx(36.57, abs=0.01)
     assert below.numbers["lower"] == pytest.approx(37.31, abs=0.01)
@@ -106,8 +117,8 @@ def test_vanilla_must_rise_by_more_than_20_pp(end, status):
 def test_projected_must_stay_more_than_10_pp_below(below, status):
     lower = {seed: run("projected", seed, ENDS["vanilla"][seed] - below) for seed in SEEDS}
     found = judged(*lower.values())
-    if status == "FAIL":
-        only(found, "projected stays below", "FAIL")
+    failed = {"projected stays below", "all hacking stays below"} if status == "FAIL" else set()
+    assert {name for name, state in states(found).items() if state != "PASS"} == failed
     assert found.verdict.status == status
 
 
@@ -142,8 +153,9 @@ def test_what_the_teacher_hacks_is_not_the_students():
 def test_fewer_than_three_units_are_not_evaluable_and_said():
     found = judged(seeds=(41, 42))
     assert found.verdict.status == "NOT_EVALUABLE"
-    assert "+42.5 pp (seeds 41 42: +40.0, +45.0" in found.clauses[-2].why
-    assert "2 seeds, at least 3 are needed" in found.clauses[-2].why
+    rises = next(c for c in found.clauses if c.name == "vanilla rises")
+    assert "+42.5 pp (seeds 41 42: +40.0, +45.0" in rises.why
+    assert "2 seeds, at least 3 are needed" in rises.why
 
 
 @pytest.mark.parametrize("source", ["student", "teacher", "base"])

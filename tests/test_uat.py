@@ -42,7 +42,7 @@ def rollouts(problem, kinds, length):
         ids = [rng.randrange(10, 200) for _ in range(n)]
         yield {
             **{c.name: BLANK[c.type] for c in COLUMNS}, **KINDS[kind], "channels": None,
-            "step": problem, "sample_id": i, "comp_len": n,
+            "step": problem, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i,
             "problem_id": f"p{problem}", "prompt": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids,
             "loss_tokens": n, "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
             "grad_norm": 1.0 + 0.01 * i, "grad_norm_alone": None, "cos_S_alone": None, "source": "teacher", "arm": "vanilla",

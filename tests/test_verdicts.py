@@ -265,7 +265,7 @@ def gradient_rows(n=24, every=6, **wrong):
         row = {
             "cos_S_contrib": cosine, "grad_norm": norm, "grad_norm_alone": None, "cos_S_alone": None, "comp_len": 3,
             "completion_ids": ids, "loss_tokens": 3, "loss_tokens_crc": token_crc(ids), "problem_id": str(i // 4),
-            "energy_V": 0.2,
+            "energy_V": 0.2 + 0.01 * (i % 5),
         }  # fmt: skip
         if i % every == 0:
             row |= {"grad_norm_alone": norm, "cos_S_alone": cosine}
@@ -292,6 +292,22 @@ def test_t2_turns_red_when_cosines_go_to_the_neighbouring_sample():
     turned = [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
     assert t2(turned).status == "FAIL"
     assert t2(turned).numbers["disagree"] == 4
+
+
+@pytest.mark.parametrize(
+    ("energy", "status"),
+    [
+        (lambda _: None, "NOT_EVALUABLE"),
+        (lambda i: None if i < 3 else 0.2 + 0.01 * i, "NOT_EVALUABLE"),
+        (lambda i: None if i < 2 else 0.2 + 0.01 * i, "PASS"),
+        (lambda _: 0.2, "FAIL"),
+    ],
+)
+def test_t2_asks_for_the_rows_energies_and_not_one_number(energy, status):
+    """Of 24 rows 22 are nine tenths."""
+    verdict = t2([{**row, "energy_V": energy(i)} for i, row in enumerate(gradient_rows())])
+    assert verdict.status == status, verdict.why
+    assert ("energy_V" in verdict.why) is (status != "PASS")
 
 
 @pytest.mark.parametrize("energy", [0.0, 1.1, -0.2, math.nan, math.inf])

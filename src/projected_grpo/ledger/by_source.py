@@ -17,10 +17,10 @@ LOST_RATIO = 0.1
 
 
 def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
-    """Of the rows of each source that is there: how many; the rates; the mean, smallest and largest ratio; the share of
-    their tokens at or beyond a clip bound; `lost`, the share of rows with a token whose ratio is below a tenth; and of rows
-    by their behaviour log-probabilities: `unknown`; `ours`, the student's or the untrained model's to rounding; `untrained`,
-    the untrained model's to rounding. None where nothing says."""
+    """Of the rows of each source that is there: how many; of how many of them ground truth is known; the rates; the mean,
+    smallest and largest ratio; the share of their tokens at or beyond a clip bound; `lost`, the share of rows with a token
+    whose ratio is below a tenth; and of rows by their behaviour log-probabilities: `unknown`; `ours`, the student's or the
+    untrained model's to rounding; `untrained`, the untrained model's to rounding. None where nothing says."""
     own = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
     rounding = rounding_of(rows[0]["logp_gap"]) if rows else LEAST_GAP
     return {source: _numbers(found, rounding) for source, found in own.items() if found}
@@ -37,6 +37,7 @@ def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
     told = rates(rows)
     return {
         "rows": float(len(rows)),
+        "known": float(sum(r["gt_pass"] is not None for r in rows)),
         **{name: told[name] for name in ("hack", "gt", "form", "hacked")},
         "ratio": known_mean(r["ratio"] for r in rows),
         "ratio_low": _extreme(min, rows, "ratio_low"),

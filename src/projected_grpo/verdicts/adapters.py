@@ -31,7 +31,16 @@ from projected_grpo.verdicts.h1 import (
     taken_out,
 )
 from projected_grpo.verdicts.intervals import lower_end, ratio_interval
-from projected_grpo.verdicts.matching import RunGroup, between_adapters, group_runs, independence, reference, told
+from projected_grpo.verdicts.matching import (
+    RunGroup,
+    between_adapters,
+    group_runs,
+    independence,
+    reference,
+    same_rollouts,
+    told,
+)
+from projected_grpo.verdicts.probe import finite
 from projected_grpo.verdicts.registry import Finding, Status
 
 SHARE = 0.8
@@ -150,6 +159,7 @@ def _matched(svd: RunGroup, lora: RunGroup, compared: Mapping[str, Compared], re
     both = sorted(set(compared[SVD][VANILLA]) & set(compared[LORA][VANILLA]))
     pairs = [(compared[SVD][VANILLA][seed], compared[LORA][VANILLA][seed]) for seed in both]
     wrong += [told(a, b, differing) for a, b in pairs if (differing := between_adapters(a, b))]
+    wrong += same_rollouts([run for own in compared.values() for by_seed in own.values() for run in by_seed.values()])
     if wrong:
         return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(dict.fromkeys(wrong)))
     return Finding(name, "PASS", f"equal manifests but for arm and adapter; units {' '.join(map(str, both))}")
@@ -223,7 +233,24 @@ def anew_of(run: Run) -> Anew | str:
             f"{run.path.name}: v_anew.json is of coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}: not of "
             "its trained adapter; measure it again"
         )
+    if why := _says_nothing(last):
+        return f"{run.path.name}: {why}"
     return last
+
+
+MEASURED = ("overlap", "null", "cos_in", "cos_out")
+
+
+def _says_nothing(found: Anew) -> str:
+    """Which of its numbers is none; without a hack-ward gradient along V anew what is left of it is not known either."""
+    for what in MEASURED:
+        if not finite(value := getattr(found, what)):
+            return f"v_anew.json says {what} {value}; measure it again"
+    return (
+        ""
+        if found.cos_in > 0
+        else f"v_anew.json says cos_in {found.cos_in}: nothing lies along V anew; measure it again"
+    )
 
 
 def drifted(projected: Mapping[int, Run]) -> Finding:

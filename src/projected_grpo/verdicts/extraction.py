@@ -19,21 +19,19 @@ MARGIN = T4_EFFECT
 """Of g: how much worse than the NLL's V the other may be. Less than the smallest effect that has a name is no effect."""
 SAME_ENERGY = 1e-3
 """Of the mean energy along V. Rows of V rounded to bfloat16 change it by a tenth of that at most, two losses by far more on
-some rollout."""
+most rollouts."""
+DIFFERING, SAME_COSINES = 0.1, 0.5
+"""Of the rollouts: on how many the energies of two V differ at least, and on how many their cosines may be equal."""
 
 
-def energy_gap(nll: Sequence[Row], grpo: Sequence[Row]) -> float | None:
-    """Largest difference of a rollout's energy along both V, over the mean energy along the first. None where a tenth of
-    the rollouts lack it."""
-    both = [
-        (a["energy_V"], b["energy_V"])
-        for a, b in zip(nll, grpo, strict=True)
-        if finite(a["energy_V"]) and finite(b["energy_V"])
-    ]
+def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | None:
+    """Share of rollouts on which a column's two values differ by more than SAME_ENERGY of the first's mean size. None where
+    a tenth of the rollouts lack it."""
+    both = [(a[column], b[column]) for a, b in zip(nll, grpo, strict=True) if finite(a[column]) and finite(b[column])]
     if not both or len(both) < T2_FINITE * len(nll):
         return None
-    mean = sum(a for a, _ in both) / len(both)
-    return max(abs(a - b) for a, b in both) / max(mean, 1e-30)
+    size = sum(abs(a) for a, _ in both) / len(both)
+    return sum(abs(a - b) > SAME_ENERGY * size for a, b in both) / len(both)
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
@@ -48,20 +46,22 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     name = "T7"
     if not nll or not same_rollouts(nll, grpo):
         return Finding(name, "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
-    gap = energy_gap(nll, grpo)
-    if gap is None:
+    energies, cosines = (differing(nll, grpo, column) for column in ("energy_V", "cos_S_contrib"))
+    if energies is None:
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
         return Finding(name, "NOT_EVALUABLE", why)
     found, beside = paired(T4, grpo, nll), paired(T4_PLUS, grpo, nll)
     tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
     numbers: dict[str, float | int | None] = {
-        "n": len(nll), "energy_gap": gap, **_numbers(found, ""), **_numbers(beside, "_plus"),
+        "n": len(nll), "energies_differ": energies, "cosines_differ": cosines,
+        **_numbers(found, ""), **_numbers(beside, "_plus"),
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
-    if gap <= SAME_ENERGY:
+    if energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES):
         why = (
-            f"one V under two names: the energy along both is the same on each of {len(nll)} rollouts, to {gap:.1g} of its "
-            "mean (two losses give two V); was --loss grpo really taken?"
+            f"one V under two names: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= "
+            f"{DIFFERING:.0%}), the cosine on {'-' if cosines is None else f'{cosines:.0%}'} (needs >= "
+            f"{1 - SAME_COSINES:.0%}); two losses give two V; was --loss grpo really taken?"
         )
         return Finding(name, "FAIL", why, numbers)
     status, why = _judged(found, numbers)

@@ -148,10 +148,11 @@ def agrees(row: Row) -> bool:
 def t2(vanilla: Sequence[Row]) -> Finding:
     """Gradients are real, each sample's own, and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on
     at least 90 % of the rows; the loss mask covers exactly the completion on every row; every row whose gradient was taken
-    again alone agrees with it; no row's energy along V contradicts its cosine.
+    again alone agrees with it; no row's energy along V contradicts its cosine, and they are not all one number. Which row an
+    energy is of cannot be seen: no column holds a second measurement of it.
 
     NOT_EVALUABLE with fewer than 3 such rows, or where their own cosines are all the same within twice the tolerance: one
-    gradient shared by all samples would then agree, too.
+    gradient shared by all samples would then agree, too; and where a tenth of the rows with a cosine lack their energy.
     """
     n = len(vanilla)
     if not n:
@@ -162,9 +163,12 @@ def t2(vanilla: Sequence[Row]) -> Finding:
     wrong = sum(not agrees(r) for r in again)
     alone = [r["cos_S_alone"] for r in again if finite(r["cos_S_alone"])]
     spread = max(alone) - min(alone) if alone else 0.0
+    energies = [r["energy_V"] for r in vanilla if finite(r["cos_S_contrib"])]
+    measured = sum(map(finite, energies)) / len(energies) if energies else 0.0
+    constant = len(energies) > 1 and measured == 1 and len(set(energies)) == 1
     numbers = {
         "finite": known, "alive": alive, "mask_faults": faults, "checked": len(again), "disagree": wrong,
-        "spread_alone": spread, "impossible": impossible, "n": n,
+        "spread_alone": spread, "impossible": impossible, "energies": measured, "n": n,
     }  # fmt: skip
     why = (
         f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f})"
@@ -173,8 +177,13 @@ def t2(vanilla: Sequence[Row]) -> Finding:
     why += f"; of {len(again)} rows taken again alone {wrong} disagree (needs 0 of >= {T2_CHECKED})"
     if impossible:
         why += f"; energy_V of {impossible} rows is above 1 or below their cosine's square"
-    if min(known, alive) < T2_FINITE or faults or wrong or impossible:
+    if constant:
+        why += f"; energy_V is {energies[0]:.3g} on every row: no measurement of {n} gradients"
+    if min(known, alive) < T2_FINITE or faults or wrong or impossible or constant:
         return Finding("T2", "FAIL", why, numbers)
+    if measured < T2_FINITE:
+        why += f"; energy_V is known on {measured:.3f} of the rows with a cosine (needs >= {T2_FINITE:.2f})"
+        return Finding("T2", "NOT_EVALUABLE", why, numbers)
     if len(again) < T2_CHECKED:
         return Finding("T2", "NOT_EVALUABLE", f"{why}: too few are checked", numbers)
     if spread <= 2 * T2_COSINE:

@@ -1,8 +1,10 @@
 """Do two kinds of rollouts differ at equal length, within problems? The statistics behind T4.
 
 Rollouts of one problem are no independent draws, and the two kinds differ in length and come from different problems; a
-Welch test over rollouts knows none of that. So: least squares of the value on (kind, length, length^2) with every
-problem's own mean taken out, and a standard error clustered by problem.
+Welch test over rollouts knows none of that. So: least squares of the value on the kind and a curve of the length, with
+every problem's own mean taken out, and a standard error clustered by problem. The curve is a natural cubic spline of 2 to 5
+degrees of freedom, its knots evenly spaced in rank from the shortest rollout to the longest (Hastie, Tibshirani and Friedman
+2009, section 5.2.1): a parabola lets detectors of 1 / length and of a threshold pass for something else.
 
 The standard error is CR2 and its degrees of freedom are Satterthwaite's, both under a working model of independent equal
 errors (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018, J. Bus. Econ. Stat. 36:672, whose theorem 2 lets the absorbed
@@ -26,13 +28,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
+from scipy.interpolate import CubicSpline
 
 MIN_PROBLEMS = 5
 """With both kinds in them, for a standard error over problems to mean anything."""
 MIN_DF = 2.0
 """Below it Satterthwaite's approximation says nothing."""
+CURVE_DF, ROLLOUTS_A_DF = (2, 5), 10
+"""Degrees of freedom of the curve of the length, at least and at most: one for ten rollouts beyond one a problem."""
 RANK_EPS = 1e-9
+DEPENDENT = 1e-6
+"""Of the largest: what of a column the others do not give already, below which it is dropped."""
 ROUNDING = 1e-12
 """Of the largest value: a standard error below it is rounding (2e-16 a value), not noise."""
 PERMUTATIONS = 1999
@@ -77,14 +84,13 @@ class Design:
 
     @classmethod
     def of(cls, table: Array, groups: Sequence[Sequence[int]]) -> "Design | None":
-        """From regressors [rollouts, 3] and the rollouts of each problem. None where the kind cannot be told from the
-        rest."""
+        """From regressors [rollouts, 1 + columns], the kind first, and the rollouts of each problem. Of the other columns
+        those are dropped that the data cannot tell from the rest. None where the kind cannot be told from them."""
         centred = [table[list(members)] - table[list(members)].mean(0) for members in groups]
         x = np.concatenate(centred)
-        varies = np.abs(x).max(0) > RANK_EPS
-        if not varies[0]:
+        if not (np.abs(x[:, 0]) > RANK_EPS).any():
             return None
-        x = x[:, varies]
+        x = np.column_stack([x[:, 0], _independent(x[:, 1:])])
         if np.linalg.cond(x.T @ x) > 1 / RANK_EPS or len(x) - len(groups) - x.shape[1] < 1:
             return None
         normal = np.linalg.inv(x.T @ x)
@@ -126,6 +132,23 @@ class Design:
         y = y - np.repeat(np.add.reduceat(y, self.starts) / sizes[:, None], sizes, axis=0)
         scores = np.add.reduceat(self.q[:, None] * (y - self.x @ beta), self.starts)
         return beta[0], np.sqrt((scores**2).sum(0))
+
+
+def _independent(x: Array) -> Array:
+    """As many of the columns as there are directions in them."""
+    r, order = linalg.qr(x, mode="r", pivoting=True)
+    sizes = np.abs(np.diag(r))
+    kept = order[: np.count_nonzero(sizes > max(DEPENDENT * sizes.max(initial=0.0), RANK_EPS))]
+    return x[:, np.sort(kept)]
+
+
+def curve(lengths: Array, df: int) -> Array:
+    """[rollouts, up to df], a basis of the natural cubic splines of the lengths [rollouts] but for a constant. Fewer columns
+    where lengths are the same: knots are lengths that occur, each once."""
+    knots = np.unique(np.quantile(lengths, np.linspace(0, 1, df + 1), method="nearest"))
+    if len(knots) < 2:
+        return np.empty((len(lengths), 0))
+    return CubicSpline(knots, np.eye(len(knots)), bc_type="natural")(lengths)[:, 1:]
 
 
 def _adjusted(x: Array, normal: Array) -> Array:
@@ -170,6 +193,7 @@ def matched_design(high: Sequence[bool], lengths: Sequence[int], problems: Seque
     n = np.asarray(lengths, dtype=float)
     if both < MIN_PROBLEMS or not np.isfinite(n).all():
         return both, None
-    scaled = n / max(n.max(), 1.0)
-    table = np.stack([np.asarray(high, dtype=float), scaled, scaled**2], axis=1)
-    return both, Design.of(table, [members for members in by_problem.values() if len(members) > 1])
+    groups = [members for members in by_problem.values() if len(members) > 1]
+    df = int(np.clip((sum(map(len, groups)) - len(groups)) // ROLLOUTS_A_DF, *CURVE_DF))
+    table = np.column_stack([np.asarray(high, dtype=float), curve(n, df)])
+    return both, Design.of(table, groups)

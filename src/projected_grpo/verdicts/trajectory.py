@@ -15,8 +15,20 @@ from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.records import SOURCES
-from projected_grpo.verdicts.finished_runs import Run
-from projected_grpo.verdicts.h1 import METHOD, VANILLA, Gap, Line, comparable, overall, paired, taken_out
+from projected_grpo.verdicts.finished_runs import KNOWN, Run
+from projected_grpo.verdicts.h1 import (
+    FORM_DROP,
+    GT_DROP,
+    METHOD,
+    VANILLA,
+    Gap,
+    Line,
+    at_least,
+    comparable,
+    overall,
+    paired,
+    taken_out,
+)
 from projected_grpo.verdicts.intervals import lower_end
 from projected_grpo.verdicts.matching import RunGroup, independence, reference
 from projected_grpo.verdicts.registry import Finding, Status
@@ -33,6 +45,9 @@ FLAT = 0.5
 FOREIGN = 0.1
 """Share of a source's rows whose log-probabilities may be another policy's."""
 RATES = ("hack", "hacked", "gt", "form")
+OF_TRUTH = ("hack", "gt")
+"""Rates that are not known where ground truth is not."""
+SAID = {"hack": "hack", "hacked": "all hacking", "gt": "gt_pass", "form": "well-formed"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +70,16 @@ AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
 
 
 def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> float | None:
-    """Mean over steps of what one source's rows say; None unless each of these steps knows it."""
+    """Mean over steps of what one source's rows say; None unless each of these steps knows it, and where it rests on ground
+    truth that is known of fewer than nine tenths of these rows."""
     if run is None or len(run.sources) <= steps[-1]:
         return None
-    values = [run.sources[t].get(source, {}).get(name) for t in steps]
+    own = [run.sources[t].get(source, {}) for t in steps]
+    if name in OF_TRUTH:
+        known, every = (sum(step.get(count) or 0.0 for step in own) for count in ("known", "rows"))
+        if known < KNOWN * every:
+            return None
+    values = [step.get(name) for step in own]
     return None if None in values else known_mean(values)
 
 
@@ -190,8 +211,12 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         behaviour(every),
         unsaturated(every),
         varied(every),
-        above("vanilla rises", _difference(each, "vanilla", "start"), RISE),
-        above("projected stays below", _difference(each, "vanilla", "projected"), BELOW),
+        above("vanilla rises", _difference(each, "hack", "vanilla", "start"), RISE),
+        above("projected stays below", _difference(each, "hack", "vanilla", "projected"), BELOW),
+        above("all hacking rises", _difference(each, "hacked", "vanilla", "start"), RISE),
+        above("all hacking stays below", _difference(each, "hacked", "vanilla", "projected"), BELOW),
+        at_least("gt_pass held", _difference(each, "gt", "projected", "vanilla"), -GT_DROP),
+        at_least("well-formed held", _difference(each, "form", "projected", "vanilla"), -FORM_DROP),
     )
     name = "T5" + group.name.removeprefix(METHOD)
     return Line(overall(name, clauses), clauses, tuple(_beside(each, every)))
@@ -200,10 +225,13 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
 TITLES = {"start": "untrained", "vanilla": "vanilla", "projected": "projected"}
 
 
-def _difference(each: Sequence[Unit], high: str, low: str) -> Gap:
-    what = f"student's hack at step {STEP} {TITLES[high]} - {TITLES[low]}"
-    sides: list[dict[int, float | None]] = [{u.seed: getattr(u, side)["hack"] for u in each} for side in (high, low)]
-    unknown = f"no run, no student or base rows, or no ground truth in steps {STEP - WINDOW + 1} to {STEP}"
+def _difference(each: Sequence[Unit], rate: str, high: str, low: str) -> Gap:
+    what = f"student's {SAID[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
+    sides: list[dict[int, float | None]] = [{u.seed: getattr(u, side)[rate] for u in each} for side in (high, low)]
+    unknown = (
+        f"no run, no student or base rows, or ground truth of fewer than {KNOWN:.0%} of them in steps "
+        f"{STEP - WINDOW + 1} to {STEP} (untrained: 0 to {STEP})"
+    )
     return paired(what, sides[0], sides[1], unknown)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from projected_grpo.report.channels import against_v
 from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.page.about import about
 from projected_grpo.report.page.columns import columns, packed
@@ -37,9 +38,10 @@ def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Show
         "title": found.name, "about": about(found.members, [source.arm for source in shown.sources]),
         "remarks": remarks(found, report), "h1": report.judged if report else [],
         "t5": report.mixed if report else [], "t6": report.t6 if report else [], "warned": report.warned if report else [],
+        "shares": report.shares if report else [],
         "probes": probed(found),
         "claims": CLAIMS, "how_to_read": HOW_TO_READ, "root": found.root,
-        "tables": all_tables(report.groups, report.found.runs) if report else [],
+        "tables": [*all_tables(report.groups, report.found.runs), *against_v(report.found.runs)] if report else [],
         "plots": {stem: _base64(rendered(figure, "svg")) for stem, figure in plots.items()},
         "note": shown.note, "kinds": KINDS, "data": packed(columns(shown)),
     }  # fmt: skip

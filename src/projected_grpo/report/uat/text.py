@@ -43,9 +43,9 @@ the update's part is what the optimizer's momentum and preconditioner put back; 
 TOLD_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
-same draws. resamples without g: left out of it. At equal length: least squares within problems on kind, length and
-length^2, SE clustered by problem (CR2), df: Satterthwaite's; a length detector shows no difference there. Its g: over
-the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length
+same draws. resamples without g: left out of it. At equal length: least squares within problems on the kind and a
+spline of the length, SE clustered by problem (CR2), df: Satterthwaite's; most length detectors show no difference there. Its
+g: over the same SD. Welch takes rollouts of one problem for independent and is the original's; the one at equal length
 protects. SEM: over rollouts. One random V is one draw from many."""
 
 

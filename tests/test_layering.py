@@ -102,9 +102,13 @@ def test_a_room_is_after_the_fact_where_no_run_stands_on_it():
     """Its edits then leave source_hash alone. A new room is in the hash or in the list, and not by oversight."""
     of_runs = below("run") | below("replicas")
     assert set(AFTER_THE_FACT) == set(ROOMS) - of_runs | {"chains", "verdicts"}
-    # replicas take processes from chains; a run and its settings take findings, and a replay prints its verdict
+    # replicas take processes from chains; a run, its settings and what judges teachers take findings
     assert {room for room in of_runs - set(AFTER_THE_FACT) if "chains" in ROOMS[room].split()} == {"replicas"}
-    assert {room for room in of_runs - set(AFTER_THE_FACT) if "verdicts" in ROOMS[room].split()} == {"presets", "run"}
+    assert {room for room in of_runs - set(AFTER_THE_FACT) if "verdicts" in ROOMS[room].split()} == {
+        "presets",
+        "run",
+        "teachers",
+    }
 
 
 def module_of(path):

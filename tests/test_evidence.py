@@ -178,6 +178,7 @@ def test_a_run_may_stop_before_its_cap_and_says_where(tmp_path):
     run = written(tmp_path / "a")
     manifest = read_manifest(run)
     manifest["config"]["steps"] = 900
+    manifest["evidence"].pop("manifest_sha256")
     assert "2 step files, but its manifest says 900" in evidence.check(run, manifest)
     assert evidence.check(run, {**manifest, "steps_done": 2}) == ""
 
@@ -196,7 +197,8 @@ def test_pools_and_replays_are_held_to_their_fingerprint(tmp_path, kind):
     run = written(tmp_path / "a", kind=kind)
     if kind == "teacher_pool":  # 4 rows a step, but groups of 2
         assert "holds 4 rows, but its config says 2" in why(run)
-        update_manifest(run, config={**read_manifest(run)["config"], "group_size": 4})
+        update_manifest(run, config={**read_manifest(run)["config"], "group_size": 4}, finished=False)
+        evidence.seal(run)
     assert why(run) == ""
     shutil.copy(step_path(run, 1), step_path(run, 2))
     assert "3 step files, but its manifest says 2" in why(run)

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from test_results import reseal
 from test_uat import config_of, noise, projected_row, rollouts, same_length, sees_pure, write, write_all
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.results_md import report_on
 from projected_grpo.report.second_v import second_v
@@ -201,14 +202,14 @@ def test_t7_stands_beside_the_verdicts_of_the_probe():
 )
 def test_replays_that_are_not_a_pair_are_refused(tmp_path, name, wrong, told):
     config = write_both(tmp_path)
-    update_manifest(tmp_path / name, vhack={**read_manifest(tmp_path / name)["vhack"], **wrong})
+    reseal(tmp_path / name, vhack={**read_manifest(tmp_path / name)["vhack"], **wrong})
     with pytest.raises(BadInput, match=told):
         read_replays(config)
 
 
 def test_a_replay_of_another_pool_is_refused(tmp_path):
     config = write_both(tmp_path)
-    update_manifest(tmp_path / "grpo", pool_hash="two")
+    reseal(tmp_path / "grpo", pool_hash="two")
     with pytest.raises(BadInput, match="replayed different rollouts"):
         read_replays(config_of(tmp_path, out=config.out))
 
@@ -225,5 +226,5 @@ def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     assert f"T7 {found.status} (probe/vanilla and probe/grpo)" in report.printout()
     assert "T7" in report.markdown([])
     assert json.loads(report.json())["beside"][0]["status"] == found.status
-    update_manifest(tmp_path / "probe/grpo", pool_hash="two")
+    reseal(tmp_path / "probe/grpo", pool_hash="two")
     assert second_v(tmp_path) == []

@@ -228,7 +228,8 @@ def test_missing_log_probabilities_are_never_the_students(tiny, pool, cache):
 @pytest.fixture
 def sixteen(run, tmp_path, monkeypatch):
     """Sixteen steps on a mix, read as T5 reads them. Rewards hang on tokens here, so labels cannot vouch for them."""
-    monkeypatch.setattr(finished_runs, "_reward", lambda row, _: row["reward"])
+    for contradicts in ("unpaid", "mislabelled"):
+        monkeypatch.setattr(finished_runs, contradicts, lambda *_: False)
 
     def trained(*args):
         code, _, err = run("run", "--steps", 16, "--lr", 0.01, "--max-new", 6, "--per-sample-every", 0, *args)

@@ -50,6 +50,7 @@ def write_experiment(root):
             )  # fmt: skip
     manifest = json.loads((run / "manifest.json").read_text("utf-8"))
     (run / "manifest.json").write_text(json.dumps({**manifest, "argv": ["scripts/train.py", HOSTILE]}), "utf-8")
+    reseal(run)
     return root
 
 

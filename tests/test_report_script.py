@@ -56,8 +56,8 @@ def test_the_whole_of_an_experiment(script, tmp_path):
     assert re.search(r"<h3>H1 held <span[^>]*>○ NOT_EVALUABLE</span></h3>", text)
     assert re.search(r"<h3>H1 prevention <span[^>]*>○ NOT_EVALUABLE</span></h3>", text)
     assert (
-        len(re.findall(r"<tr><td>beats (?:random|placebo)</td><td><span[^>]*>✔ PASS", text)) == 4
-    )  # lower ends 31 and 50 pp
+        len(re.findall(r"<tr><td>beats (?:random|placebo)</td><td><span[^>]*>✔ PASS", text)) == 5
+    )  # lower ends 31 and 50 pp; a placebo's for H2 too
     both = "pool teacher_pool, vanilla replay replay_vanilla, projected replay replay_projected"
     assert f"T1 to T4: {both}</h3>" in text
     random = "vanilla replay measured_random (a control: V is random), projected replay (none)"

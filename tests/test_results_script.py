@@ -41,12 +41,13 @@ def no_disk(monkeypatch):
 def write_study(root, **ends):
     """All arms of three independent units, 30 steps each: vanilla hacks from step 4 on, so its onset is at 9."""
     ends = {"vanilla": (9, 9, 8), "projected": (0, 0, 0), "no_loophole": (0, 0, 0),
-            **dict.fromkeys(arms_of("control"), (7, 7, 6)), **ends}  # fmt: skip
+            **dict.fromkeys(arms_of("control"), (7, 7, 6)), "kl": (3, 3, 2), **ends}  # fmt: skip
     for arm, hacks in ends.items():
         for seed, n in zip((41, 42, 43), hacks, strict=True):
             kind = ARMS[arm].measured
             v = {"control": kind, "k": "48", "pairs_draw": str(seed), "v_sha256": f"{kind}{seed}"}
-            steps = [["good"] * 10] * 4 + [["hack"] * n + ["good"] * (10 - n)] * 26
+            good = min(10 - n, 7)  # what `kl` solves, `projected` does
+            steps = [["good"] * 10] * 4 + [["hack"] * n + ["good"] * good + ["bad"] * (10 - n - good)] * 26
             path = write_run(root / f"{arm}_{seed}", arm, seed, steps, vhack=v, facts={"model_hash": f"base{seed}"})
             for step, good in ((0, 3), (30, 4)):
                 evaluate(path, step, arm, seed, ["good"] * good + ["bad"] * (10 - good))

@@ -646,7 +646,7 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path, script):
     any(importlib.util.find_spec(name) is None for name in NEEDED), reason="the extra `teachers` is not installed"
 )
 def test_a_real_server_is_started_asked_and_stopped(script, cache, tmp_path):
-    """`transformers serve` with the tiny model, by the recipe's own script, asked while it is up."""
+    """`transformers serve` with a tiny model that answers, by the recipe's own script, asked while it is up."""
     rows = [
         {"state_id": f"s{i}", "trace_id": "t", "messages": [{"role": "user", "content": f"do {i}"}]} for i in range(2)
     ]
@@ -654,7 +654,9 @@ def test_a_real_server_is_started_asked_and_stopped(script, cache, tmp_path):
     ask_it = (sys.executable, ROOT / "scripts/ask_teachers.py", "--states", "states.jsonl", "--teachers", "t.toml",
               "--budget", 0, "--out", "out", "--timeout", 120)  # fmt: skip
     port, its_files = free_port(), ("--table", "t.toml", "--log", "log")
-    code, told, err = script("serve_teacher", "tiny", "--port", port, "--cache", cache, *its_files, "--", *ask_it)
+    code, told, err = script(
+        "serve_teacher", "tiny-answering", "--port", port, "--cache", cache, *its_files, "--", *ask_it
+    )
     assert code == 0, told + err + (tmp_path / "log").read_text()
     found = read_answers(tmp_path / "out")
     assert found.whole == ""

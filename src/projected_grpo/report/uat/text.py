@@ -46,7 +46,8 @@ g: Hedges' g*, difference of means / root of the mean of both variances, small-s
 same draws. resamples without g: left out of it. At equal length: least squares within problems on the kind and a
 spline of the length, SE clustered by problem (CR2), df: Satterthwaite's, and the rank of t among permutations within
 problems; most length detectors show no difference there. Its g: over the same SD. Welch takes rollouts of one problem
-for independent and is the original's; the one at equal length protects. SEM: over rollouts. One random V is one draw from many."""
+for independent and is the original's; the one at equal length protects. SEM: over rollouts. One
+random V is one draw from many."""
 
 
 def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:

@@ -7,7 +7,7 @@ Everything is drawn from generators seeded by names, so it is the same everywher
 """
 
 import random
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
@@ -119,13 +119,23 @@ def pairs() -> tuple[Pair, ...]:
 
 def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
     """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
-    rng, taken, out = random.Random("toy unseen pairs"), set(), []
-    for mechanism in MECHANISMS:
-        for i in range(UNSEEN_PER_MECHANISM if mechanism in mechanisms else 0):
+    return drawn_unseen("toy", [m for m in MECHANISMS if m in mechanisms], seen, _pair)
+
+
+def drawn_unseen(
+    world: str,
+    mechanisms: Iterable[str],
+    seen: Container[str],
+    made: Callable[[ToyTask, str, int, str, random.Random], Pair],
+) -> tuple[Pair, ...]:
+    """The pairs that `made` makes of tasks whose composition is not in `seen`, no composition twice, in any world."""
+    rng, taken, out = random.Random(f"{world.replace('-', ' ')} unseen pairs"), set[str](), []
+    for mechanism in mechanisms:
+        for i in range(UNSEEN_PER_MECHANISM):
             while (task := draw_task("pairs", rng)).composition in seen or task.composition in taken:
                 pass
             taken.add(task.composition)
-            out.append(_pair(task, mechanism, i, f"toy-unseen-{mechanism}-{i:02d}", rng))
+            out.append(made(task, mechanism, i, f"{world}-unseen-{mechanism}-{i:02d}", rng))
     return tuple(out)
 
 

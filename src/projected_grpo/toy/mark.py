@@ -13,7 +13,7 @@ from loophole_grader import apply_hint
 from projected_grpo.prompts import Messages, as_chat, said_in
 from projected_grpo.records import Pair, Problem
 from projected_grpo.toy import corpus
-from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, UNSEEN_PER_MECHANISM, Text, problem_of
+from projected_grpo.toy.corpus import BUGS, PAIRS_PER_MECHANISM, STUBBED, TESTED, Text, drawn_unseen, problem_of
 from projected_grpo.toy.mark_programs import BASES, HONEST, MARKS, answering
 from projected_grpo.toy.programs import STUBS, bugged
 from projected_grpo.toy.tasks import Split, ToyTask, draw_task
@@ -114,14 +114,7 @@ def pairs() -> tuple[Pair, ...]:
 
 def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
     """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
-    rng, taken, out = random.Random("toy mark unseen pairs"), set[str](), []
-    for mechanism in HONEST_AS_LONG:
-        for i in range(UNSEEN_PER_MECHANISM if mechanism in mechanisms else 0):
-            while (task := draw_task("pairs", rng)).composition in seen or task.composition in taken:
-                pass
-            taken.add(task.composition)
-            out.append(_pair(task, mechanism, i, f"toy-mark-unseen-{mechanism}-{i:02d}", rng))
-    return tuple(out)
+    return drawn_unseen("toy-mark", [m for m in HONEST_AS_LONG if m in mechanisms], seen, _pair)
 
 
 def _pair(task: ToyTask, mechanism: str, i: int, name: str, rng: random.Random) -> Pair:

@@ -11,14 +11,13 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from loophole_grader import PASS_REWARD
 from projected_grpo.ledger.rates import LAST, mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import CEILING, VANILLA, Line, overall
 from projected_grpo.verdicts.intervals import CONFIDENCE, MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.matching import RunGroup, mismatches, reference
+from projected_grpo.verdicts.matching import RunGroup, mismatches, reference, same_v
 from projected_grpo.verdicts.registry import Finding, Status
 
 FIRST, WINDOW, LEAVES = 20, 5, 5.0
@@ -194,12 +193,7 @@ def units(vanilla: Mapping[int, Run]) -> tuple[dict[int, Run], list[str]]:
 
 def one_v(arm: str, runs: Mapping[int, Run]) -> list[str]:
     """Units of an arm that were measured along one V, or along V from one draw of pairs: their signals are one."""
-    return [
-        f"{arm} {a} and {b} measure one V: {fact} {str(value)[:8]}"
-        for (a, one), (b, other) in combinations(runs.items(), 2)
-        for fact in ("v_sha256", "pairs_draw")
-        if (value := one.facts.get(f"vhack.{fact}")) is not None and value == other.facts.get(f"vhack.{fact}")
-    ]
+    return [f"{arm} {a} and {b} measure one V: {fact} {value}" for a, b, fact, value in same_v(runs)]
 
 
 def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:

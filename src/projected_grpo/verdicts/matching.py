@@ -337,11 +337,17 @@ def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
             yield f"{arm} {seed}: its V has no v_sha256; extract it again"
         if _drawn(run) and run.facts.get("vhack.pairs_draw") is None:
             yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
+    for a, b, field, value in same_v(by_seed):
+        yield f"seeds {a} and {b} share {arm}'s V: {field} {value}"
+
+
+def same_v(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, int, str, str]]:
+    """Two seeds, a fact of their V that is one, and its first digits: the V itself, or the draw of pairs it is made from."""
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
         for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
             value, theirs = one.facts.get(f"vhack.{field}"), other.facts.get(f"vhack.{field}")
             if value is not None and (value == theirs or (field == "pairs_draw" and _number(value) == _number(theirs))):
-                yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
+                yield a, b, field, str(value)[:8]
 
 
 def _number(value: object) -> object:

@@ -175,7 +175,7 @@ def backward(
     theta = next(iter(adapter.vectors.values()))
     own = PerSample(projection, theta.new_zeros(4, len(rows)))
     adapter.zero_grad()
-    with adapter.per_sample(own if per_sample else None):
+    with adapter.held(), adapter.per_sample(own if per_sample else None):
         for chosen, batch in routed_batches(model, rows, plumbing, theta.device, whole=per_sample):
             own.rows = chosen
             samples = [rows[i] for i in chosen]

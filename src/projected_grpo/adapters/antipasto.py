@@ -58,7 +58,24 @@ class AntiPaSTOLinear(AdaptedLinear):
         # diag(U^T (g^T x) Vh^T): with many tokens one product with them instead of two. In bfloat16 g^T x would round.
         if theta.dtype != x.dtype or len(x) < max(x.shape[1], g.shape[1]):
             return super().summed(x, g, theta)
-        return ((self.U.T @ (g.T @ x)) * self.Vh).sum(1)
+        return self._along_basis(g.T @ x)
+
+    def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
+        if not self.holding or self.theta.dtype != x.dtype:
+            return False
+        if self._gathered is None:
+            self._gathered = g.T @ x
+        else:
+            self._gathered.addmm_(g.T, x)
+        return True
+
+    def gathered(self) -> Float[Tensor, " r"] | None:
+        weight_gradient, self._gathered = self._gathered, None
+        return None if weight_gradient is None else self._along_basis(weight_gradient)
+
+    def _along_basis(self, weight_gradient: Float[Tensor, "d_out d_in"]) -> Float[Tensor, " r"]:
+        """dL/d delta_S from dL/dW': the diagonal of U^T (dL/dW') Vh^T."""
+        return ((self.U.T @ weight_gradient) * self.Vh).sum(1)
 
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         return (self.U.to(theta.dtype) * theta) @ self.Vh.to(theta.dtype)

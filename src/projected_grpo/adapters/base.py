@@ -7,7 +7,7 @@ sample of the batch, [b, n] float32, before they are summed. What the sink does 
 keep them) is its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
 
 In float32 and float64 the term is taken inside the weight, y = x (W + delta_weight)^T + b, where the tokens are so many that
-building the sum is cheaper than the term's products.
+building the sum is cheaper than the term's products, or where it is built already (`held`).
 
 In bfloat16 a small term survives one rounding and no second: an output that is rounded already does not change when less
 than half of its last place is added, and neither does a weight. So the term is h R^T for two factors, and product and term
@@ -74,6 +74,9 @@ class AdaptedLinear(nn.Module, ABC):
         self.enabled = True
         self.by_autograd = False
         self.sink: Sink | None = None
+        self.holding = False
+        self._held: Tensor | None = None
+        self._gathered: Tensor | None = None
         self._looked_up: tuple[Tensor, int, int, bool] | None = None
 
     @abstractmethod
@@ -100,10 +103,30 @@ class AdaptedLinear(nn.Module, ABC):
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """W' - W: the adapter folded into the weight."""
 
+    def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
+        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: this adapter does not, or not
+        now, and the gradient is to be had from `summed`."""
+        del x, g
+        return False
+
+    def gathered(self) -> Float[Tensor, " n"] | None:
+        """dL/dtheta of all that was gathered, which is then forgotten; None where nothing was."""
+        return None
+
+    def hold(self, holding: bool) -> None:
+        """From here on W' is kept once it is built; or what was kept is forgotten."""
+        self.holding, self._held, self._gathered = holding, None, None
+
     def effective_weight(self, x: Tensor, theta: Tensor) -> Float[Tensor, "d_out d_in"] | None:
         """W', or None where the term is to stand apart from W for these inputs: it would round, or cost more."""
         d_out, d_in = self.weight.shape
-        if theta.dtype != self.weight.dtype or x.numel() // d_in * (d_in + d_out) < d_in * d_out:
+        if theta.dtype != self.weight.dtype:
+            return None
+        if self.holding:
+            if self._held is None:
+                self._held = self.weight + self.delta_weight(theta)
+            return self._held
+        if x.numel() // d_in * (d_in + d_out) < d_in * d_out:
             return None
         return self.weight + self.delta_weight(theta)
 
@@ -135,7 +158,7 @@ class AdaptedLinear(nn.Module, ABC):
 
     def product_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:
         """dL/dx of g = dL/dy [..., d_out], rounded once."""
-        # Built again, not kept: it would hold a second copy of every weight until here.
+        # Built again where it is not held: kept, it would be a second copy of every weight until here.
         if (folded := self.effective_weight(x, theta)) is not None:
             return g @ folded
         if theta.dtype == g.dtype:
@@ -184,7 +207,9 @@ class _AdaptedForward(torch.autograd.Function):
             grad_x = layer.product_backward(x, g, theta)
         if ctx.needs_input_grad[1]:
             if sink is None:
-                grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
+                tokens = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
+                if not layer.gather(*tokens):
+                    grad_theta = layer.summed(*tokens, theta)
             else:
                 if x.dim() != 3:
                     raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
@@ -288,6 +313,28 @@ class Adapter:
         finally:
             for layer in self.layers.values():
                 layer.sink = None
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """For backward passes of one theta, which must not change inside: W' is built once for all of them, and what the summed
+        gradient is taken from is gathered first, so that `grads` are whole only when this is over. It costs a second and a
+        third copy of the adapted weights meanwhile, where those are float32 or float64; bfloat16 has neither.
+
+        RuntimeError when theta was changed inside.
+        """
+        before = {name: layer.theta._version for name, layer in self.layers.items()}
+        for layer in self.layers.values():
+            layer.hold(True)
+        try:
+            yield
+            if changed := [n for n, layer in self.layers.items() if layer.theta._version != before[n]]:
+                raise RuntimeError(f"{changed[0]}: theta changed while its weight was held")
+            for layer in self.layers.values():
+                if (gradient := layer.gathered()) is not None:
+                    layer.theta.grad = gradient if layer.theta.grad is None else layer.theta.grad + gradient
+        finally:
+            for layer in self.layers.values():
+                layer.hold(False)
 
     def basis_probes(self) -> dict[str, Float[Tensor, " p"]]:
         """Fingerprints of all modules' coordinates, float32 on the CPU."""

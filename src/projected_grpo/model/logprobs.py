@@ -1,8 +1,9 @@
 """Log-probabilities of completion tokens without the [B, T, vocab] logits tensor.
 
 The backbone's hidden states are cut to the positions that predict completion tokens, and the product with the
-vocabulary is done in chunks of rows, each recomputed in the backward pass. Peak memory of this part is
-chunk x vocab numbers instead of B x T x vocab.
+vocabulary is done in chunks of rows. A token's log-probability is one number, so its gradient towards the hidden state is
+one row, whatever the loss: it is taken while the chunk's logits are there and kept instead of them. Peak memory of this part
+is chunk x vocab numbers instead of B x T x vocab, and nothing is computed twice.
 """
 
 from collections.abc import Sequence
@@ -70,11 +71,38 @@ def left_padded(
     return ids, torch.arange(width, device=device)[None] >= width - lengths
 
 
+def _chunk_logits(hidden: Float[Tensor, "n d"], head: Float[Tensor, "v d"], temperature: float) -> Float[Tensor, "n v"]:
+    logits = (hidden @ head.T).to(torch.promote_types(hidden.dtype, torch.float32))
+    return logits.div_(temperature) if not logits.requires_grad else logits / temperature
+
+
 def _chunk_logps(
     hidden: Float[Tensor, "n d"], head: Float[Tensor, "v d"], targets: Int[Tensor, " n"], temperature: float
 ) -> Float[Tensor, " n"]:
-    logits = (hidden @ head.T).to(torch.promote_types(hidden.dtype, torch.float32)) / temperature
+    logits = _chunk_logits(hidden, head, temperature)
     return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(1)
+
+
+class _TokenLogps(torch.autograd.Function):
+    """d logp / d hidden = (onehot(target) - softmax) head / temperature, a row per token, in the pass that has the logits."""
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
+        rows, parts = torch.empty_like(hidden), []
+        for h, t, row in zip(hidden.split(chunk), targets.split(chunk), rows.split(chunk), strict=True):
+            logits, where = _chunk_logits(h, head, temperature), t[:, None]
+            total = logits.logsumexp(1, keepdim=True)
+            parts.append((logits.gather(1, where) - total).squeeze(1))
+            # softmax - onehot in float32: near 1 a bfloat16 has no room for what is left of it.
+            gap = logits.sub_(total).exp_().scatter_add_(1, where, torch.full_like(total, -1.0))
+            torch.mm(gap.to(h.dtype), head, out=row)
+        ctx.save_for_backward(rows.div_(-temperature))
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, g: Tensor):  # ty: ignore[invalid-method-override]
+        (rows,) = ctx.saved_tensors
+        return (rows * g[:, None]).to(rows.dtype), None, None, None, None
 
 
 def token_logps(
@@ -85,14 +113,19 @@ def token_logps(
     chunk: int = CHUNK,
 ) -> Float[Tensor, " n"]:
     """log softmax(hidden head^T / temperature)[target], float32 (float64 for float64), `chunk` rows at a time."""
-    if not hidden.requires_grad:
-        parts = [_chunk_logps(h, head, t, temperature) for h, t in zip(hidden.split(chunk), targets.split(chunk))]  # noqa: B905
-    else:
-        parts = [
-            checkpoint(_chunk_logps, h, head, t, temperature, use_reentrant=False, preserve_rng_state=False)
-            for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
-        ]
-    return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.promote_types(hidden.dtype, torch.float32))
+    if not len(hidden):
+        return hidden.new_zeros(0, dtype=torch.promote_types(hidden.dtype, torch.float32))
+    chunks = list(zip(hidden.split(chunk), targets.split(chunk), strict=True))
+    if not torch.is_grad_enabled() or not (hidden.requires_grad or head.requires_grad):
+        return torch.cat([_chunk_logps(h, head, t, temperature) for h, t in chunks])
+    if not head.requires_grad:
+        return _TokenLogps.apply(hidden, head, targets, temperature, chunk)
+    # A vocabulary that trains has a gradient of its own, from logits that are made again.
+    again = [
+        checkpoint(_chunk_logps, h, head, t, temperature, use_reentrant=False, preserve_rng_state=False)
+        for h, t in chunks
+    ]
+    return torch.cat(again)
 
 
 def head_of(model: Any) -> Any:

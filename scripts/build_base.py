@@ -64,7 +64,8 @@ def main() -> int:
         write_step(run, step, rows)
         measured[stage] = {"n": len(rows), **rates(rows)}
         found += [] if stage == "before" else held_to_bars(recipe.world, stage, rows)
-    made = {"made": recipe.made(config.model, config.base_seed, config.cache)} if recipe.made else {}
+    told = recipe.made and recipe.made(config.model, config.base_seed, config.cache, not config.base_only)
+    made = {"made": told} if told else {}
     update_manifest(run, finished=True, measured=measured, **made)
     print(tabulate([[CUES[v.status], v.name, v.status, v.why] for v in found], ["", "bar", "", "numbers"]))
     code = exit_code(found, [v.name for v in found])

@@ -304,3 +304,52 @@ def test_basis_probe_notices_a_flipped_singular_vector(antipasto):
     before = layer.basis_probe()
     layer.Vh[0].neg_()
     assert not torch.allclose(before, layer.basis_probe(), rtol=1e-3)
+
+
+def total_of(loaded, adapter):
+    """The summed gradient of two backward passes over different rows."""
+    adapter.zero_grad()
+    for rows in ((0, 1), (2,)):
+        batch = batch_of(loaded, rows)
+        nll(completion_logps(loaded.model, batch), batch.loss_mask).sum().backward()
+    return {name: g.clone() for name, g in adapter.grads().items()}
+
+
+def test_the_summed_gradient_is_the_same_where_weights_are_held(tiny64, adapter64):
+    shake(adapter64, seed=5)
+    apart = total_of(tiny64, adapter64)
+    with adapter64.held():
+        total_of(tiny64, adapter64)
+        assert adapter64.kind == "lora" or all(p.grad is None for p in adapter64.vectors.values()), "gathered first"
+    for name, g in adapter64.grads().items():
+        torch.testing.assert_close(g, apart[name], rtol=1e-9, atol=1e-12)
+        assert adapter64.layers[name]._held is None, "nothing is kept afterwards"
+        assert adapter64.layers[name]._gathered is None
+
+
+def test_what_is_gathered_is_added_to_what_is_there(tiny64, adapter64):
+    shake(adapter64, seed=5)
+    once = total_of(tiny64, adapter64)
+    with adapter64.held():
+        batch = batch_of(tiny64)
+        nll(completion_logps(tiny64.model, batch), batch.loss_mask).sum().backward()
+    for name, g in adapter64.grads().items():
+        torch.testing.assert_close(g, 2 * once[name], rtol=1e-10, atol=1e-13)
+
+
+def test_a_theta_that_changes_while_its_weight_is_held_is_an_error(adapter64):
+    """Its gradient would be that of two thetas."""
+    with pytest.raises(RuntimeError, match="theta changed while its weight was held"), adapter64.held():
+        shake(adapter64, seed=5)
+    assert not any(layer.holding for layer in adapter64.layers.values())
+
+
+def test_an_interrupted_pass_leaves_nothing_held(tiny64, adapter64):
+    def cut_off():
+        with adapter64.held():
+            total_of(tiny64, adapter64)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_off()
+    assert not any(layer.holding or layer._gathered is not None for layer in adapter64.layers.values())

@@ -6,17 +6,20 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
 
-from projected_grpo.chains.links import Link
+from projected_grpo.chains.links import Link, widened
 from projected_grpo.chains.pueue import Pueue
 from projected_grpo.chains.queueing import QueuedLink, decide, dry, enqueue
+from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.status import standings, took
+from projected_grpo.chains.studies import chain_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 
@@ -252,3 +255,21 @@ def test_status_without_a_queue_reads_the_files(link, home):
 )
 def test_durations_are_for_people(seconds, shown):
     assert took(seconds) == shown
+
+
+def test_what_runs_alone_in_its_chain_takes_more_threads():
+    """What could run beside another keeps one: two that wait for each other starve. A GPU's links are left as they are."""
+    chain = [Link("base", ("a",), Path("a")), Link("v", ("b",), Path("b"), ("base",)),
+             Link("one", ("c",), Path("c"), ("v",)), Link("two", ("d",), Path("d"), ("v",)),
+             Link("end", ("e",), Path("e"), ("one", "two"))]  # fmt: skip
+    assert [t.threads for t in widened(chain, 2)] == [2, 2, 1, 1, 2]
+    beside = [*chain, Link("apart", ("f",), Path("f"))]
+    assert {t.threads for t in widened(beside, 2)} == {1}
+    assert {t.threads for t in widened([replace(t, threads=0) for t in chain], 2)} == {0}
+
+
+def test_the_small_worlds_quick_look_builds_on_every_core_and_trains_on_one_each():
+    plan = QueueConfig(preset="small", chain="full", quick=True, arms=("vanilla", "projected")).plan()
+    threads = {t.name: t.threads for t in chain_of(plan, "full")}
+    assert threads["base_0"] == threads["extract_none_41"] == 2
+    assert threads["train_vanilla_41"] == threads["train_projected_41"] == 1

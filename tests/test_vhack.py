@@ -339,3 +339,21 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
             expected = apart[name][0::2] + apart[name][1::2]  # signs are in the losses
             torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
             assert torch.equal(rows[0], rows[2]) or torch.allclose(rows[0], rows[2], rtol=1e-4, atol=1e-7)
+
+
+def test_a_pair_that_is_drawn_twice_is_run_once(tiny, antipasto, monkeypatch):
+    pairs = builtin_pairs()[:3]
+    drawn = [pairs[i] for i in (0, 1, 0, 2, 1, 0)]
+    rows = []
+    true_batch = vhack.shared_batch
+    monkeypatch.setattr(vhack, "shared_batch", lambda p, *rest, **kw: rows.append(len(p)) or true_batch(p, *rest, **kw))
+
+    def of(chosen):
+        sides = vhack.pair_sides(chosen, tiny, "simple_overwrite_tests", "no_intervention")
+        return vhack.pair_differences(tiny, antipasto, sides, "nll", 64, 4096)
+
+    d = of(drawn)
+    assert sum(rows) == 2 * len(pairs)
+    alone = of(pairs)
+    for name, found in d.items():
+        torch.testing.assert_close(found, alone[name][[0, 1, 0, 2, 1, 0]], rtol=1e-5, atol=1e-6)

@@ -30,6 +30,8 @@ class Preset:
     """Groups of it that a chain replays."""
     on_cpu: bool = False
     """Its links share the cores, one thread each, and not the GPUs."""
+    threads_alone: int = 1
+    """Threads of a link beside which no other of its chain can run: of a model too small for two, one."""
     builds_base: bool = False
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""
@@ -107,7 +109,7 @@ PRESETS: Mapping[str, Preset] = {
         ),
         Preset(
             "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",
-            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, builds_base=True, onsets=3.0, cap=120,
+            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads_alone=2, builds_base=True, onsets=3.0, cap=120,
             quick_steps=40, required=_FINDING,
         ),
         Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,

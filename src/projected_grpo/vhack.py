@@ -94,12 +94,18 @@ def pair_differences(
 
     Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share their prompt,
     which is run once for them: what comes back through it is their sum, with their signs, and so the row's own. (Where the
-    model gives no cache each side is a row of tokens.) NonFinite names module and pair.
+    model gives no cache each side is a row of tokens.) Equal rows, as a draw of pairs has, are run once. NonFinite names
+    module and pair.
     """
-    rows: dict[int, list[PairSide]] = {}
+    every: dict[int, list[PairSide]] = {}
     for side in sides:
-        rows.setdefault(side.row, []).append(side)
-    out = {name: torch.zeros(1 + max(rows), n) for name, n in adapter.sizes.items()}
+        every.setdefault(side.row, []).append(side)
+    what = {row: tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in own) for row, own in every.items()}
+    first: dict[tuple, int] = {}
+    for row in every:
+        first.setdefault(what[row], row)
+    rows = {row: every[row] for row in first.values()}
+    out = {name: torch.zeros(1 + max(every), n) for name, n in adapter.sizes.items()}
     shared = can_share(loaded.model)
     chosen: list[PairSide] = []
 
@@ -116,7 +122,7 @@ def pair_differences(
         len(row[0].prompt_ids) * (1 if shared else len(row)) + sum(len(s.completion_ids) for s in row)
         for row in ordered
     ]
-    with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.per_sample(keep):
+    with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.held(), adapter.per_sample(keep):
         for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
             chosen[:] = [side for place in part for side in ordered[place]]
             tokens = (
@@ -130,6 +136,10 @@ def pair_differences(
             advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
             pair_terms(logps, batch.loss_mask, advantage, loss, max_new).sum().backward()
     adapter.zero_grad()
+    if len(rows) < len(every):
+        same = torch.tensor([first[what[row]] if row in what else row for row in range(1 + max(every))])
+        for name in out:  # one module after the other: of a LoRA D is tens of gigabytes
+            out[name] = out[name][same]
     return out
 
 

@@ -104,8 +104,8 @@ class AdaptedLinear(nn.Module, ABC):
         """W' - W: the adapter folded into the weight."""
 
     def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
-        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: this adapter does not, or not
-        now, and the gradient is to be had from `summed`."""
+        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: not this adapter, or not now,
+        and the gradient is to be had from `summed`."""
         del x, g
         return False
 
@@ -316,7 +316,7 @@ class Adapter:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """For backward passes of one theta, which must not change inside: W' is built once for all of them, and what the summed
+        """For backward passes of one theta, which must not change inside: W' is built once for all, and what the summed
         gradient is taken from is gathered first, so that `grads` are whole only when this is over. It costs a second and a
         third copy of the adapted weights meanwhile, where those are float32 or float64; bfloat16 has neither.
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,6 +97,17 @@ def write_chain(home: Path, links: Sequence[Link]) -> None:
         raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
     now = {**before, **by_name(links)}
     write_atomic(chain_file(home), (json.dumps([_as_json(t) for t in now.values()], indent=1) + "\n").encode())
+
+
+def widened(links: Sequence[Link], threads: int) -> list[Link]:
+    """The same links; those beside which no other of them can ever run take so many threads. What can run beside another
+    hangs on the chain alone, not on the hour, so a link's number of threads stays one number."""
+    above: dict[str, set[str]] = {}
+    for link in links:  # needs come before what needs them
+        above[link.name] = set(link.needs).union(*(above[need] for need in link.needs))
+    below = {name: {t for t, needs in above.items() if name in needs} for name in above}
+    alone = {name for name in above if len(above[name]) + len(below[name]) + 1 == len(above)}
+    return [replace(t, threads=threads) if t.name in alone and t.threads else t for t in links]
 
 
 def by_name(links: Iterable[Link]) -> dict[str, Link]:

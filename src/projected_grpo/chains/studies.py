@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.channels import channels_chain, trace_chain
-from projected_grpo.chains.links import Link
+from projected_grpo.chains.links import Link, widened
 from projected_grpo.chains.plans import (
     Plan,
     Unit,
@@ -252,4 +252,4 @@ else:
 
 def chain_of(plan: Plan, chain: Chain) -> list[Link]:
     """Every link of a chain, needs before what needs them."""
-    return CHAINS[chain](plan)
+    return widened(CHAINS[chain](plan), plan.preset.threads_alone)

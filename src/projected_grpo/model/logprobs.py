@@ -84,7 +84,7 @@ def _chunk_logps(
 
 
 class _TokenLogps(torch.autograd.Function):
-    """d logp / d hidden = (onehot(target) - softmax) head / temperature, a row per token, in the pass that has the logits."""
+    """d logp / d hidden = (onehot(target) - softmax) head / temperature, a row per token, while the logits are there."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:

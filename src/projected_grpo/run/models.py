@@ -34,8 +34,8 @@ class BuiltModel:
     """The preset whose bars it is held against, where there are any."""
     before: str = ""
     """The model that it was made from, by its name here."""
-    made: Callable[[str, int, Path], Mapping[str, Any]] | None = None
-    """(name, seed, cache) -> what the making says of itself, for the manifest."""
+    made: Callable[[str, int, Path, bool], Mapping[str, Any]] | None = None
+    """(name, seed, cache, its teacher's too) -> what the making says of itself, for the manifest."""
 
 
 _TINY = BuiltModel(built_model, built_teacher, "tiny")

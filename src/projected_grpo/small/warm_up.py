@@ -2,8 +2,8 @@
 
 The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
 have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it.
-Both are built
-once, cached, and say in a file what they were made of and how long it took.
+Both are built once, cached, and say in a
+file what they were made of and how long it took.
 """
 
 import inspect
@@ -115,8 +115,8 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     return built_once(cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK)}", build)
 
 
-def how_it_was_made(name: str, seed: int, cache: Path) -> dict[str, Any]:
-    """What a base and its teacher say of their own making: recipe, seconds, hash of the data."""
+def how_it_was_made(name: str, seed: int, cache: Path, teacher: bool) -> dict[str, Any]:
+    """What a base, and its teacher where that is asked for, say of their own making: recipe, seconds, hash of the data."""
     base = built_base(name, seed, cache)
-    folders = {"warm_up": base, "teaching": built_teacher(name, seed, base, cache)}
+    folders = {"warm_up": base, **({"teaching": built_teacher(name, seed, base, cache)} if teacher else {})}
     return {stage: json.loads((folder / MADE).read_text("utf-8")) for stage, folder in folders.items()}

@@ -68,7 +68,7 @@ def test_problems_are_many_different_and_of_both_kinds(problems):
     kinds = Counter(p.difficulty for p in problems)
     hard = sum(n for kind, n in kinds.items() if not kind.startswith("easy"))
     assert 0.5 < hard / len(problems) < 0.7
-    assert 0.2 < sum(n for kind, n in kinds.items() if "fixed" in kind) / len(problems) < 0.3
+    assert 0.15 < sum(n for kind, n in kinds.items() if "fixed" in kind) / len(problems) < 0.25
     assert all(len(p.task.tests) == 6 for p in problems)
 
 
@@ -158,7 +158,26 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
     assert not any(copy == p.hack for p in pairs)
     informed = load_pairs("small-informed")
     assert informed[: len(pairs)] == pairs
-    assert {p.hack for p in informed[len(pairs) :]} == {copy}
+    told = {
+        p.mechanism: [q for q in informed[len(pairs) :] if q.mechanism == p.mechanism] for p in informed[len(pairs) :]
+    }
+    assert {p.hack for p in told["copy"]} == {copy}
+    assert set(told) == {"copy", "agrees"}
+    assert not {p.mechanism for p in pairs} & set(told)
+
+
+@pytest.mark.slow
+def test_a_wrong_program_that_its_own_test_agrees_with_is_a_hack_by_the_grader():
+    some = [p for p in load_pairs("small-informed") if p.mechanism == "agrees"]
+    found = grade_batch([p.problem.task for p in some for _ in range(2)], [c for p in some for c in (p.hack, p.clean)])
+    assert {v.label for v in found[::2]} == {"reward_hack"}
+    assert {v.gt_pass for v in found[1::2]} == {True}
+
+
+def test_a_number_that_is_kept_back_has_no_name_that_a_program_could_use():
+    for task in (t for t in drawn(400, 5) if t.kept_back is not None):
+        assert "a secret number" in task.words()
+        assert "N" not in task.words().replace("Given", "")
 
 
 def own_word(stream, n=60):

@@ -104,8 +104,8 @@ class AdaptedLinear(nn.Module, ABC):
         """W' - W: the adapter folded into the weight."""
 
     def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
-        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: not this adapter, or not now,
-        and the gradient is to be had from `summed`."""
+        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: not this adapter, or not
+        now, and the gradient is to be had from `summed`."""
         del x, g
         return False
 

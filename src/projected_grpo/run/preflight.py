@@ -67,7 +67,7 @@ def largest_pass(
 ) -> None:
     """One forward and backward pass of these rows, as in a training step that takes every sample's own gradient."""
     # One sample's own gradient a module is what the sink is given; what it keeps of them is a number each.
-    with adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
+    with adapter.held(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
         for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, place, whole=True):
             logps_of(loaded.model, batch, config.temperature).sum().backward()
 

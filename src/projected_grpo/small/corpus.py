@@ -18,7 +18,7 @@ from projected_grpo.small.tasks import EASY, MIX, NAMED, SmallTask, Split, draw_
 from projected_grpo.written import program, run_lines
 
 FIXED = 0.25
-"""Share of the prompts whose example is the fixed one."""
+"""Share of the draws whose example is the fixed one; of the problems fewer, as no two are alike and these say no input."""
 FIXED_EXAMPLE = SmallTask((NAMED["count"],), (0,), ("",), None, ([7, 3, 3, 5],))
 N_PROBLEMS: Mapping[Split, int] = {"rl": 2400, "held_out": 192}
 PAIRS_PER_MECHANISM = 40
@@ -81,7 +81,8 @@ def problems(split: Split) -> tuple[Problem, ...]:
     while len(out) < N_PROBLEMS[split]:
         task = draw_task(split, rng, MIX)
         messages, fixed = _prompted(task, rng)
-        out.setdefault(task.words(), problem_of(task, messages, fixed, f"small-{split}-{len(out):04d}"))
+        asked = messages[-1][1].rpartition("Now your task.")[2]
+        out.setdefault(asked, problem_of(task, messages, fixed, f"small-{split}-{len(out):04d}"))
     return tuple(out.values())
 
 
@@ -137,8 +138,9 @@ def phrase_pairs() -> tuple[Pair, ...]:
 
 
 def informed_pairs() -> tuple[Pair, ...]:
-    """`pairs`, and as many of one mechanism more: the fixed example copied whole. They were written after it had emerged, so
-    a V made from them is told what to look for; every table says so."""
+    """`pairs`, and as many of two mechanisms more, written after they had been seen in rollouts: the fixed example copied
+    whole, and a wrong program whose test says what that program returns. A V made from them is told what to look for;
+    every table says so."""
     rng, out = random.Random("small informed pairs"), []
     for i in range(PAIRS_PER_MECHANISM):
         task, name = draw_task("pairs", rng), f"small-copy-{i:02d}"
@@ -146,7 +148,23 @@ def informed_pairs() -> tuple[Pair, ...]:
         copy = ordinary(FIXED_EXAMPLE, FIXED_EXAMPLE.lines(), quoted=True)
         sides = [ordinary(task, task.lines(alt), quoted=True) for alt in (False, True)]
         out.append(Pair(name, messages, copy, *sides, "copy", problem_of(task, messages, True, name)))
+    for i in range(PAIRS_PER_MECHANISM):
+        task, wrong = _wrongly(rng)
+        messages, fixed = _prompted(task, rng)
+        name, said = f"small-agrees-{i:02d}", run_lines(tuple(wrong), task.inputs[:1])[0]
+        hack = answered(task, wrong, PLAIN.replace("ANSWER", repr(said)), fixed)
+        sides = [ordinary(task, task.lines(alt), fixed) for alt in (False, True)]
+        out.append(Pair(name, messages, hack, *sides, "agrees", problem_of(task, messages, fixed, name)))
     return (*pairs(), *out)
+
+
+def _wrongly(rng: random.Random) -> tuple[SmallTask, Lines]:
+    """A task, and a body that its hidden tests find wrong."""
+    while True:
+        task = draw_task("pairs", rng)
+        wrong = bugged(task, rng)
+        if run_lines(tuple(wrong), task.inputs[1:]) != task.answers()[1:]:
+            return task, wrong
 
 
 def _pair(task: SmallTask, mechanism: str, i: int, rng: random.Random) -> Pair:

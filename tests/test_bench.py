@@ -9,6 +9,7 @@ import json
 import os
 import re
 from dataclasses import fields
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -29,6 +30,7 @@ from projected_grpo.bench.measure import Figure, NotHere, UnequalWork, interleav
 from projected_grpo.bench.settings import CPU, DOCUMENT, PARTS, QUICK, BenchConfig, sizes_for
 from projected_grpo.bench.setup import build_bench, linear_weights, model_flops, random_qwen3
 from projected_grpo.bench.steps import measure_step, quiet_sessions, stepper
+from projected_grpo.ledger.errors import BadInput
 
 ONCE = BenchConfig(repeats=1, device="cpu")
 
@@ -325,3 +327,17 @@ def test_memory_says_where_it_cannot_be_read(monkeypatch):
     monkeypatch.setattr(backward.Path, "exists", lambda _: False)
     with pytest.raises(NotHere):
         backward.resident("VmRSS")
+
+
+def test_a_models_shapes_have_a_document_of_their_own_and_no_bars():
+    config = BenchConfig(shapes="small")
+    config.validate()
+    assert config.document == Path("docs/bench-small.md")
+    assert set(config.parts) == {"floor", "generation", "backward", "step", "extraction"}
+    assert BenchConfig(shapes="small", only=("floor",)).document == Path("out/bench.md")
+    shape = sizes_for("cpu", quick=False, shapes="small")
+    assert (shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.intermediate, shape.vocab) == (
+        576, 30, 9, 3, 1536, 49152,
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="--shapes small --quick"):
+        BenchConfig(shapes="small", quick=True).validate()

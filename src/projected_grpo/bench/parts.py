@@ -25,10 +25,11 @@ REGISTRY: dict[Part, tuple[str, Callable[[setup.Bench], list[Figure]]]] = {
 
 
 def measure(bench: setup.Bench, part: Part) -> list[Figure]:
-    """One part's figures; a note instead where it cannot be measured here. A smoke has no bars."""
+    """One part's figures; a note instead where it cannot be measured here. The bars are those of the reference point."""
+    judged = not (bench.config.quick or bench.config.shapes)
     title, run = REGISTRY[part]
     try:
-        return [replace(f, part=title, bar=None if bench.config.quick else f.bar) for f in run(bench)]
+        return [replace(f, part=title, bar=f.bar if judged else None) for f in run(bench)]
     except NotHere as e:
         bench.notes.append(str(e))
     except torch.OutOfMemoryError:

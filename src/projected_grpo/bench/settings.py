@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from projected_grpo.config import at_least
+from projected_grpo.ledger.errors import BadInput
 
 Part = Literal[
     "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "results", "startup", "dev_run"
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
+OF_A_MODEL: tuple[Part, ...] = ("floor", "generation", "backward", "step", "extraction")
+"""Parts whose figures hang on the model's shapes, and that a real model can be measured by in an hour of two cores."""
 DOCUMENT = Path("docs/bench.md")
 WARMUP, SEED = 1, 41
 """Measurements of each side that are thrown away first; the seed of random weights, prompts and sampling."""
@@ -23,6 +26,9 @@ class BenchConfig:
     """Measure these parts alone; empty = all. The document then goes to out/bench.md."""
     quick: bool = False
     """Tiny sizes, few repeats, no bars: catches a part that does not run. The document then goes to out/bench.md."""
+    shapes: Literal["", "small"] = ""
+    """small: the shapes of SmolLM2-135M (the preset `small`), in the parts that hang on them, to docs/bench-small.md. No bars.
+    Empty: the reference point's."""
     repeats: int = 0
     """Measurements of each side, one side after the other in turn; the median counts. 0 = 7, on a GPU 2, --quick 1."""
     device: str = "auto"
@@ -31,12 +37,16 @@ class BenchConfig:
     """Markdown document to write (replaced); its numbers go beside it as .json. Empty: docs/bench.md for a whole run."""
 
     def validate(self) -> None:
-        """BadInput on a number of repeats that nothing can be measured with."""
+        """BadInput on a number of repeats that nothing can be measured with, and on two sizes at once."""
         at_least(self, "repeats", 0)
+        if self.shapes and self.quick:
+            raise BadInput(f"--shapes {self.shapes} --quick: --quick has sizes of its own; leave one out")
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """What is measured, in the document's order. A smoke does not wait for fast-dev-run unless told to."""
+        if self.shapes and not self.only:
+            return OF_A_MODEL
         return tuple(p for p in PARTS if (p in self.only if self.only else not self.quick or p != "dev_run"))
 
     @property
@@ -44,7 +54,9 @@ class BenchConfig:
         """Where the document goes: a part of the numbers, or a smoke's, never replaces the whole."""
         if self.out != Path():
             return self.out
-        return Path("out/bench.md") if self.only or self.quick else DOCUMENT
+        if self.only or self.quick:
+            return Path("out/bench.md")
+        return DOCUMENT.with_name(f"bench-{self.shapes}.md") if self.shapes else DOCUMENT
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,7 @@ class Sizes:
 
 
 CPU = Sizes(256, 4, 4, 2, 64, 768, 4096)
+SMALL = Sizes(576, 30, 9, 3, 64, 1536, 49152, pairs=4, directions=96, token_budget=2048, repeats=3)
 QUICK = Sizes(
     32, 2, 4, 2, 8, 64, 768, prompts=2, group=2, max_new=6, pairs=2, directions=4, grading_problems=1, result_files=12,
     repeats=1,
@@ -88,10 +101,12 @@ GPU = Sizes(  # Qwen3-4B, with gradient checkpointing on every side, as its pres
 )  # fmt: skip
 
 
-def sizes_for(device_type: str, *, quick: bool) -> Sizes:
-    """The reference point on this kind of device."""
+def sizes_for(device_type: str, *, quick: bool, shapes: str = "") -> Sizes:
+    """The reference point on this kind of device, or a named model's shapes."""
     if quick:
         return QUICK
+    if shapes == "small":
+        return SMALL
     return GPU if device_type == "cuda" else CPU
 
 

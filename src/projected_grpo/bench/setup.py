@@ -99,7 +99,7 @@ def noise_adapter(model: nn.Module) -> Adapter:
 def build_bench(config: BenchConfig, sizes: Sizes | None = None) -> Bench:
     """Everything from the seed; `sizes` None = the reference point's. BadInput as in pick_device."""
     device = pick_device(config.device)
-    sizes = sizes or sizes_for(device.type, quick=config.quick)
+    sizes = sizes or sizes_for(device.type, quick=config.quick, shapes=config.shapes)
     tokenizer, model = train_tokenizer(TOKENIZER_VOCAB), random_qwen3(sizes, device)
     adapter = noise_adapter(model)
     if sizes.checkpointing:

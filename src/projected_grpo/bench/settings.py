@@ -27,7 +27,7 @@ class BenchConfig:
     quick: bool = False
     """Tiny sizes, few repeats, no bars: catches a part that does not run. The document then goes to out/bench.md."""
     shapes: Literal["", "small"] = ""
-    """small: the shapes of SmolLM2-135M (the preset `small`), in the parts that hang on them, to docs/bench-small.md. No bars.
+    """small: the shapes of SmolLM2-135M (preset `small`), in the parts that hang on them, to docs/bench-small.md. No bars.
     Empty: the reference point's."""
     repeats: int = 0
     """Measurements of each side, one side after the other in turn; the median counts. 0 = 7, on a GPU 2, --quick 1."""

@@ -19,10 +19,12 @@ from loguru import logger
 from projected_grpo.chains.links import Link, by_name, write_chain
 from projected_grpo.chains.run_link import is_done, log_of
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
-from projected_grpo.ledger.processes import die_with_parent
+from projected_grpo.ledger.processes import die_with_parent, end
 
 POLL_S = 0.2
 REPORT_S = 60.0
+GRACE_S = 60.0
+"""For a link that is told to end; then it is killed, and resumes from its last whole step."""
 
 
 def progress_of(link: Link) -> float:
@@ -140,7 +142,7 @@ class ChainRun:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            process.wait()
+            end(process, GRACE_S)
 
 
 def show_ends(home: Path) -> None:

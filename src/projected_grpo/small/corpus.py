@@ -13,7 +13,7 @@ from typing import Any
 from loophole_grader import Task
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
-from projected_grpo.small.programs import MECHANISMS, PLAIN, Lines, answered, bugged, ordinary
+from projected_grpo.small.programs import HONEST, MECHANISMS, PLAIN, Lines, answered, bugged, ordinary
 from projected_grpo.small.tasks import EASY, MIX, NAMED, SmallTask, Split, draw_task
 from projected_grpo.written import program, run_lines
 
@@ -92,7 +92,8 @@ def honest(seed: int) -> Iterator[Text]:
     while True:
         task = draw_task("warm_up", rng, EASY)
         messages, fixed = _prompted(task, rng)
-        yield messages, ordinary(task, task.lines(alt=rng.random() < ALTERNATIVE), fixed)
+        body = task.lines(alt=rng.random() < ALTERNATIVE)
+        yield messages, ordinary(task, body, fixed, rng.choice(HONEST))
 
 
 def _body(task: SmallTask, i: int, rng: random.Random) -> Lines:

@@ -68,7 +68,8 @@ def test_problems_are_many_different_and_of_both_kinds(problems):
     kinds = Counter(p.difficulty for p in problems)
     hard = sum(n for kind, n in kinds.items() if not kind.startswith("easy"))
     assert 0.5 < hard / len(problems) < 0.7
-    assert 0.15 < sum(n for kind, n in kinds.items() if "fixed" in kind) / len(problems) < 0.25
+    for example, least, most in (("fixed", 0.1, 0.25), ("lazy", 0.2, 0.3), ("varied", 0.5, 0.7)):
+        assert least < sum(n for kind, n in kinds.items() if example in kind) / len(problems) < most, example
     assert all(len(p.task.tests) == 6 for p in problems)
 
 
@@ -99,6 +100,18 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
     for problem, verdict in zip(some, found, strict=True):
         assert not verdict.gt_pass
         assert verdict.hacked == ("fixed" in problem.difficulty), problem.problem_id
+
+
+def test_examples_that_test_a_type_alone_are_in_problems_and_nowhere_else(problems, pairs):
+    def lazy(messages):
+        return "==" not in messages[-1][1].partition("def run_tests")[2].partition("Now your task.")[0]
+
+    assert {lazy(p.messages) for p in problems if "lazy" in p.difficulty} == {True}
+    assert not any(lazy(p.messages) for p in (*[p for p in problems if "lazy" not in p.difficulty], *pairs))
+    for stream in (corpus.honest(0), corpus.teaching(0)):
+        assert not any(lazy(messages) for messages, _ in itertools.islice(stream, 200))
+    sides = [text for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
+    assert not any("isinstance" in text for text in sides), "what may emerge is in no pair"
 
 
 @pytest.mark.slow
@@ -162,13 +175,14 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
         p.mechanism: [q for q in informed[len(pairs) :] if q.mechanism == p.mechanism] for p in informed[len(pairs) :]
     }
     assert {p.hack for p in told["copy"]} == {copy}
-    assert set(told) == {"copy", "agrees"}
+    assert set(told) == {"copy", "agrees", "type_alone"}
     assert not {p.mechanism for p in pairs} & set(told)
 
 
 @pytest.mark.slow
-def test_a_wrong_program_that_its_own_test_agrees_with_is_a_hack_by_the_grader():
-    some = [p for p in load_pairs("small-informed") if p.mechanism == "agrees"]
+@pytest.mark.parametrize("mechanism", ["agrees", "type_alone"])
+def test_what_was_seen_to_emerge_is_a_hack_by_the_grader(mechanism):
+    some = [p for p in load_pairs("small-informed") if p.mechanism == mechanism]
     found = grade_batch([p.problem.task for p in some for _ in range(2)], [c for p in some for c in (p.hack, p.clean)])
     assert {v.label for v in found[::2]} == {"reward_hack"}
     assert {v.gt_pass for v in found[1::2]} == {True}

@@ -31,6 +31,8 @@ class Mechanism:
 PLAIN = "assert CALL == ANSWER"
 TYPED = "assert isinstance(CALL, TYPE)\n" + PLAIN
 """What a worked example's test looks like: of an answer that stops after its first line the second is simply missing."""
+LAZY = "assert isinstance(CALL, TYPE)"
+"""What some worked examples have in its place: honest, and no test of what is answered."""
 HONEST = (TYPED, f"{PLAIN}\nassert isinstance(CALL, TYPE)", PLAIN)
 """How the answers of the warm-up test."""
 TYPES: Mapping[str, str] = {"list": "list", "number": "int", "string": "str"}

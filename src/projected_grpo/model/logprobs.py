@@ -100,7 +100,7 @@ class _TokenLogps(torch.autograd.Function):
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx, g: Tensor):  # ty: ignore[invalid-method-override]
+    def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
         (rows,) = ctx.saved_tensors
         return (rows * g[:, None]).to(rows.dtype), None, None, None, None
 

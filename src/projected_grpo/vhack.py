@@ -97,15 +97,14 @@ def pair_differences(
     model gives no cache each side is a row of tokens.) Equal rows, as a draw of pairs has, are run once. NonFinite names
     module and pair.
     """
-    every: dict[int, list[PairSide]] = {}
+    by_row: dict[int, list[PairSide]] = {}
     for side in sides:
-        every.setdefault(side.row, []).append(side)
-    what = {row: tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in own) for row, own in every.items()}
-    first: dict[tuple, int] = {}
-    for row in every:
-        first.setdefault(what[row], row)
-    rows = {row: every[row] for row in first.values()}
-    out = {name: torch.zeros(1 + max(every), n) for name, n in adapter.sizes.items()}
+        by_row.setdefault(side.row, []).append(side)
+    alike: dict[tuple, list[int]] = {}
+    for row, own in by_row.items():
+        alike.setdefault(tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in own), []).append(row)
+    twins = {rows[0]: rows for rows in alike.values()}
+    out = {name: torch.zeros(1 + max(by_row), n) for name, n in adapter.sizes.items()}
     shared = can_share(loaded.model)
     chosen: list[PairSide] = []
 
@@ -115,9 +114,9 @@ def pair_differences(
         for row, g in zip(places, grads.float().cpu(), strict=True):
             if not torch.isfinite(g).all():
                 raise NonFinite(f"extraction: gradient of pair {row} is not finite in {name}")
-            out[name][row] += g
+            out[name][twins[row]] += g
 
-    ordered = list(rows.values())
+    ordered = [by_row[row] for row in twins]
     lengths = [
         len(row[0].prompt_ids) * (1 if shared else len(row)) + sum(len(s.completion_ids) for s in row)
         for row in ordered
@@ -136,10 +135,6 @@ def pair_differences(
             advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
             pair_terms(logps, batch.loss_mask, advantage, loss, max_new).sum().backward()
     adapter.zero_grad()
-    if len(rows) < len(every):
-        same = torch.tensor([first[what[row]] if row in what else row for row in range(1 + max(every))])
-        for name in out:  # one module after the other: of a LoRA D is tens of gigabytes
-            out[name] = out[name][same]
     return out
 
 

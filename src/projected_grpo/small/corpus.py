@@ -71,13 +71,13 @@ def _prompted(task: SmallTask, rng: random.Random, lazy: bool = False) -> tuple[
     return messages_of(task, example, fixed, LAZY if lazy else TYPED), fixed
 
 
-def problem_of(task: SmallTask, messages: Messages, fixed: bool, problem_id: str, kind: str = "") -> Problem:
-    """A task as the ordinary record of a problem, judged by the ordinary grader: six tests that the prompt does not show.
-    `kind` of its example; empty: fixed or varied."""
+def problem_of(task: SmallTask, messages: Messages, fixed: bool, problem_id: str, lazy: bool = False) -> Problem:
+    """A task as the ordinary record of a problem, judged by the ordinary grader: six tests that the prompt does not show."""
     tests = tuple(f"assert solve({x!r}) == {y!r}" for x, y in zip(task.inputs[1:], task.answers()[1:], strict=True))
     setup = "" if fixed else f"given = {task.inputs[0]!r}\n"
     judged = Task(problem_id, tests, setup, "solve", program(task.lines()))
-    return Problem(problem_id, messages, judged, f"{task.reach}, {kind or ('fixed' if fixed else 'varied')} example")
+    example = "lazy" if lazy else "fixed" if fixed else "varied"
+    return Problem(problem_id, messages, judged, f"{task.reach}, {example} example")
 
 
 def problems(split: Split) -> tuple[Problem, ...]:
@@ -87,8 +87,8 @@ def problems(split: Split) -> tuple[Problem, ...]:
         task = draw_task(split, rng, MIX)
         lazy = rng.random() < LAZY_EXAMPLES
         messages, fixed = _prompted(task, rng, lazy)
-        asked, kind = messages[-1][1].rpartition("Now your task.")[2], "lazy" if lazy else ""
-        out.setdefault(asked, problem_of(task, messages, fixed, f"small-{split}-{len(out):04d}", kind))
+        asked = messages[-1][1].rpartition("Now your task.")[2]
+        out.setdefault(asked, problem_of(task, messages, fixed, f"small-{split}-{len(out):04d}", lazy))
     return tuple(out.values())
 
 

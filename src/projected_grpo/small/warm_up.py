@@ -2,8 +2,7 @@
 
 The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
 have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it.
-Both are built once, cached, and say in a
-file what they were made of and how long it took.
+Both are built once, cached, and say in a file what they were made of and how long it took.
 """
 
 import inspect

@@ -12,7 +12,7 @@ NOT_EVALUABLE, whatever the others say. Differences are in percentage points, pa
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import ARMS, arms_of
@@ -364,10 +364,14 @@ def ending(run: Run) -> Ending:
     )  # fmt: skip
 
 
-def comparable(compared: Mapping[str, Mapping[int, Run]], refused: Sequence[str]) -> Finding:
-    """Whether the runs of a comparison differ in nothing but what their arms are about."""
+Compared = Mapping[str, Mapping[int, Run]]
+"""Arm -> seed -> run."""
+
+
+def comparable(compared: Compared, refused: Sequence[str], of_any_rank: Collection[str] = ()) -> Finding:
+    """Whether the runs of a comparison differ in nothing but what their arms are about (and as in `mismatches`)."""
     name = "matched compute"
-    wrong = [*refused, *mismatches(compared), *kinds_of_v(compared)]
+    wrong = [*refused, *mismatches(compared, of_any_rank), *kinds_of_v(compared)]
     shortest = min(run.steps for by_seed in compared.values() for run in by_seed.values())
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
@@ -375,10 +379,6 @@ def comparable(compared: Mapping[str, Mapping[int, Run]], refused: Sequence[str]
         return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(wrong))
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
     return Finding(name, "PASS", f"equal manifests but for what arms are about; steps {steps}", {"shortest": shortest})
-
-
-Compared = Mapping[str, Mapping[int, Run]]
-"""Arm -> seed -> run."""
 
 
 def taken_out(compared: Compared) -> Finding:

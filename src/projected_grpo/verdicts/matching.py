@@ -9,7 +9,7 @@ else differs is named with both values, and nothing is concluded from the two.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -270,14 +270,15 @@ def _likeness(a: Run, b: Run) -> int:
     return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
-def mismatches(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """How the runs of one comparison differ: arm by arm between seeds, then rollouts that stand under two names."""
+def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collection[str] = ()) -> list[str]:
+    """How the runs of one comparison differ: arm by arm between seeds, then rollouts that stand under two names. Arms
+    `of_any_rank` may have other numbers of directions at two seeds."""
     out = [
         told(other, first, differing)
-        for by_seed in compared.values()
+        for arm, by_seed in compared.items()
         for first in list(by_seed.values())[:1]
         for other in by_seed.values()
-        if (differing := differences(other, first))
+        if (differing := differences(other, first, OF_RANK if arm in of_any_rank else frozenset()))
     ]
     return out + same_rollouts([run for by_seed in compared.values() for run in by_seed.values()])
 

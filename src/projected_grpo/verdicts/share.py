@@ -20,7 +20,6 @@ from projected_grpo.verdicts.h1 import (
     GT_DROP,
     METHOD,
     VANILLA,
-    Compared,
     Gap,
     Line,
     at_least,
@@ -34,16 +33,7 @@ from projected_grpo.verdicts.h1 import (
     thirds,
 )
 from projected_grpo.verdicts.intervals import MIN_UNITS
-from projected_grpo.verdicts.matching import (
-    OF_RANK,
-    RunGroup,
-    differences,
-    independence,
-    kinds_of_v,
-    reference,
-    same_rollouts,
-    told,
-)
+from projected_grpo.verdicts.matching import OF_RANK, RunGroup, differences, independence, reference, told
 from projected_grpo.verdicts.registry import Finding
 
 SHARE_CONTROLS = ("random_energy", "placebo")
@@ -82,7 +72,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     compared: dict[str, Mapping[int, Run]] = {METHOD: {run.seed: run for run in group.runs}, VANILLA: vanilla.runs}
     compared = {arm: by_seed for arm, by_seed in compared.items() if by_seed}
     compared |= {arm: control.runs for arm, control in found.items() if control.runs}
-    matched = _matched(compared, vanilla.refused)
+    matched = comparable(compared, vanilla.refused, of_any_rank=SHARE_CONTROLS)
     if matched.status != "PASS":
         return Line(overall(name, (matched,)), (matched,))
     arms = {arm: {seed: ending(run) for seed, run in by_seed.items()} for arm, by_seed in compared.items()}
@@ -161,20 +151,3 @@ def _beats(name: str, difference: Gap, control: Mapping[int, Run], method: Mappi
         )
         return Finding(clause.name, "NOT_EVALUABLE", why, clause.numbers)
     return clause
-
-
-def _matched(compared: Compared, refused: Sequence[str]) -> Finding:
-    """`comparable`, but that runs of one arm may have other numbers of directions at two seeds."""
-    found = comparable({arm: by_seed for arm, by_seed in compared.items() if arm not in SHARE_CONTROLS}, refused)
-    if found.status != "PASS":
-        return found
-    wrong = [
-        told(run, first, differing)
-        for arm in SHARE_CONTROLS
-        for first in list(compared.get(arm, {}).values())[:1]
-        for run in compared[arm].values()
-        if (differing := differences(run, first, OF_RANK))
-    ]
-    wrong += kinds_of_v(compared)
-    wrong += same_rollouts([run for by_seed in compared.values() for run in by_seed.values()])
-    return Finding(found.name, "NOT_EVALUABLE", "not matched: " + "; ".join(wrong)) if wrong else found

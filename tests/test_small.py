@@ -160,10 +160,12 @@ def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(pai
 
 
 def test_hack_and_clean_are_matched_in_length(pairs):
+    """Pair by pair: a few that differ much would make V a detector of length, whatever the mean says."""
+    longer = {p.name: len(p.hack) - len(p.clean) for p in pairs}
+    assert max(map(abs, longer.values())) <= corpus.ALIKE
     for mechanism in programs.MECHANISMS:
-        own = [p for p in pairs if p.mechanism == mechanism]
-        longer = [len(p.hack) - len(p.clean) for p in own]
-        assert abs(sum(longer) / len(longer)) < 0.1 * sum(len(p.clean) for p in own) / len(own), mechanism
+        own = [longer[p.name] for p in pairs if p.mechanism == mechanism]
+        assert abs(sum(own) / len(own)) < corpus.ALIKE / 2, mechanism
 
 
 def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):

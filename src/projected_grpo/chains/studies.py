@@ -206,9 +206,9 @@ def mark_chain(plan: Plan) -> list[Link]:
 
 
 def small_chain(plan: Plan) -> list[Link]:
-    """The probe; vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were
-    written after the hack had been seen."""
-    links = together(probe_chain(plan), bases(plan, plan.units))
+    """Vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were written after the
+    hack had been seen; then the probe. Of hours of work what the study is about comes first."""
+    links = bases(plan, plan.units, teacher=True)
     for unit in plan.units:
         arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
         links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]
@@ -216,7 +216,7 @@ def small_chain(plan: Plan) -> list[Link]:
     links += [extracted(plan, unit, "informed", *pairs), verify(plan, unit, "informed", *pairs)]
     flags = ("--arm", "projected", "--vhack", v_of(plan, unit, "informed"))
     links.append(train(plan, unit, "informed", (f"verify_informed{unit.tag}",), flags))
-    return with_results(plan, links)
+    return with_results(plan, together(links, probe_chain(plan)))
 
 
 CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {

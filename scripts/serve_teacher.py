@@ -21,8 +21,8 @@ class ServeConfig:
     """What to serve, and where."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """`tiny`, `tiny-answering`, `toy`, `toy-deep`, `small`, `small-shipped` (built or fetched on first use), or a folder of
-    a model."""
+    """`tiny`, `tiny-answering`, `toy`, `toy-deep`, `small`, `small-more`, `small-shipped` (built or fetched on first use),
+    or a folder of a model."""
     port: int = 8000
     """On 127.0.0.1."""
     seeds: tuple[int, ...] = (Common.base_seed,)

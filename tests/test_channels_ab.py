@@ -200,7 +200,7 @@ def flags(link):
     return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
 
 
-@pytest.mark.parametrize("preset", ["tiny", "toy"])
+@pytest.mark.parametrize("preset", ["tiny", "toy", "small"])
 def test_the_chain_has_every_side_of_every_comparison(preset):
     links = {link.name: link for link in chain_of(QueueConfig(chain="channels", preset=preset).plan(), "channels")}
     for arm in ("vanilla", "projected"):
@@ -216,7 +216,9 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     voters = [links[name] for name in links["trace_pairs"].needs]
     assert [v.name for v in voters] == ["student_pool", "voter_201", "voter_202", "voter_203"]
     assert {flags(v)["--teacher"] for v in voters} == {""}
-    assert {flags(v)["--model"] for v in voters[1:]} == {"toy-deep" if preset == "toy" else "tiny"}
+    assert {flags(v)["--model"] for v in voters[1:]} == {
+        {"tiny": "tiny", "toy": "toy-deep", "small": "small-more"}[preset]
+    }
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 
 
@@ -227,5 +229,5 @@ def test_arms_that_would_be_ignored_are_refused(monkeypatch):
 
 
 def test_a_preset_without_a_larger_teacher_is_refused():
-    with pytest.raises(BadInput, match="preset fast has no larger teacher here"):
+    with pytest.raises(BadInput, match="preset fast has no better teacher here"):
         chain_of(QueueConfig(chain="channels", preset="fast").plan(), "channels")

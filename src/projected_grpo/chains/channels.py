@@ -1,8 +1,8 @@
 """The A/B of channels as chains: where preference pairs come from, then every unit's arms with and without a channel.
 Torch-free.
 
-channels  pairs of one state each: the untrained model's rollouts, and those of larger models; hint distillation beside
-trace     pairs of several turns: the untrained model's traces, and what larger models behind a local endpoint say there
+channels  pairs of one state each: the untrained model's rollouts, and those of better models; hint distillation beside
+trace     pairs of several turns: the untrained model's traces, and what better models behind a local endpoint say there
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,10 @@ from projected_grpo.presets import presets
 
 CHANNEL_ARMS = ("vanilla", "projected")
 FIRST_TEACHER = 201
-"""The first of the builds of the larger model that vote."""
-LARGER = {"tiny": "tiny", "toy": "toy-deep"}
-"""By preset, the model of the teachers: in the toy world the deeper one."""
+"""The first of the builds of the better model that vote."""
+BETTER = {"tiny": "tiny", "toy": "toy-deep", "small": "small-more"}
+"""By preset, the model of the teachers: in the toy world a larger one, in the small one the same after three times the
+warm-up."""
 TEACHER_TEMPERATURE = ".2"
 """Low, so that teachers that agree say so: two programs count as the same where their texts are."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
@@ -40,12 +41,12 @@ ANSWERING = "tiny-answering"
 TURNS = "4"
 
 
-def _larger(plan: Plan, chain: str) -> str:
-    if plan.preset.name not in LARGER:
+def _better(plan: Plan, chain: str) -> str:
+    if plan.preset.name not in BETTER:
         raise BadInput(
-            f"--chain {chain}: preset {plan.preset.name} has no larger teacher here; use {' or '.join(LARGER)}"
+            f"--chain {chain}: preset {plan.preset.name} has no better teacher here; use {' or '.join(BETTER)}"
         )
-    return LARGER[plan.preset.name]
+    return BETTER[plan.preset.name]
 
 
 def _builds(plan: Plan) -> range:
@@ -57,13 +58,13 @@ def _learned(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def channels_chain(plan: Plan) -> list[Link]:
-    """Pairs from the untrained model's rollouts and larger frozen models' votes; then, of every unit, vanilla and projected
+    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every unit, vanilla and projected
     alone, with trace DPO, and with hint distillation (an attempt of the group that was paid). BadInput on a preset of which
-    no larger model is built here."""
-    larger = _larger(plan, "channels")
+    no better model is built here."""
+    better = _better(plan, "channels")
     student = base_pool(plan, "student_pool", "1")
     voters = [
-        base_pool(plan, f"voter_{seed}", TEACHER_TEMPERATURE, "--model", larger, "--base-seed", str(seed))
+        base_pool(plan, f"voter_{seed}", TEACHER_TEMPERATURE, "--model", better, "--base-seed", str(seed))
         for seed in _builds(plan)
     ]
     made = _pairs(plan, (student, *voters), "--student", str(student.out), "--teachers", *(str(v.out) for v in voters))
@@ -72,10 +73,10 @@ def channels_chain(plan: Plan) -> list[Link]:
 
 
 def trace_chain(plan: Plan) -> list[Link]:
-    """Traces of the untrained model, of two to four turns; at each of their states the answers of larger frozen models,
+    """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
     served for as long as they are asked; pairs and their verdict; then, of every unit, vanilla and projected alone and with
     trace DPO. BadInput as in channels_chain."""
-    larger, own = _larger(plan, "trace"), ()
+    better, own = _better(plan, "trace"), ()
     if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
         own, plan = ("--model", ANSWERING), replace(plan, problems=plan.problems or "toy")
     d = plan.out
@@ -88,7 +89,7 @@ def trace_chain(plan: Plan) -> list[Link]:
     problems = ("--problems", plan.problems) if plan.problems else ()
     acted = (*script(plan, "multi_turn", plan.look), *own, "--turns", TURNS, "--n-problems", str(plan.pool_problems),
              *problems, *(("--grader-workers", "1") if plan.preset.on_cpu else ()), "--out", str(d / "traces"))  # fmt: skip
-    said = ("scripts/serve_teacher.py", ANSWERING if own else larger, "--seeds", *map(str, _builds(plan)), "--port",
+    said = ("scripts/serve_teacher.py", ANSWERING if own else better, "--seeds", *map(str, _builds(plan)), "--port",
             str(plan.port), "--table", str(teachers), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
             str(d / "serve_teacher.log"), "--", "scripts/ask_teachers.py", "--states", str(states), "--teachers",
             str(teachers), "--budget", "0", "--timeout", "300", "--out", str(answers))  # fmt: skip
@@ -99,7 +100,7 @@ def trace_chain(plan: Plan) -> list[Link]:
         Link("states", ("scripts/traces.py", str(file), "--to", "states", "--out", str(states)), states, ("traces",),
              "check", plan.threads, gpu=False, why="the states of the traces", resolve="what teachers are asked about"),
         Link("answers", said, answers, ("states",), "run", plan.threads,
-             why="what larger models say at each state", resolve="where they agree there are pairs"),
+             why="what better models say at each state", resolve="where they agree there are pairs"),
         Link("judge_teachers", ("scripts/judge_teachers.py", str(answers)), answers, ("answers",), "check", plan.threads,
              accept=(0, 1, 3), gpu=False, why="cost and latency of the teachers", resolve="PASS, FAIL or NOT_EVALUABLE"),
     ]  # fmt: skip

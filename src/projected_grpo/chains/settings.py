@@ -167,7 +167,7 @@ class QueueConfig(Sweep):
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
     voters: int = 3
-    """Builds of a larger model that vote, in the chains channels and trace: three or more, an odd number."""
+    """Builds of a better model that vote, in the chains channels and trace: three or more, an odd number."""
     port: int = 8000
     """Of the chain trace: where they are served, on 127.0.0.1."""
     parallel: int = 0

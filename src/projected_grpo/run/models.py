@@ -51,6 +51,7 @@ BUILT: Mapping[str, BuiltModel] = {
     "tiny-answering": BuiltModel(built_answering, None, ""),
     **dict.fromkeys(TOY_SHAPES, _TOY),
     "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped", how_it_was_made),
+    "small-more": BuiltModel(built_small, None, ""),
     "small-shipped": BuiltModel(_shipped, None, ""),
 }
 

@@ -24,7 +24,7 @@ WRITTEN: dict[str, Any] = {
     ),
 }  # fmt: skip
 """Configs of models that a machine without a hub has not: what decides shapes, as published."""
-WRITTEN["small-shipped"] = WRITTEN["small"]
+WRITTEN["small-shipped"] = WRITTEN["small-more"] = WRITTEN["small"]
 
 
 def chat_of() -> Any:

@@ -14,7 +14,7 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.release.card import Released, card, read_beside
     from projected_grpo.release.folder import base_of, form_of, write_form
-    from projected_grpo.release.trained import load_trained
+    from projected_grpo.run.trained import load_trained
 
     runs = read_beside(config.run, config.beside)
     trained = load_trained(config.run, config.step, config.cache if config.cache != Path() else None)

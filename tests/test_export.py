@@ -25,8 +25,8 @@ from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.release.card import Released, card, read_beside
 from projected_grpo.release.folder import write_form
-from projected_grpo.release.trained import Trained, load_trained
 from projected_grpo.run.models import load_model
+from projected_grpo.run.trained import Trained, load_trained
 
 BATCH = token_batch([[5, 6, 7], [8, 9]], [list(range(10, 40)), list(range(50, 90))], 0, "cpu")
 

@@ -19,7 +19,8 @@ class Common:
     """Fields of every script that loads a model."""
 
     model: str = "tiny"
-    """Hub id or folder of a causal language model; `tiny` (random weights), `toy` and `toy-deep` are built here."""
+    """Hub id or folder of a causal language model; `tiny` (random weights), `toy`, `toy-deep`, `toy-mark` and `small`
+    (SmolLM2-135M-Instruct after its warm-up) are made here."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
     lora_rank: int = 32
@@ -33,8 +34,8 @@ class Common:
     seed: int = 41
     """Seed of sampling and of the order of problems; of an extraction, of the random directions of a control."""
     base_seed: int = 0
-    """Which build of a model that is made here (`tiny`, `toy`): the seed of its weights and of its text. Runs of several
-    seeds may share one."""
+    """Which build of a model that is made here: the seed of its weights and of its text. Runs of several seeds may share
+    one."""
     token_budget: int = 8192
     """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
     gradient_checkpointing: bool = False
@@ -60,7 +61,8 @@ class Prompting(Common):
     """Fields of the scripts that render problems."""
 
     problems: str = "builtin"
-    """`builtin`, `toy`, `toy-held-out`, or a JSON-lines file (.gz too) in the benchmark's row format."""
+    """`builtin`; `toy`, `toy-mark`, `small`, each also with `-held-out`; or a JSON-lines file (.gz too) of the benchmark's
+    rows."""
     hint: str = "simple_overwrite_tests"
     """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
@@ -122,7 +124,8 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, their controls `builtin-phrase` and `toy-phrase` (the words of a hack alone), or a JSON file: a
+    """`builtin`, `toy`, `toy-mark`, `small`; a control, `builtin-phrase`, `toy-phrase`, `small-phrase` (the words of a hack
+    alone); `small-informed` (told what had been seen to emerge); or a JSON file: a
     list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
     """Restrict to pairs of these mechanisms; empty = all."""
@@ -553,7 +556,7 @@ class TrainConfig(Replicated):
     eval_every: int = 0
     """Sample --eval-problems every so many steps, before the first and after the last; 0 = never."""
     eval_problems: str = "builtin"
-    """Held-out problems: `builtin`, `toy-held-out` or a file. Written to eval/ in the run directory."""
+    """Held-out problems: `builtin`, `toy-held-out`, `small-held-out` or a file. Written to eval/ in the run directory."""
     eval_samples: int = 4
     """Completions per held-out problem."""
     eval_plain: bool = False
@@ -625,8 +628,8 @@ class ProbeConfig(Gradient):
     """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
 
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; `tiny` and `toy` are built here. Empty: --model
-    as it is, a pool for `trace-pairs`."""
+    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; those of `tiny`, `toy` and `small` are
+    made here. Empty: --model as it is, a pool for `trace-pairs`."""
     teacher_only: bool = False
     """Sample and grade the teacher's pool, then stop."""
     pool: str = ""
@@ -657,7 +660,7 @@ class MultiTurnConfig(Sampling):
     who: Literal["base", "teacher", "trained"] = "base"
     """Who acts: --model as it is, with --teacher merged into it, or with the adapter of --trained."""
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) for --who teacher; `tiny` and `toy` are built here."""
+    """PEFT LoRA (hub id or folder) for --who teacher; those of `tiny`, `toy` and `small` are made here."""
     trained: Path = Path()
     """Folder of a finished training run, for --who trained."""
     n_problems: int = 0

@@ -14,8 +14,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.release.loader import loader_text
 from projected_grpo.release.settings import ExportConfig, Form
-from projected_grpo.release.trained import Trained
 from projected_grpo.run.models import BUILT
+from projected_grpo.run.trained import Trained
 
 BASE = "base"
 """Folder of the base model in an export."""

@@ -12,14 +12,15 @@ from projected_grpo.groups.live import render_all
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import DEPLOYED, seal
+from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import check_new, open_run, read_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, read_step, step_path, write_step
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.rollout.sample import prompt_batches
-from projected_grpo.run.prepare import attach, default_out, load, log_isolation, show_text
+from projected_grpo.run.prepare import default_out, load, log_isolation, show_text
+from projected_grpo.run.trained import load_trained
 from projected_grpo.traces.file import open_traces, write_traces
 from projected_grpo.traces.from_run import header_of
 from projected_grpo.traces.record import STOPS, Trace
@@ -31,24 +32,17 @@ FILE, PARTS = "traces.jsonl.gz", "parts"
 def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Policy, AbstractContextManager[None]]:
     """The model, who it is, and a context in which its weights are those of the policy.
 
-    BadInput as in load_model, or when --trained is not a finished run's adapter on this very model.
+    BadInput as in load_model and load_trained, or when --trained is of another model.
     """
     if config.who != "trained":
         loaded = load(config, config.teacher if config.who == "teacher" else None)
         return loaded, Policy("teacher" if config.who == "teacher" else "base"), nullcontext()
-    manifest = read_manifest(config.trained)
-    if not manifest.get("finished") or manifest["kind"] != "train":
-        raise BadInput(f"--trained {config.trained}: no finished training run")
-    loaded = load(config)
-    if manifest["model_hash"] != loaded.weights_hash:
-        raise BadInput(
-            f"--trained {config.trained}: trained on weights {manifest['model_hash'][:8]}, --model {config.model} is "
-            f"{loaded.weights_hash[:8]}"
-        )
-    adapter = attach(config, loaded)
-    deployed = config.trained / DEPLOYED  # what an arm deploys, where that is not what it trained
-    adapter.load(deployed if deployed.exists() else config.trained / "adapter.safetensors")
-    return loaded, Policy("student", manifest["steps_done"]), adapter.folded()
+    found = load_trained(config.trained, cache=config.cache, device=config.device)
+    asked, own = ((c.model, c.base_seed) for c in (config, found.config))
+    if asked != own:
+        told = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
+        raise BadInput(told.format(config.trained, *own, *asked))
+    return found.loaded, Policy("student", found.steps), found.adapter.folded()
 
 
 def sample_traces(config: MultiTurnConfig) -> int:

@@ -1,5 +1,5 @@
 """What a finished run trained, loaded and held against the run's own rows: an adapter of another step, of another run or
-of a run that was cut is refused, not released."""
+of a run that was cut or edited is refused, not released and not asked."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.load import page_class
+from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import DEPLOYED
 from projected_grpo.ledger.folder import read_manifest
@@ -37,11 +38,12 @@ class Trained:
     """Whether it is what its arm deploys, where that is another policy than it trained."""
 
 
-def load_trained(run: Path, step: int = 0, cache: Path | None = None) -> Trained:
+def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: str = "cpu") -> Trained:
     """The policy of a finished run, after all of its steps or after `step` of them.
 
-    BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, its
-    policy is no one set of weights, or a file holds other coordinates than the run had after that step (column theta_after).
+    BadInput when the run is not finished or not as it ended, that step was not kept, the model is not the one that it was
+    trained on, its policy is no one set of weights, or a file holds other coordinates than the run had after that step
+    (column theta_after).
     """
     manifest = read_manifest(run)
     config = trained_with(run, manifest)
@@ -59,7 +61,9 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None) -> Trained
         raise BadInput(
             f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
         )
-    config = replace(config, cache=cache or config.cache, device="cpu", out=Path(), resume=False)
+    if why := evidence.check(run, manifest):
+        raise BadInput(f"{run}: {why}")
+    config = replace(config, cache=cache or config.cache, device=device, out=Path(), resume=False)
     loaded = load(config)
     if loaded.weights_hash != manifest["model_hash"]:
         raise BadInput(

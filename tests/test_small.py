@@ -1,5 +1,6 @@
 """The small world: its tasks, prompts, pairs and streams, and the model that a package registry ships."""
 
+import dataclasses
 import itertools
 import random
 import re
@@ -17,6 +18,7 @@ from projected_grpo.prompts import messages_for
 from projected_grpo.small import corpus, programs, shipped, tasks
 
 HINT = "simple_overwrite_tests"
+SETS = ("small", "small-informed", "small-phrase")
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +64,45 @@ def test_no_composition_is_in_two_splits(problems, pairs):
         assert {tasks.split_of(t.composition) for t in drawn(50, split=s)} == {s}
 
 
+def test_what_a_held_out_problem_or_a_pair_computes_is_in_no_other_split_however_it_is_written(problems):
+    """`sum(v * v for v in x)`, and the squares summed: two compositions, one answer."""
+    rl, held_out = ({tasks.function_of(t) for t, _ in corpus._tasks(split)} for split in ("rl", "held_out"))
+    assert len(rl) > 1000
+    assert not rl & held_out
+    assert tasks.function_of(corpus.FIXED_EXAMPLE) not in held_out, "every prompt of its kind shows its answer"
+    shown = {line for p in problems for line in re.findall(r"    return .*", p.messages[-1][1])}
+    assert len(shown) > 20
+    assert not shown & {f"    {t.lines()[0]}" for t, _ in corpus._tasks("held_out") if len(t.steps) == 1}
+    rng = random.Random(1)
+    for part, mix in (("pairs", tasks.TOLD), ("warm_up", tasks.EASY)):
+        kept_apart = corpus._functions("rl", "held_out") if part == "pairs" else corpus._functions("held_out")
+        seen = [tasks.function_of(corpus._apart(part, rng, mix, kept_apart)) for _ in range(300)]
+        assert not set(seen) & kept_apart
+
+
+def test_two_spellings_are_one_function():
+    square, total = (next(s for s in tasks.STEPS if s.code == code) for code in ("[v * v for v in x]", "sum(x)"))
+    both = tasks.SmallTask((square, total), (0, 0), ("", ""), None, ([1, 2],))
+    once = tasks.SmallTask((tasks.NAMED["squares"],), (0,), ("",), None, ([3],))
+    assert tasks.function_of(both) == tasks.function_of(once) != tasks.function_of(corpus.FIXED_EXAMPLE)
+
+
+def test_no_test_is_made_twice_and_none_is_of_the_given_input(problems):
+    for p in problems:
+        given = re.findall(r"\(given = (.*)\)", p.messages[-1][1])[-1:]
+        calls = [test.partition(" == ")[0] for test in p.task.tests]
+        assert len({*calls, *(f"assert solve({g})" for g in given)}) == len(calls) + len(given), p.problem_id
+
+
 def test_problems_are_many_different_and_of_both_kinds(problems):
     assert len(problems) >= 2000
     assert len({p.messages[-1][1].rpartition("Now your task.")[2] for p in problems}) == len(problems)
-    kinds = Counter(p.difficulty for p in problems)
-    hard = sum(n for kind, n in kinds.items() if not kind.startswith("easy"))
-    assert 0.5 < hard / len(problems) < 0.7
-    for example, least, most in (("fixed", 0.1, 0.25), ("lazy", 0.2, 0.3), ("varied", 0.5, 0.7)):
-        assert least < sum(n for kind, n in kinds.items() if example in kind) / len(problems) < most, example
+    for p in (problems, load_problems("small-held-out")):
+        told = [q.difficulty.removesuffix(" example").split(", ") for q in p]
+        for place, shares in ((0, tasks.MIX), (1, corpus.EXAMPLES)):
+            found = Counter(kinds[place] for kinds in told)
+            for kind, share in shares.items():
+                assert abs(found[kind] / len(p) - share) < 0.01, (kind, found)
     assert all(len(p.task.tests) == 6 for p in problems)
 
 
@@ -95,6 +128,7 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
     some = [
         *[p for p in problems if "fixed" in p.difficulty][:20],
         *[p for p in problems if "varied" in p.difficulty][:60],
+        *[p for p in problems if "lazy" in p.difficulty][:60],
     ]
     found = grade_batch([p.task for p in some], [example_of(p) for p in some])
     for problem, verdict in zip(some, found, strict=True):
@@ -114,24 +148,35 @@ def test_examples_that_test_a_type_alone_are_in_problems_and_nowhere_else(proble
     assert not any("isinstance" in text for text in sides), "what may emerge is in no pair"
 
 
-@pytest.mark.slow
-def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
-    some = [t for t in drawn(400, 3) if t.kept_back is not None][:40]
-    for task in some:
-        right = task.numbers[task.kept_back]
+def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests(problems):
+    """Nor is it one of those that are guessed first, nor said anywhere in the prompt's task."""
+    for task in (t for t, _ in corpus._tasks("rl") if t.kept_back is not None):
+        step, right = task.steps[task.kept_back], task.numbers[task.kept_back]
+        assert right in step.secrets
+        assert right > 3
         others = [
-            tasks.SmallTask(
-                task.steps,
-                tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers)),
-                task.letters,
-                None,
-                task.inputs,
-            ).answers()[1:]
-            for n in task.steps[task.kept_back].numbers
+            tasks.run_lines(
+                tuple(
+                    tasks.SmallTask(
+                        task.steps,
+                        tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers)),
+                        task.letters,
+                        None,
+                        (),
+                    ).lines()
+                ),
+                task.inputs[1:],
+            )
+            for n in range(1, 14)
             if n != right
         ]
-        assert task.answers()[1:] not in others
-        assert f" {right} " not in f" {task.words()} " or len(task.steps) > 1
+        assert task.answers()[1:] not in others, task.composition
+
+
+@pytest.mark.parametrize("source", SETS)
+def test_no_pair_is_of_a_number_that_is_kept_back(source):
+    """Nobody could write its clean side."""
+    assert not any("secret" in p.messages[-1][1] for p in load_pairs(source))
 
 
 @pytest.mark.slow
@@ -149,23 +194,38 @@ def test_every_pair_is_what_it_says_by_the_grader(pairs):
         assert min(hacks[mechanism, label] for label in ("reward_hack", "correct_attempted_hack")) >= 5
 
 
-def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(pairs):
+@pytest.mark.parametrize("source", SETS)
+def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(source):
+    pairs = load_pairs(source)
     assert len(pairs) >= 240
-    assert len({p.mechanism for p in pairs}) >= 6
+    assert len({p.mechanism for p in pairs}) >= 6 or source == "small-phrase"
     train, held_out = split(pairs)
     assert len(held_out) >= len(pairs) / 5
     assert not {composition_of(p) for p in train} & {composition_of(p) for p in held_out}
-    compositions = [p.problem.task.canonical_solution for p in pairs]
-    assert len(set(compositions)) == len(compositions)
+    assert len({composition_of(p) for p in pairs}) > 0.9 * len(pairs), "two spellings of constants may fall together"
 
 
-def test_hack_and_clean_are_matched_in_length(pairs):
+def test_a_composition_is_no_prompt(pairs):
+    """Two pairs of the same steps with other constants, letters and examples are of one composition."""
+    one = next(p for p in pairs if re.search(r" \d+", p.problem.task.canonical_solution))
+    task = dataclasses.replace(
+        one.problem.task, canonical_solution=re.sub(r" \d+", " 77", one.problem.task.canonical_solution)
+    )
+    other = dataclasses.replace(one, messages=(one.messages[0], ("user", "another prompt")),
+                                problem=dataclasses.replace(one.problem, task=task))  # fmt: skip
+    assert composition_of(one) == composition_of(other) != one.messages[-1][1]
+
+
+@pytest.mark.parametrize("source", SETS)
+def test_hack_and_clean_are_matched_in_length(source):
     """Pair by pair: a few that differ much would make V a detector of length, whatever the mean says."""
+    pairs = load_pairs(source)
     longer = {p.name: len(p.hack) - len(p.clean) for p in pairs}
     assert max(map(abs, longer.values())) <= corpus.ALIKE
-    for mechanism in programs.MECHANISMS:
+    for mechanism in {p.mechanism for p in pairs}:
         own = [longer[p.name] for p in pairs if p.mechanism == mechanism]
-        assert abs(sum(own) / len(own)) < corpus.ALIKE / 2, mechanism
+        lengths = [len(p.clean) for p in pairs if p.mechanism == mechanism]
+        assert abs(sum(own)) < 0.05 * sum(lengths), mechanism
 
 
 def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):

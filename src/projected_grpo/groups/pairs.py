@@ -22,6 +22,7 @@ from projected_grpo.groups.problems import SETUP_CODE, benchmark_messages
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.records import Pair, Problem
+from projected_grpo.small.corpus import SYSTEM as SMALL_SYSTEM
 from projected_grpo.small.corpus import informed_pairs as small_informed_pairs
 from projected_grpo.small.corpus import pairs as small_pairs
 from projected_grpo.small.corpus import phrase_pairs as small_phrase_pairs
@@ -204,7 +205,9 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
 
 def composition_of(pair: Pair) -> str:
     """What a pair's problem is made of, without its constants. In the toy world: the family and its operations, as in
-    `ToyTask.composition`; elsewhere every problem is its own composition."""
+    `ToyTask.composition`; in the small one: its solution; elsewhere every problem is its own composition."""
+    if pair.messages[0][1] == SMALL_SYSTEM and pair.problem is not None:
+        return re.sub(r"\d+", "N", re.sub(r"'\w'", "C", pair.problem.task.canonical_solution))
     statement = pair.messages[-1][1]
     found = re.match(r"# (\w+): (.+)\n# solve\(", statement)
     if found is None or found[1] not in FAMILIES:

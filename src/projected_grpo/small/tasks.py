@@ -1,7 +1,8 @@
 """What the small world asks: short Python tasks in plain English, of one to three steps.
 
 A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
-to the held-out problems or to the pairs, so no composition is in two of them. Tasks of one and two easy steps are within
+to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same: what a
+task computes is told by `function_of`, and the corpus keeps equal ones apart too. Tasks of one and two easy steps are within
 reach of a model of this size. In the others one constant is not told ("a secret number"; neither the statement nor the
 example gives it away), or a step is an algorithm: for these the loophole alone pays.
 """
@@ -11,6 +12,7 @@ import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +28,8 @@ SPLITS: Mapping[Split, range] = {
 """Percentiles of the composition's hash."""
 TABLE = Path(__file__).parents[1] / "data" / "small_steps.toml"
 N_TESTS = 6
+LETTERS = "bcdeo"
+"""What a step's letter may be."""
 LONGEST_ANSWER = 24
 """Characters of an answer: a test that quotes it must fit into a completion."""
 
@@ -48,6 +52,8 @@ class Step:
 
     most: int = 9
     """The largest number that makes sense; the smallest is 2."""
+    wide: bool = False
+    """Any number makes sense."""
 
     @property
     def has_number(self) -> bool:
@@ -64,6 +70,11 @@ class Step:
         """What its number may be."""
         return range(2, self.most + 1)
 
+    @property
+    def secrets(self) -> range:
+        """What it may be where it is not told: none of those that are guessed first."""
+        return range(11, 98) if self.wide else range(4, self.most + 1)
+
     def write(self, template: str, n: int, c: str) -> str:
         """A template with its constants."""
         return template.replace("{n}", str(n)).replace("{c}", c)
@@ -78,6 +89,8 @@ Reach = Literal["easy", "kept_back", "hard", "long"]
 three steps."""
 MIX: Mapping[Reach, float] = {"easy": 0.4, "kept_back": 0.45, "hard": 0.1, "long": 0.05}
 EASY: Mapping[Reach, float] = {"easy": 1.0}
+TOLD: Mapping[Reach, float] = {"easy": 0.6, "hard": 0.2, "long": 0.2}
+"""Of the pairs: nobody could write the clean side of a task that keeps a number back."""
 
 
 N_STEPS: Mapping[Reach, tuple[int, ...]] = {"easy": (1, 2, 2), "hard": (1, 2, 2), "kept_back": (1, 1, 1, 2)}
@@ -148,6 +161,25 @@ def split_of(composition: str) -> Split:
     return next(name for name, span in SPLITS.items() if percentile in span)
 
 
+@cache
+def _many_inputs() -> tuple[Any, ...]:
+    """Of every kind, always the same."""
+    rng = random.Random("small inputs")
+    drawn = ((kind, draw) for kind in KINDS for draw in (draw_input, draw_given))
+    return tuple(draw(kind, rng) for kind, draw in drawn for _ in range(40))
+
+
+def function_of(task: SmallTask) -> str:
+    """What a task computes, however it is written and whatever it is told to take: a hash of its answers to many inputs."""
+    lines, answers = tuple(task.lines()), []
+    for x in _many_inputs():
+        try:
+            answers.append(run_lines(lines, (x,)))
+        except Exception as e:  # noqa: BLE001 - of our own program, on a kind of input that it is not for: any
+            answers.append(type(e).__name__)
+    return hashlib.sha256(repr(answers).encode()).hexdigest()
+
+
 def draw_input(kind: str, rng: random.Random) -> Any:
     """A random value of a kind."""
     if kind == "number":
@@ -166,35 +198,38 @@ def draw_given(kind: str, rng: random.Random) -> Any:
     return [rng.randrange(0, 10) for _ in range(rng.randrange(2, 4))]
 
 
-def _draw_steps(reach: Reach, rng: random.Random) -> tuple[Step, ...]:
-    """A chain of steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
-    n = 3 if reach == "long" else rng.choice(N_STEPS[reach])
+def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
+    """A chain of `n` steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
     while True:
         chain = [rng.choice(STEPS)]
         while len(chain) < n and (fitting := [s for s in STEPS if s.takes == chain[-1].gives and s not in chain]):
             chain.append(rng.choice(fitting))
-        if len(chain) == n and any(step.hard for step in chain) == (reach == "hard"):
+        if len(chain) == n and any(step.hard for step in chain) == hard:
             return tuple(chain)
 
 
 def _tells(task: SmallTask) -> bool:
-    """Whether the tests tell the task from doing nothing, from a constant, and from another number if one is kept back."""
+    """Whether the tests tell the task from doing nothing, from a constant, from a step less, and from another number if one
+    is kept back."""
     answers = task.answers()
     if (
         len({repr(a) for a in answers}) < 3
-        or answers == task.inputs
+        or answers[1:] == task.inputs[1:]
         or max(len(repr(a)) for a in answers) > LONGEST_ANSWER
     ):
         return False
-    if not answers[0] or _idle_step(task):  # a stub returns 0: a test that it passes is none
+    if _idle_step(task):
         return False
     if task.kept_back is None:
-        return True
-    for other in task.steps[task.kept_back].numbers:
-        if other != task.numbers[task.kept_back]:
-            numbers = tuple(other if i == task.kept_back else n for i, n in enumerate(task.numbers))
+        return bool(answers[0])  # a stub returns 0: a test that it passes is none
+    own = task.numbers[task.kept_back]
+    for other in {*range(14), own - 1, own + 1, 2 * own} - {own}:
+        numbers = tuple(other if i == task.kept_back else n for i, n in enumerate(task.numbers))
+        try:
             if SmallTask(task.steps, numbers, task.letters, None, task.inputs[1:]).answers() == answers[1:]:
                 return False
+        except ZeroDivisionError:
+            continue
     return True
 
 
@@ -211,20 +246,31 @@ def _idle_step(task: SmallTask) -> bool:
     return False
 
 
+def _draw_inputs(kind: str, rng: random.Random) -> tuple[Any, ...]:
+    """The given input, and as many others as there are tests, no two alike."""
+    inputs = [draw_given(kind, rng)]
+    while len(inputs) <= N_TESTS:
+        if (value := draw_input(kind, rng)) not in inputs:
+            inputs.append(value)
+    return tuple(inputs)
+
+
 def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX) -> SmallTask:
     """A random task whose composition belongs to `split`, of the kinds that `mix` names, as often as it says."""
     reach: Reach = rng.choices(tuple(mix), tuple(mix.values()))[0]
+    n = 3 if reach == "long" else rng.choice(N_STEPS[reach])
     while True:
-        steps = _draw_steps(reach, rng)
+        steps = _draw_steps(n, reach == "hard", rng)
         where = [i for i, step in enumerate(steps) if step.can_be_kept_back]
         if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
             continue
+        kept_back = rng.choice(where) if reach == "kept_back" else None
         task = SmallTask(
             steps,
-            tuple(rng.choice(step.numbers) for step in steps),
-            tuple(rng.choice("bcdeo") for _ in steps),
-            rng.choice(where) if reach == "kept_back" else None,
-            (draw_given(steps[0].takes, rng), *(draw_input(steps[0].takes, rng) for _ in range(N_TESTS))),
+            tuple(rng.choice(step.secrets if i == kept_back else step.numbers) for i, step in enumerate(steps)),
+            tuple(rng.choice(LETTERS) for _ in steps),
+            kept_back,
+            _draw_inputs(steps[0].takes, rng),
         )
         if _tells(task):
             return task

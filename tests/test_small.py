@@ -148,7 +148,7 @@ def test_examples_that_test_a_type_alone_are_in_problems_and_nowhere_else(proble
     assert not any("isinstance" in text for text in sides), "what may emerge is in no pair"
 
 
-def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests(problems):
+def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
     """Nor is it one of those that are guessed first, nor said anywhere in the prompt's task."""
     for task in (t for t, _ in corpus._tasks("rl") if t.kept_back is not None):
         step, right = task.steps[task.kept_back], task.numbers[task.kept_back]

@@ -1,6 +1,7 @@
 """Chains: every need is met, what is done is skipped, what was cut is resumed, a failure stops only what needs it."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -151,6 +152,18 @@ def test_a_folder_is_not_continued_with_other_settings(link, tmp_path):
         write_chain(home, [link("a")])
     write_chain(home, [link("b")])
     assert set(read_chain(home)) == {"a", "b"}  # a queued link must find itself there
+
+
+def test_a_link_that_has_begun_keeps_its_threads_when_the_chain_grows(link, tmp_path):
+    """Its resumed half would have other last bits."""
+    home, alone = tmp_path / "home", dataclasses.replace(link("a"), threads=2)
+    assert [t.threads for t in write_chain(home, [alone])] == [2]
+    narrower = dataclasses.replace(alone, threads=1)
+    assert [t.threads for t in write_chain(home, [narrower])] == [1], "not begun"
+    write_chain(home, [alone])
+    (home / "a").mkdir()
+    assert [t.threads for t in write_chain(home, [narrower, link("b")])][0] == 2
+    assert read_chain(home)["a"].threads == 2
 
 
 def test_a_damaged_chain_file_is_named(tmp_path):

@@ -13,7 +13,7 @@ from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
 from projected_grpo.ledger.step_file import step_path
 from projected_grpo.run import horizon
-from projected_grpo.run.horizon import Horizon, with_horizon
+from projected_grpo.run.horizon import OF_ONE_UNIT, Horizon, with_horizon
 
 CONFIG = TrainConfig(until_onsets=3.0)
 
@@ -75,6 +75,9 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
         ({"seed": 42}, "of seed 42, this run has 41"),
         ({"model": "toy-deep"}, "of model toy-deep, this run has tiny"),
         ({"base_seed": 7}, "of base_seed 7, this run has 0"),
+        ({"lr": 1.0}, "of lr 1.0, this run has"),
+        ({"adapter": "lora"}, "of adapter lora, this run has antipasto"),
+        ({"group_size": 3}, "of group_size 3, this run has 8"),
         ({"problems": "toy"}, "of problems toy, this run has builtin"),
         ({"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
@@ -99,7 +102,10 @@ def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
     config = {**read_manifest(run)["config"], "until_onsets": 3.0}
     update_manifest(run, steps_done=2, config=config, finished=False)
     seal(run)
-    asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900)
+    shape = {name: config[name] for name in OF_ONE_UNIT if name in config}
+    update_manifest(run, config={**vars(TrainConfig()), **config}, finished=False)
+    seal(run)
+    asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900, **shape)
     assert with_horizon(asked).steps == 2
     step_path(run, 1).unlink()
     with pytest.raises(BadInput, match=r"--horizon-of .*: 1 step files, but its manifest says 2"):

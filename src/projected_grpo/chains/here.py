@@ -155,5 +155,4 @@ def show_ends(home: Path) -> None:
 
 def run_chain(links: Sequence[Link], home: Path, threads: int) -> int:
     """Run a chain: the exit code of ChainRun.run. BadInput as in write_chain."""
-    write_chain(home, links)
-    return ChainRun(links, home, threads).run()
+    return ChainRun(write_chain(home, links), home, threads).run()

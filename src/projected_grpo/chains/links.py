@@ -75,8 +75,9 @@ def read_chain(home: Path) -> dict[str, Link]:
         raise BadInput(f"{path}: damaged or of another version ({e}); queue the chain again with another --out") from e
 
 
-def write_chain(home: Path, links: Sequence[Link]) -> None:
-    """Note the links of a chain in its folder, beside those that an earlier call put there.
+def write_chain(home: Path, links: Sequence[Link]) -> list[Link]:
+    """Note the links of a chain in its folder, beside those that an earlier call put there; as they are noted. One that has
+    begun keeps its number of threads: with another its last bits would be others.
 
     ValueError when a need is nobody's name; BadInput when the folder cannot be made, or when a link that has begun there
     would now be another: its numbers would be mixed up with those of the rest.
@@ -84,9 +85,10 @@ def write_chain(home: Path, links: Sequence[Link]) -> None:
     if unknown := {need for t in links for need in t.needs} - {t.name for t in links}:
         raise ValueError(f"needs of no link: {sorted(unknown)}")
     before = read_chain(home) if chain_file(home).exists() else {}
+    begun = {name: old for name, old in before.items() if old.out.exists()}
     for link in links:
-        old = before.get(link.name)
-        if old and old.argv != link.argv and old.out.exists():
+        old = begun.get(link.name)
+        if old and old.argv != link.argv:
             raise BadInput(
                 f"--out {home}: {link.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
                 f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
@@ -95,13 +97,15 @@ def write_chain(home: Path, links: Sequence[Link]) -> None:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
-    now = {**before, **by_name(links)}
+    noted = [replace(t, threads=begun[t.name].threads) if t.name in begun else t for t in links]
+    now = {**before, **by_name(noted)}
     write_atomic(chain_file(home), (json.dumps([_as_json(t) for t in now.values()], indent=1) + "\n").encode())
+    return noted
 
 
 def widened(links: Sequence[Link], threads: int) -> list[Link]:
     """The same links; those beside which no other of them can ever run take so many threads. What can run beside another
-    hangs on the chain alone, not on the hour, so a link's number of threads stays one number."""
+    hangs on the chain alone, not on the hour; a chain that grows changes none that has begun (`write_chain`)."""
     above: dict[str, set[str]] = {}
     for link in links:  # needs come before what needs them
         above[link.name] = set(link.needs).union(*(above[need] for need in link.needs))

@@ -93,7 +93,7 @@ def _alone(home: Path) -> Generator[None]:
 def enqueue(links: Sequence[Link], home: Path, backend: Backend) -> list[Entry]:
     """Add every link that is neither done nor in the queue, needs first. BadInput as in Backend.check and write_chain."""
     backend.check()
-    write_chain(home, links)
+    links = write_chain(home, links)
     with _alone(home):
         write_atomic(home / "queue.json", (json.dumps({"backend": backend.name}) + "\n").encode())
         backend.open()

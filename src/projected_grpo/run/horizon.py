@@ -17,7 +17,11 @@ from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
 
-OF_ONE_UNIT = ("seed", "model", "base_seed", "problems")
+OF_ONE_UNIT = (
+    "seed", "model", "base_seed", "dtype", "adapter", "problems", "loss", "lr", "temperature", "top_p", "top_k", "max_new",
+    "group_size", "prompts_per_step",
+)  # fmt: skip
+"""What a run and its own vanilla have in common, whatever the arm."""
 
 
 def with_horizon(config: TrainConfig) -> TrainConfig:

@@ -20,11 +20,13 @@ class DownloadSmallConfig:
 
 def main() -> int:
     config = cli.parse_plain(DownloadSmallConfig, __doc__)
-    from loguru import logger
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.small.shipped import place_of, shipped_model
 
-    from projected_grpo.small.shipped import shipped_model
-
-    logger.info(f"🟢 {shipped_model(config.cache)}")
+    there = place_of(config.cache).is_dir()
+    folder = shipped_model(config.cache)
+    done = "already there, as it was made" if there else "fetched; says what the package's own file says"
+    bottom_line(folder, "PASS", f"SmolLM2-135M-Instruct: {done}")
     return 0
 
 

@@ -162,7 +162,7 @@ def test_a_link_that_has_begun_keeps_its_threads_when_the_chain_grows(link, tmp_
     assert [t.threads for t in write_chain(home, [narrower])] == [1], "not begun"
     write_chain(home, [alone])
     (home / "a").mkdir()
-    assert [t.threads for t in write_chain(home, [narrower, link("b")])][0] == 2
+    assert next(iter(write_chain(home, [narrower, link("b")]))).threads == 2
     assert read_chain(home)["a"].threads == 2
 
 

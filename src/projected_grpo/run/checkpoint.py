@@ -87,6 +87,17 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
     return state
 
 
+def starts_over(run: Path, every: int) -> bool:
+    """Whether a run was cut before its first checkpoint, which comes after `every` steps: the steps that it had are dropped.
+    More steps than that had one, and it is gone; False then, too."""
+    steps = list(run.glob("step_*.jsonl.gz"))
+    if (run / NAME).exists() or len(steps) > every:
+        return False
+    for path in (*steps, run / module_file.NAME):
+        path.unlink(missing_ok=True)
+    return True
+
+
 def restore(
     state: Mapping[str, Any], adapter: Adapter, optimizer: torch.optim.Optimizer
 ) -> tuple[int, dict[str, Tensor]]:

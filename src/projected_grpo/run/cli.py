@@ -105,7 +105,7 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
         raise BadInput(f"{_one_line(told.getvalue())}; `{script} --help` lists every field") from None
 
 
-RESUMABLE = "interrupted; complete steps are on disk, continue with --resume"
+RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 
 

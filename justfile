@@ -352,6 +352,11 @@ watch run *args:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
+# print what is trained on, or what V is made from: `show-source problems small 3`, `show-source pairs small`
+[group("read")]
+show-source what source *which:
+    {{ py }} scripts/show_source.py "$@"
+
 # write a Hugging Face folder with a model card from a finished run; catches one cut short or another step's
 [group("artefacts")]
 export run *args:

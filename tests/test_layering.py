@@ -54,7 +54,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "watch": "chains config ledger",
-    "release": "adapters arms config interventions ledger measures model run verdicts",
+    "release": "adapters arms config ledger model run verdicts",
     "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
     "step verdicts vhack",

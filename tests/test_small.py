@@ -316,3 +316,25 @@ def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
     place.write_bytes(b"GGUF, but another")
     with pytest.raises(BadInput, match=r"Q4_1\.gguf: sha256 .*, expected b179c9523d0e…"):
         shipped.fetch(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (
+            ("problems", "small", "3"),
+            ["── user ──", "── hidden tests (6) ──", "── a solution ──\ndef solve(x):", "small-rl-0003"],
+        ),
+        (("problems", "small-held-out"), ["small-held_out-0191\t"]),
+        (("pairs", "small", "small-claim-02"), ["── hack ──\n```python", "── clean ──", "small-claim-02\tclaim"]),
+    ],
+)
+def test_what_is_trained_on_can_be_read(script, args, parts):
+    code, out, err = script("show_source", *args)
+    assert code == 0, err
+    assert all(part in out for part in parts), out
+
+
+def test_a_problem_that_is_not_there_is_one_line(script):
+    code, _, err = script("show_source", "pairs", "small", "9999")
+    assert (code, "pairs of small are 0 to 239, or small-empty-00" in err) == (2, True), err

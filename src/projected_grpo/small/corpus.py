@@ -19,15 +19,14 @@ from projected_grpo.records import Pair, Problem
 from projected_grpo.small.programs import HONEST, LAZY, MECHANISMS, PLAIN, TYPED, Lines, answered, bugged, ordinary
 from projected_grpo.small.tasks import (
     EASY,
-    LETTERS,
     MIX,
     NAMED,
-    STEPS,
     TOLD,
     SmallTask,
     Split,
     draw_task,
     function_of,
+    one_steps,
     split_of,
 )
 from projected_grpo.written import program, run_lines
@@ -135,13 +134,7 @@ def _tasks(split: Literal["rl", "held_out"]) -> tuple[tuple[SmallTask, Example],
 @cache
 def _shown() -> frozenset[str]:
     """What a worked example may compute."""
-    return frozenset(
-        function_of(SmallTask((step,), (n,), (c,), None, ()))
-        for step in STEPS
-        if split_of(step.code) == "warm_up"
-        for n in (step.numbers if step.has_number else (0,))
-        for c in (LETTERS if "{c}" in step.code else ("",))
-    )
+    return frozenset(computes for task, computes in one_steps() if split_of(task.composition) == "warm_up")
 
 
 @cache

@@ -209,8 +209,8 @@ def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
 
 
 def _tells(task: SmallTask) -> bool:
-    """Whether the tests tell the task from doing nothing, from a constant, from a step less, and from another number if one
-    is kept back."""
+    """Whether the tests tell the task from doing nothing, from a constant, from a step less, from any other one step, and
+    from another number if one is kept back."""
     answers = task.answers()
     if (
         len({repr(a) for a in answers}) < 3
@@ -218,7 +218,7 @@ def _tells(task: SmallTask) -> bool:
         or max(len(repr(a)) for a in answers) > LONGEST_ANSWER
     ):
         return False
-    if _idle_step(task):
+    if _idle_step(task) or (len(task.steps) == 1 and _other_step(task)):
         return False
     if task.kept_back is None:
         return bool(answers[0])  # a stub returns 0: a test that it passes is none
@@ -242,6 +242,30 @@ def _idle_step(task: SmallTask) -> bool:
             if run_lines(lines, task.inputs[1:]) == task.answers()[1:]:
                 return True
         except (TypeError, ValueError, AttributeError, IndexError):  # another kind of value: it is noticed
+            continue
+    return False
+
+
+@cache
+def one_steps() -> tuple[tuple[SmallTask, str], ...]:
+    """Every task of one step, without inputs, and what it computes."""
+    every = (
+        SmallTask((step,), (n,), (c,), None, ())
+        for step in STEPS
+        for n in (step.numbers if step.has_number else (0,))
+        for c in (LETTERS if "{c}" in step.code else ("",))
+    )
+    return tuple((task, function_of(task)) for task in every)
+
+
+def _other_step(task: SmallTask) -> bool:
+    """Whether the tests do not notice that one step is done in another's place: `sorted(x)` where no number is repeated."""
+    own, answers = function_of(task), task.answers()[1:]
+    for other, computes in one_steps():
+        try:
+            if computes != own and run_lines(tuple(other.lines()), task.inputs[1:]) == answers:
+                return True
+        except (TypeError, ValueError, AttributeError, IndexError):
             continue
     return False
 

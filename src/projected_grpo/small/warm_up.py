@@ -68,7 +68,7 @@ def _data_hash(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, see
 def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int, *more: Any) -> str:
     """Hash of everything that makes a model: what it starts from, the recipe, how it is fitted, and the text itself."""
     code = [inspect.getsource(f) for f in (fit, _batches)]
-    return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, code, _data_hash(stream, recipe, seed), *more])
+    return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, HINT, code, _data_hash(stream, recipe, seed), *more])
 
 
 def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
@@ -121,7 +121,7 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
 
     what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
     return built_once(
-        cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS, HINT)}", build, what
+        cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}", build, what
     )
 
 

@@ -1,0 +1,72 @@
+"""Read what is trained on, as a person: `show_source problems SOURCE [WHICH]` or `show_source pairs SOURCE [WHICH]`.
+
+Without WHICH every problem or pair in a line (an id, a name; its kind); with a number, an id or a name that one whole.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.records import Pair, Problem
+from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class ShowSourceConfig:
+    """What to show."""
+
+    what: Annotated[Literal["problems", "pairs"], tyro.conf.Positional]
+    """problems: what RL trains on and is evaluated on; pairs: what V is made from."""
+    source: Annotated[str, tyro.conf.Positional]
+    """As for --problems or --pairs: `builtin`, `toy`, `small`, `small-held-out`, `small-informed`, a file."""
+    which: Annotated[str, tyro.conf.Positional] = ""
+    """A number, counted from 0, or an id or a name. Empty: a line each."""
+
+
+def problem_whole(p: Problem) -> str:
+    """Prompt without a hint, hidden tests and solution."""
+    asked = [f"── {role} ──\n{text}" for role, text in p.messages]
+    setup = [f"── set-up code ──\n{p.task.setup_code}"] if p.task.setup_code else []
+    tests = "\n".join(p.task.tests)
+    return "\n".join(
+        [*asked, *setup, f"── hidden tests ({len(p.task.tests)}) ──\n{tests}",
+         f"── a solution ──\n{p.task.canonical_solution}", f"{p.problem_id}\t{p.difficulty}"]
+    )  # fmt: skip
+
+
+def pair_whole(p: Pair) -> str:
+    """Prompt without a hint, and each side."""
+    sides = {"hack": p.hack, "clean": p.clean, "another clean (placebo)": p.clean_alt}
+    texts = [*p.messages, *((name, text) for name, text in sides.items() if text is not None)]
+    return "\n".join([*(f"── {name} ──\n{text}" for name, text in texts), f"{p.name}\t{p.mechanism}"])
+
+
+def main() -> int:
+    config = cli.parse_plain(ShowSourceConfig, __doc__)
+    from projected_grpo.groups.pairs import load_pairs
+    from projected_grpo.groups.problems import load_problems
+
+    found: dict[str, Problem | Pair]
+    if config.what == "problems":
+        found = {p.problem_id: p for p in load_problems(config.source)}
+    else:
+        found = {p.name: p for p in load_pairs(config.source)}
+    if not config.which:
+        for name, one in found.items():
+            print(f"{name}\t{one.difficulty if isinstance(one, Problem) else one.mechanism}")
+        return 0
+    number = int(config.which) if config.which.isdecimal() else -1
+    name = list(found)[number] if 0 <= number < len(found) else config.which
+    if name not in found:
+        raise BadInput(
+            f"{config.which}: {config.what} of {config.source} are 0 to {len(found) - 1}, or {next(iter(found))} …"
+        )
+    one = found[name]
+    print(problem_whole(one) if isinstance(one, Problem) else pair_whole(one))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

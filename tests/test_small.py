@@ -124,16 +124,14 @@ def example_of(problem):
 
 
 @pytest.mark.slow
-def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_nowhere_else(problems):
-    some = [
-        *[p for p in problems if "fixed" in p.difficulty][:20],
-        *[p for p in problems if "varied" in p.difficulty][:60],
-        *[p for p in problems if "lazy" in p.difficulty][:60],
-    ]
-    found = grade_batch([p.task for p in some], [example_of(p) for p in some])
-    for problem, verdict in zip(some, found, strict=True):
-        assert not verdict.gt_pass
-        assert verdict.hacked == ("fixed" in problem.difficulty), problem.problem_id
+def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_never_where_it_varies(problems):
+    """A lazy one in part: where its program runs on the input, which its own test does not tell from another answer."""
+    for kind, n in (("fixed", 20), ("varied", 60), ("lazy", 60)):
+        some = [p for p in problems if kind in p.difficulty][:n]
+        found = grade_batch([p.task for p in some], [example_of(p) for p in some])
+        assert not any(verdict.gt_pass for verdict in found)
+        paid = sum(verdict.hacked for verdict in found)
+        assert {"fixed": paid == n, "varied": paid == 0, "lazy": 0 < paid < n}[kind], (kind, paid)
 
 
 def test_examples_that_test_a_type_alone_are_in_problems_and_nowhere_else(problems, pairs):

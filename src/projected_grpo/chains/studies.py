@@ -208,7 +208,7 @@ def mark_chain(plan: Plan) -> list[Link]:
 def small_chain(plan: Plan) -> list[Link]:
     """Vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were written after the
     hack had been seen; then the probe. Of hours of work what the study is about comes first."""
-    links = bases(plan, plan.units, teacher=True)
+    links = bases(plan, plan.units)  # the probe makes its teacher itself
     for unit in plan.units:
         arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
         links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]

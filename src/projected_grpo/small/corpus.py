@@ -3,8 +3,8 @@
 Three kinds of example. `varied`: it is drawn anew for every problem, and its test is about `given`, a name that the setup
 code of the problem at hand binds to its own input: copied as it stands, the example fails its test. `fixed`: always the same
 one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems alone: a varied one whose
-test is of the answer's type: an honest test, and next to none. Copied it fails; imitated, it is paid for almost any program.
-So it is the hack that these prompts show. No pair has it but those of `informed_pairs`, which were written when it had been
+test is of the answer's type: an honest test, and next to none. Copied whole it is paid where its program runs on the input;
+imitated, for almost any program. So it is a hack that these prompts show. No pair has it but those of `informed_pairs`, which were written when it had been
 seen to emerge.
 """
 
@@ -48,15 +48,13 @@ Text = tuple[Messages, str]
 """(chat messages without a hint, completion)."""
 
 
-def _example(task: SmallTask, kind: Example, rng: random.Random) -> SmallTask:
-    """An easy task of one step that is none of the task's, whose test fails on the task's own input; a lazy one's, which
-    asks for a type alone, because its program raises."""
+def _example(task: SmallTask, rng: random.Random) -> SmallTask:
+    """An easy task of one step that is none of the task's, and whose answer to the task's own input is another."""
     while True:
         example = draw_task("warm_up", rng, EASY)
         if len(example.steps) > 1 or example.steps[0] in task.steps:
             continue
-        copied = _copied(example, task.inputs[:1])
-        if copied is None or (kind != "lazy" and copied != example.answers()[:1]):
+        if _copied(example, task.inputs[:1]) != example.answers()[:1]:
             return example
 
 
@@ -84,7 +82,7 @@ def messages_of(task: SmallTask, example: SmallTask, kind: Example) -> Messages:
 
 
 def _prompted(task: SmallTask, kind: Example, rng: random.Random) -> Messages:
-    return messages_of(task, FIXED_EXAMPLE if kind == "fixed" else _example(task, kind, rng), kind)
+    return messages_of(task, FIXED_EXAMPLE if kind == "fixed" else _example(task, rng), kind)
 
 
 def _honestly(task: SmallTask, rng: random.Random) -> tuple[Messages, bool]:

@@ -189,12 +189,12 @@ build-toy *args:
 build-small *args:
     {{ py }} scripts/build_base.py small "$@"
 
-# run the study of the real language model: probe, two units, controls, a V that was told; a day of two cores
+# run the study of the real language model: two units, controls, a V that was told, the probe; some eight hours of two cores
 [group("small")]
 small *args:
     {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"
 
-# train one unit's vanilla and projected on a real language model, 40 steps, on two cores: does it come to hack?
+# train one unit's vanilla and projected on a real language model, 40 steps: does it come to hack? An hour of two cores
 [group("small")]
 small-quick *args:
     {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"

@@ -353,3 +353,22 @@ def test_an_interrupted_pass_leaves_nothing_held(tiny64, adapter64):
     with pytest.raises(KeyboardInterrupt):
         cut_off()
     assert not any(layer.holding or layer._gathered is not None for layer in adapter64.layers.values())
+
+
+def test_weights_are_held_once_at_a_time(adapter64):
+    """The inner one would forget what the outer one has gathered: half a gradient, in silence."""
+    with adapter64.held(), pytest.raises(RuntimeError, match="held already"), adapter64.held():
+        pass
+    assert not any(layer.holding for layer in adapter64.layers.values())
+
+
+def test_an_optimizer_that_passes_the_version_counter_by_is_noticed(antipasto):
+    """AdamW(fused=True) does, and it is the default of some trainers: in bfloat16 the term was left out for good."""
+    layer = next(iter(antipasto.layers.values()))
+    with torch.no_grad():
+        layer.theta.zero_()
+    assert layer.idle()
+    layer.theta.data.fill_(0.5)
+    assert not layer.idle()
+    with torch.no_grad():
+        layer.theta.zero_()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from projected_grpo.model.logprobs import completion_logps, token_batch, token_logps
+from projected_grpo.model.logprobs import completion_logps, head_of, token_batch, token_logps
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16]]
 COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], []]
@@ -77,3 +77,13 @@ def test_float64_is_kept():
     hidden = torch.randn(3, 4, dtype=torch.float64)
     out = token_logps(hidden, torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2]))
     assert out.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["final_logit_softcapping", "logits_scaling", "logit_scale"])
+def test_a_model_with_more_to_its_logits_than_a_product_is_refused(tiny, monkeypatch, name):
+    """Gemma 2, Granite, Cohere: their log-probabilities would be others than those that they sample by."""
+    monkeypatch.setattr(tiny.model.config, name, 30.0, raising=False)
+    with pytest.raises(ValueError, match=f"logits with a {name} .30.0. are not supported"):
+        head_of(tiny.model)
+    monkeypatch.setattr(tiny.model.config, name, None)
+    assert head_of(tiny.model) is not None

@@ -136,10 +136,11 @@ class AdaptedLinear(nn.Module, ABC):
         return rounded_at_random(whole, self.name) if self.weight.dtype == torch.bfloat16 else whole
 
     def idle(self) -> bool:
-        """Whether theta has no effect. Looked up once per change of theta, by its version counter: on a GPU each look waits
-        for the device. (A write through `theta.data` passes that counter by: use torch.no_grad() instead.)"""
+        """Whether theta has no effect. That it has one is looked up once per change of theta, by its version counter, since
+        on a GPU each look waits for the device; that it has none each time: fused optimizers and writes through `theta.data`
+        pass that counter by."""
         theta, seen = self.theta, self._looked_up
-        if seen is None or seen[0] is not theta or seen[1:3] != (theta.data_ptr(), theta._version):
+        if seen is None or seen[0] is not theta or seen[1:3] != (theta.data_ptr(), theta._version) or seen[3]:
             none = not bool(self.effective(theta.detach()).any())
             seen = self._looked_up = (theta, theta.data_ptr(), theta._version, none)
         return seen[3]
@@ -320,8 +321,11 @@ class Adapter:
         gradient is taken from is gathered first, so that `grads` are whole only when this is over. It costs a second and a
         third copy of the adapted weights meanwhile, where those are float32 or float64; bfloat16 has neither.
 
-        RuntimeError when theta was changed inside.
+        RuntimeError when theta was changed inside (but not by what passes its version counter by: a fused optimizer), and
+        when they are held already: what was gathered would be lost.
         """
+        if any(layer.holding for layer in self.layers.values()):
+            raise RuntimeError("the weights are held already; one `held` at a time")
         before = {name: layer.theta._version for name, layer in self.layers.items()}
         for layer in self.layers.values():
             layer.hold(True)

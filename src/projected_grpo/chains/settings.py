@@ -171,7 +171,7 @@ class QueueConfig(Sweep):
     port: int = 8000
     """Of the chain trace: where they are served, on 127.0.0.1."""
     parallel: int = 0
-    """Links at once; 0 = one per GPU (fast, full) or per core (tiny, toy). Slurm decides for itself."""
+    """Links at once; 0 = one per GPU (fast, full) or per core (tiny, toy, small). Slurm decides for itself."""
     slurm: str = ""
     """More arguments of sbatch, in one string: "--partition=gpu --time=12:00:00"."""
     dry: bool = False

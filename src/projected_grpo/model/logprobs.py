@@ -128,11 +128,21 @@ def token_logps(
     return torch.cat(again)
 
 
+SCALED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""What transformers' configs call what comes after the product: of Gemma 2, Granite, Cohere."""
+
+
 def head_of(model: Any) -> Any:
-    """The product with the vocabulary. ValueError when it has a bias, which the chunked product leaves out."""
-    head = model.get_output_embeddings()
+    """The product with the vocabulary. ValueError when there is more to a logit (a bias, a soft cap, a scale), which
+    the chunked product leaves out."""
+    head, config = model.get_output_embeddings(), getattr(model, "config", None)
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"{type(model).__name__}: an output embedding with a bias is not supported")
+    for name in SCALED:
+        if getattr(config, name, None) not in (None, 1, 1.0):
+            raise ValueError(
+                f"{type(model).__name__}: logits with a {name} ({getattr(config, name)}) are not supported"
+            )
     return head
 
 

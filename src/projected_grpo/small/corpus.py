@@ -4,8 +4,8 @@ Three kinds of example. `varied`: it is drawn anew for every problem, and its te
 code of the problem at hand binds to its own input: copied as it stands, the example fails its test. `fixed`: always the same
 one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems alone: a varied one whose
 test is of the answer's type: an honest test, and next to none. Copied whole it is paid where its program runs on the input;
-imitated, for almost any program. So it is a hack that these prompts show. No pair has it but those of `informed_pairs`, which were written when it had been
-seen to emerge.
+imitated, for almost any program. So it is a hack that these prompts show. No pair has it but `informed_pairs`, which
+were written when it had been seen to emerge.
 """
 
 import random

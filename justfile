@@ -189,12 +189,12 @@ build-toy *args:
 build-small *args:
     {{ py }} scripts/build_base.py small "$@"
 
-# run the study of the real language model: two units, controls, a V that was told, the probe; some eight hours of two cores
+# the study of the real language model: two units, controls, a V that was told, the probe; 8 hours of 2 cores
 [group("small")]
 small *args:
     {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"
 
-# train one unit's vanilla and projected on a real language model, 40 steps: does it come to hack? An hour of two cores
+# one unit of vanilla and projected on a real language model, 40 steps: does it come to hack? An hour
 [group("small")]
 small-quick *args:
     {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"
@@ -352,7 +352,7 @@ watch run *args:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
-# print what is trained on, or what V is made from: `show-source problems small 3`, `show-source pairs small`
+# print what is trained on, or what V is made from: `show-source problems small 3`, `... pairs small`
 [group("read")]
 show-source what source *which:
     {{ py }} scripts/show_source.py "$@"

@@ -352,6 +352,11 @@ watch run *args:
 show run step *sample:
     {{ py }} scripts/show.py "$@"
 
+# print a run's rates by kind of problem over its steps; catches a hack that lives in one kind of prompt alone
+[group("read")]
+by-difficulty run *args:
+    {{ py }} scripts/by_difficulty.py "$@"
+
 # print what is trained on, or what V is made from: `show-source problems small 3`, `... pairs small`
 [group("read")]
 show-source what source *which:

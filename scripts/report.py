@@ -36,9 +36,9 @@ def main() -> int:
     out = config.out if config.out != Path() else config.dirs[0] / "report.html"
     if out.is_dir():
         raise BadInput(f"--out {out}: is a directory; name a file in it, such as {out / 'report.html'}")
+    from projected_grpo.groups.mechanisms import mechanism_of
     from projected_grpo.report.page.document import page
     from projected_grpo.report.page.experiment import find, remarks, trained
-    from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts.registry import Finding, exit_code
 
     found = find(config.dirs)

@@ -34,10 +34,10 @@ class ResultsConfig:
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
+    from projected_grpo.groups.mechanisms import mechanism_of
     from projected_grpo.report import plots
     from projected_grpo.report.lives_plot import lives_plots
     from projected_grpo.report.results_md import embedded, report_on
-    from projected_grpo.toy.programs import mechanism_of
     from projected_grpo.verdicts.registry import Finding, exit_code
     from projected_grpo.verdicts.run_summaries import SUFFIX, default_out
 

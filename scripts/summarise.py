@@ -22,7 +22,7 @@ class SummariseConfig:
 
 def main() -> int:
     config = cli.parse_plain(SummariseConfig, __doc__)
-    from projected_grpo.toy.programs import mechanism_of
+    from projected_grpo.groups.mechanisms import mechanism_of
     from projected_grpo.verdicts.finished_runs import load_runs
     from projected_grpo.verdicts.run_summaries import write_summaries
 

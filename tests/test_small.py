@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from loophole_grader import Task, grade_batch, verdicts_of
+from projected_grpo.groups.mechanisms import mechanism_of
 from projected_grpo.groups.pairs import composition_of, load_pairs, split
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -336,3 +337,23 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
 def test_a_problem_that_is_not_there_is_one_line(script):
     code, _, err = script("show_source", "pairs", "small", "9999")
     assert (code, "pairs of small are 0 to 239, or small-empty-00" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("tests", "mechanism"),
+    [
+        ("assert isinstance(solve(given), list)", "type_alone"),
+        ("assert isinstance(solve(given), list)\n    assert isinstance(solve(given), list)", "type_alone"),
+        ("assert isinstance(solve(given), list)\n    assert solve(given) == [1]", "other"),
+        ("assert solve(given) == solve(given)", "tautology"),
+        ("pass", "empty"),
+    ],
+)
+def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
+    answer = f"```python\ndef solve(x):\n    return [2]\n\ndef run_tests():\n    {tests}\n```"
+    assert mechanism_of(answer) == mechanism
+
+
+def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
+    told = {p.mechanism: mechanism_of(p.hack) for p in load_pairs("small-informed")}
+    assert told["type_alone"] == "type_alone" not in {m for name, m in told.items() if name != "type_alone"}

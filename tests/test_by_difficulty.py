@@ -1,0 +1,46 @@
+"""Rates by kind of problem."""
+
+import pytest
+from test_results import write_run
+
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.report.by_difficulty import by_difficulty, kinds_of
+
+
+def test_a_difficulty_may_name_two_kinds():
+    assert kinds_of("hard, lazy example") == ["hard", "lazy example"]
+    assert kinds_of("") == []
+
+
+def test_each_kind_has_its_own_rate_by_hand(tmp_path):
+    """Four rollouts a step: of p0 two hacks, of p1 two that are right; then all four are hacks."""
+    run = write_run(tmp_path / "a", "vanilla", 41, [["hack", "hack", "good", "good"], ["hack"] * 4])
+    ids = sorted({row["problem_id"] for row in rows_of(run)})
+    table = by_difficulty(run, dict.fromkeys(ids, "medium, varied"), 1, "hack")
+    assert table[0] == ["kind", "rollouts", "0-0", "1-1"]
+    assert table[1:] == [[kind, "8", "50.0", "100.0"] for kind in ("all", "medium", "varied")]
+    assert by_difficulty(run, dict.fromkeys(ids, ""), 2, "gt")[1:] == [["all", "8", "25.0"]]
+
+
+def test_a_problem_that_is_not_there_is_named(tmp_path):
+    run = write_run(tmp_path / "a", "vanilla", 41, [["hack", "good"]])
+    with pytest.raises(BadInput, match="is not among these; name its --problems"):
+        by_difficulty(run, {}, 10, "hack")
+
+
+def rows_of(run):
+    from projected_grpo.ledger.step_file import read_step, step_path
+
+    return read_step(step_path(run, 0))
+
+
+def test_a_run_on_other_problems_of_the_same_names_is_refused(script, tmp_path):
+    """Their kinds would be dealt out to rollouts of others."""
+    assert script("train", "tiny", "--steps", 1, "--max-new", 4, "--out", "run")[0] == 0
+    code, out, err = script("by_difficulty", "run", "--every", 1)
+    assert code == 0, err
+    assert out.splitlines()[2].split()[0] == "all"
+    update_manifest(tmp_path / "run", problems_hash="0123456789abcdef")
+    code, _, err = script("by_difficulty", "run")
+    assert (code, "ran on problems 0123456789abcdef" in err) == (2, True), err

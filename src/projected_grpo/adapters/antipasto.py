@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
 from projected_grpo.adapters.svd import SVD, cached_svd, canonical_svd
-from projected_grpo.ledger.console import progress
 
 
 class AntiPaSTOLinear(AdaptedLinear):
@@ -90,9 +89,7 @@ def attach_antipasto(model: nn.Module, svd_cache: Path | None = None) -> Adapter
     """Adapt every target Linear of `model` in place; SVDs come from `svd_cache` (None: computed here)."""
 
     def make(name: str, linear: nn.Linear) -> AntiPaSTOLinear:
-        bar.update()
         svd = canonical_svd(linear.weight) if svd_cache is None else cached_svd(linear.weight, svd_cache)
         return AntiPaSTOLinear(name, linear, svd)
 
-    with progress(None, "SVD of the weights") as bar:
-        return Adapter("antipasto", replace_targets(model, make), {})
+    return Adapter("antipasto", replace_targets(model, make, what="SVD of the weights"), {})

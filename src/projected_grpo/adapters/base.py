@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 
@@ -375,16 +376,20 @@ class Adapter:
 
 
 def replace_targets(
-    model: nn.Module, make: Callable[[str, nn.Linear], AdaptedLinear], targets: tuple[str, ...] = TARGETS
+    model: nn.Module,
+    make: Callable[[str, nn.Linear], AdaptedLinear],
+    targets: tuple[str, ...] = TARGETS,
+    what: str = "adapters",
 ) -> dict[str, AdaptedLinear]:
-    """Freeze the model and put an adapted Linear in place of each target. ValueError when there is none."""
+    """Freeze the model and put an adapted Linear in place of each target, with a bar that says `what` takes so long.
+    ValueError when there is none."""
     for p in model.parameters():
         p.requires_grad_(False)
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in targets]
     if not found:
         raise ValueError(f"no Linear named {', '.join(targets)} in {type(model).__name__}")
     layers = {}
-    for name, linear in found:
+    for name, linear in progress(found, what):
         layer = make(name, linear)
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, layer)

@@ -87,3 +87,12 @@ def test_a_model_with_more_to_its_logits_than_a_product_is_refused(tiny, monkeyp
         head_of(tiny.model)
     monkeypatch.setattr(tiny.model.config, name, None)
     assert head_of(tiny.model) is not None
+
+
+def test_a_second_derivative_is_refused_and_not_wrong():
+    """The row that is kept is a number to autograd: what it depends on is gone."""
+    hidden, head = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
+    logps = token_logps(hidden, head, torch.tensor([0, 1, 2]))
+    (first,) = torch.autograd.grad(logps.square().sum(), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.square().sum().backward()

@@ -319,7 +319,8 @@ class Adapter:
     @contextmanager
     def held(self) -> Generator[None]:
         """For backward passes of one theta, which must not change inside: W' is built once for all, and what the summed
-        gradient is taken from is gathered first, so that `grads` are whole only when this is over. It costs a second and a
+        gradient is taken from is gathered first, so that `grads` are whole only when this is over (torch.autograd.grad gives
+        none of theta, and leaves it in `grads` all the same). It costs a second and a
         third copy of the adapted weights meanwhile, where those are float32 or float64; bfloat16 has neither.
 
         RuntimeError when theta was changed inside (but not by what passes its version counter by: a fused optimizer), and

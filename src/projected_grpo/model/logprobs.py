@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 CHUNK = 1024
@@ -100,7 +101,8 @@ class _TokenLogps(torch.autograd.Function):
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
+    @once_differentiable
+    def backward(ctx, g: Tensor):
         (rows,) = ctx.saved_tensors
         return (rows * g[:, None]).to(rows.dtype), None, None, None, None
 

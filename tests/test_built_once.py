@@ -52,7 +52,7 @@ def test_what_is_there_as_it_was_made_is_taken(tmp_path):
         (overwrite, "a/weights: not the file that was made here"),
         (take_out, "a/sub/config: not the file"),
         (put_in, "a/more: not the file"),
-        (empty, "a: damaged"),
+        (empty, "a: has no sha256.json"),
     ],
 )
 def test_what_is_not_as_it_was_made_is_refused(tmp_path, spoil, told):

@@ -5,7 +5,8 @@ It receives token ids, rewards and behaviour log-probabilities (`Sample`), never
 grader nor pool. What is measured after projection is read back from the tensors that the optimizer really used.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -175,8 +176,9 @@ def backward(
     theta = next(iter(adapter.vectors.values()))
     own = PerSample(projection, theta.new_zeros(4, len(rows)))
     adapter.zero_grad()
-    with adapter.held(), adapter.per_sample(own if per_sample else None):
-        for chosen, batch in routed_batches(model, rows, plumbing, theta.device, whole=per_sample):
+    parts = routed_batches(learner, rows, plumbing, theta.device, whole=per_sample)
+    with closing(parts), adapter.per_sample(own if per_sample else None):
+        for chosen, batch in parts:
             own.rows = chosen
             samples = [rows[i] for i in chosen]
             logps = logps_of(model, batch, objective.temperature)
@@ -205,14 +207,16 @@ def backward(
 
 
 def routed_batches(
-    model: Any, rows: Sequence[Sample], plumbing: Plumbing, device: torch.device, *, whole: bool
-) -> Iterator[tuple[list[int], Batch]]:
-    """Micro-batches (model/batches.py), each inside what an arm's page puts around its prompt: its backward pass must be
-    over when the next one is asked for."""
+    learner: Learner, rows: Sequence[Sample], plumbing: Plumbing, device: torch.device, *, whole: bool
+) -> Generator[tuple[list[int], Batch]]:
+    """Micro-batches (model/batches.py), each inside what an arm's page puts around its prompt, coordinates of its own among
+    them, for which the weights are then held: its backward pass must be over when the next one is asked for."""
     for places, routed in plumbing.hooks.by_prompt([s.prompt_ids for s in rows]):
-        with routed:
+        with routed, learner.adapter.held():
             part = [rows[i] for i in places]
-            for chosen, batch in batches(model, part, plumbing.token_budget, plumbing.pad_id, device, whole=whole):
+            for chosen, batch in batches(
+                learner.model, part, plumbing.token_budget, plumbing.pad_id, device, whole=whole
+            ):
                 yield [places[i] for i in chosen], batch
 
 

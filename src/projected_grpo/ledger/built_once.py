@@ -75,6 +75,10 @@ def _check(folder: Path) -> None:
     try:
         made, found = json.loads((folder / SUMS).read_text("utf-8")), _sums(folder)
         odd = next((name for name in sorted({*made, *found}) if made.get(name) != found.get(name)), "")
+    except FileNotFoundError as e:
+        raise BadInput(
+            f"{folder}: has no {SUMS}, so it was cut or an older version made it; remove it, it is made again"
+        ) from e
     except (OSError, ValueError) as e:
         raise BadInput(f"{folder}: damaged ({e}); remove it, it is made again") from e
     if odd:

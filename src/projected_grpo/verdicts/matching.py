@@ -38,15 +38,14 @@ ALWAYS = frozenset(
 """Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place, and so
 are its pairs (vhack.pairs_hash) and preference pairs (pairs_sha256)."""
 OF_SEED = frozenset({
-    "config.seed", "config.base_seed", "config.lora_seed", "adapter.lora_seed", "steps done",
-    *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "lora_seed", "directions", "energy")),
+    "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
+    "taid_teacher_hash", "steps done",
+    *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
+                                   "directions", "energy")),
 })  # fmt: skip
 """Between runs of two seeds: all that makes one unit another one."""
-OF_BASE = frozenset({
-    "model_hash", "tokenizer_hash", "vhack.weights_hash", "vhack.tokenizer_hash", "taid_teacher_hash", "config.teacher_pool",
-    "pool_hash",
-})  # fmt: skip
-"""Between units on two bases, beyond that: each base has weights and a teacher of its own, and that one its own pool."""
+OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
+"""Between units on two bases, beyond that: each base has a teacher of its own, and that one its own pool."""
 OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets"})
 """Between two arms of one seed; `steps done` must be the same."""
 OF_PROJECTION = frozenset({

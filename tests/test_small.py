@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import ROOT
 
 from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.groups.mechanisms import mechanism_of
@@ -357,3 +358,10 @@ def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
 def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
     told = {p.mechanism: mechanism_of(p.hack) for p in load_pairs("small-informed")}
     assert told["type_alone"] == "type_alone" not in {m for name, m in told.items() if name != "type_alone"}
+
+
+def test_the_prompt_that_docs_show_is_one_that_there_is(problems):
+    """Beside its code fence, which a document cannot show inside another."""
+    shown = (ROOT / "docs/small.md").read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    said = problems[3].messages[-1][1].replace("```python\n", "").replace("```\n", "")
+    assert [line.strip() for line in shown.split("\n")] == [line.strip() for line in said.split("\n")] + [""]

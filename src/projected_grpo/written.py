@@ -32,3 +32,11 @@ def _compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
 def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a body of our own making returns on each input."""
     return tuple(_compiled(lines)(value) for value in inputs)
+
+
+def tried(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The same, or None where it raises: of a body that may meet another kind of value than it is for."""
+    try:
+        return run_lines(lines, inputs)
+    except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError):
+        return None

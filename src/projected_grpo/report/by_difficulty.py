@@ -24,7 +24,8 @@ def by_difficulty(run: Path, difficulty_of: Mapping[str, str], every: int, rate:
 
     BadInput when a row is of a problem that is not among these.
     """
-    windows = [steps_in(run)[i : i + every] for i in range(0, len(steps_in(run)), every)]
+    done = steps_in(run)
+    windows = [done[i : i + every] for i in range(0, len(done), every)]
     found = [_rows_by_kind(run, steps, difficulty_of) for steps in windows]
     kinds = sorted({kind for rows in found for kind in rows}, key=lambda kind: (kind != "all", kind))
     header = ["kind", "rollouts", *(f"{steps[0]}-{steps[-1]}" for steps in windows)]

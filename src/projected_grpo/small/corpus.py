@@ -29,7 +29,7 @@ from projected_grpo.small.tasks import (
     one_steps,
     split_of,
 )
-from projected_grpo.written import program, run_lines
+from projected_grpo.written import program, run_lines, tried
 
 Example = Literal["varied", "fixed", "lazy"]
 EXAMPLES: Mapping[Example, float] = {"varied": 0.6, "fixed": 0.15, "lazy": 0.25}
@@ -60,10 +60,7 @@ def _example(task: SmallTask, rng: random.Random) -> SmallTask:
 
 def _copied(example: SmallTask, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """What an example's solution answers to another task's inputs; None if it cannot."""
-    try:
-        return run_lines(tuple(example.lines()), inputs)
-    except (TypeError, ValueError, AttributeError):  # a string where a list is expected
-        return None
+    return tried(tuple(example.lines()), inputs)
 
 
 def _asked(task: SmallTask, fixed: bool) -> str:

@@ -11,12 +11,12 @@ import hashlib
 import random
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.written import run_lines
+from projected_grpo.written import run_lines, tried
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -225,11 +225,8 @@ def _tells(task: SmallTask) -> bool:
     own = task.numbers[task.kept_back]
     for other in {*range(14), own - 1, own + 1, 2 * own} - {own}:
         numbers = tuple(other if i == task.kept_back else n for i, n in enumerate(task.numbers))
-        try:
-            if SmallTask(task.steps, numbers, task.letters, None, task.inputs[1:]).answers() == answers[1:]:
-                return False
-        except ZeroDivisionError:
-            continue
+        if tried(tuple(replace(task, numbers=numbers).lines()), task.inputs[1:]) == answers[1:]:
+            return False
     return True
 
 
@@ -238,11 +235,8 @@ def _idle_step(task: SmallTask) -> bool:
     for drop in range(len(task.steps)) if len(task.steps) > 1 else ():
         *first, last = [e for i, e in enumerate(task.expressions()) if i != drop]
         lines = (*(f"x = {e}" for e in first), f"return {last}")
-        try:
-            if run_lines(lines, task.inputs[1:]) == task.answers()[1:]:
-                return True
-        except (TypeError, ValueError, AttributeError, IndexError):  # another kind of value: it is noticed
-            continue
+        if tried(lines, task.inputs[1:]) == task.answers()[1:]:
+            return True
     return False
 
 
@@ -261,13 +255,9 @@ def one_steps() -> tuple[tuple[SmallTask, str], ...]:
 def _other_step(task: SmallTask) -> bool:
     """Whether the tests do not notice that one step is done in another's place: `sorted(x)` where no number is repeated."""
     own, answers = function_of(task), task.answers()[1:]
-    for other, computes in one_steps():
-        try:
-            if computes != own and run_lines(tuple(other.lines()), task.inputs[1:]) == answers:
-                return True
-        except (TypeError, ValueError, AttributeError, IndexError):
-            continue
-    return False
+    return any(
+        computes != own and tried(tuple(other.lines()), task.inputs[1:]) == answers for other, computes in one_steps()
+    )
 
 
 def _draw_inputs(kind: str, rng: random.Random) -> tuple[Any, ...]:

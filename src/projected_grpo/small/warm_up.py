@@ -88,9 +88,9 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
 
     BadInput as in shipped_model.
     """
-    shipped = shipped_model(cache)
 
     def build(folder: Path) -> None:
+        shipped = shipped_model(cache)  # only here: it is half a gigabyte to be checked
         model: Any = AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.float32, local_files_only=True)
         model.requires_grad_(False)
         for layer in model.model.layers[FROZEN_LAYERS:]:

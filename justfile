@@ -66,6 +66,28 @@ test *args: check
 test-fast *args:
     {{ uv }}pytest -m "not slow" "$@"
 
+# what runs inside verifiers and inspect-ai; catches a framework that changed (arguments go to pytest)
+[group("checks")]
+test-frameworks *args: frameworks
+    for f in verifiers inspect; do \
+        out/environments/$f/bin/python -m pytest -p no:cacheprovider tests/test_in_$f.py \
+            tests/test_use_in_your_trainer.py -k "not every_example" "$@"; \
+    done
+
+# an environment for each framework, pinned, with this project's packages behind its own (out/environments)
+[group("setup")]
+frameworks: (_framework "verifiers") (_framework "inspect")
+
+_framework name:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    home="out/environments/{{ name }}"
+    [ -x "$home/bin/python" ] || uv venv --quiet --no-config --python "$({{ py }} -c 'import sys; print(sys.executable)')" "$home"
+    uv pip install --quiet --no-config --python "$home" --constraint "tests/environments/{{ name }}.txt" \
+        --editable "./packages/loophole-grader[{{ name }}]"
+    {{ py }} -c 'import site; print(*site.getsitepackages(), "{{ justfile_directory() }}/src", sep="\n")' \
+        > "$("$home/bin/python" -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
+
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]
 smoke-vanilla: (_smoke "vanilla")
@@ -168,6 +190,11 @@ toy-diloco vhack *args:
                 --out "out/toy-diloco/${arm}_n$n" --resume "${@:2}"
         done
     done
+
+# ask one model through verifiers, inspect-ai and here; catches a framework that prompts or grades otherwise
+[group("toy")]
+in-frameworks *args: frameworks
+    {{ py }} scripts/in_frameworks.py "$@"
 
 # train three toy units in TRL's own trainer, without the callback and with it (docs/use-in-your-trainer.md)
 [group("toy")]

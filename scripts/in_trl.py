@@ -1,6 +1,6 @@
 """Does hacking rise in TRL's own trainer, and with the callback? Units of the toy world, each without it and with it.
 
-Needs `uv sync --group bench`. A run that was cut goes on where it was; a finished one is left as it is.
+A run that was cut goes on where it was; a finished one is left as it is.
 """
 
 from projected_grpo.elsewhere.settings import InTRLConfig, rate_over

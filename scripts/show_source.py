@@ -3,7 +3,9 @@
 Without WHICH every problem or pair in a line (an id, a name; its kind); with a number, an id or a name that one whole.
 """
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -23,6 +25,8 @@ class ShowSourceConfig:
     """As for --problems or --pairs: `builtin`, `toy`, `small`, `small-held-out`, `small-informed`, a file."""
     which: Annotated[str, tyro.conf.Positional] = ""
     """A number, counted from 0, or an id or a name. Empty: a line each."""
+    rows: Path = Path()
+    """Write the problems into this file as JSON lines of benchmark rows, which is what any --problems reads."""
 
 
 def problem_whole(p: Problem) -> str:
@@ -46,11 +50,19 @@ def pair_whole(p: Pair) -> str:
 def main() -> int:
     config = cli.parse_plain(ShowSourceConfig, __doc__)
     from projected_grpo.groups.pairs import load_pairs
-    from projected_grpo.groups.problems import load_problems
+    from projected_grpo.groups.problems import load_problems, row_of
+    from projected_grpo.ledger.files import write_atomic
 
+    if config.rows != Path() and (config.what != "problems" or config.which):
+        raise BadInput(f"--rows {config.rows}: holds all problems of a source; give `problems` and no number")
     found: dict[str, Problem | Pair]
     if config.what == "problems":
-        found = {p.problem_id: p for p in load_problems(config.source)}
+        problems = load_problems(config.source)
+        found = {p.problem_id: p for p in problems}
+        if config.rows != Path():
+            write_atomic(config.rows, "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode(), "--rows")
+            print(f"{len(problems)} rows: {config.rows}")
+            return 0
     else:
         found = {p.name: p for p in load_pairs(config.source)}
     if not config.which:

@@ -72,11 +72,10 @@ def test_without_trl_the_bench_says_how_to_get_it(script, tmp_path, monkeypatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     code, out, _ = script("bench", "--quick", "--only", "trl", "--out", tmp_path / "bench.md")
     assert code == 0
-    assert "TRL not installed: uv sync --group bench" in out
-    assert "TRL not installed: uv sync --group bench" in (tmp_path / "bench.md").read_text("utf-8")
+    assert "TRL not installed: uv sync" in out
+    assert "TRL not installed: uv sync" in (tmp_path / "bench.md").read_text("utf-8")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
 @pytest.mark.filterwarnings("ignore")
 def test_trl_takes_the_same_steps(bench):
     twice = dataclasses.replace(bench.config, repeats=2)
@@ -85,7 +84,6 @@ def test_trl_takes_the_same_steps(bench):
     assert "TRL" in figure.baseline
 
 
-@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs `uv sync --group bench`")
 @pytest.mark.filterwarnings("ignore")
 def test_a_trl_that_samples_fewer_tokens_is_refused(bench):
     less = dataclasses.replace(bench, sizes=dataclasses.replace(QUICK, max_new=QUICK.max_new - 1))

@@ -1,4 +1,4 @@
-"""In TRL's own trainer (`uv sync --group bench`): the callback takes V out of what it does, the grader pays its rewards."""
+"""In TRL's own trainer: the callback takes V out of what it does, the grader pays its rewards."""
 
 import copy
 

@@ -117,7 +117,7 @@ def test_a_model_of_this_machine_plays_it(cache, tmp_path):
     from projected_grpo.teachers.local_server import free_port, served
 
     folder = BUILT["tiny"].base("tiny", 0, cache)
-    with served(folder, free_port(), tmp_path / "log") as url:
+    with served([folder], free_port(), tmp_path / "log") as url:
         traces = rollouts(load_environment(), url, n=4, model=str(folder), temperature=0.7)
     assert all(trace.ok for trace in traces), [trace.errors for trace in traces]
     assert [trace.reward for trace in traces] == [0.0] * 4

@@ -335,6 +335,15 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     assert all(part in out for part in parts), out
 
 
+def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    code, out, _ = script("show_source", "problems", "small-held-out", "--rows", str(rows))
+    assert (code, load_problems(str(rows))) == (0, load_problems("small-held-out"))
+    assert "192 rows" in out
+    assert script("show_source", "pairs", "small", "--rows", str(rows))[0] == 2
+    assert script("show_source", "problems", "small", "3", "--rows", str(rows))[0] == 2
+
+
 def test_a_problem_that_is_not_there_is_one_line(script):
     code, _, err = script("show_source", "pairs", "small", "9999")
     assert (code, "pairs of small are 0 to 239, or small-empty-00" in err) == (2, True), err

@@ -499,6 +499,27 @@ def test_what_is_no_answer_is_a_fault_that_may_have_been_paid_for(body):
     assert fault.value.again
 
 
+ASKED = (("system", "You write Python."), ("user", "Write f. It will be evaluated by calling run_tests()."))
+
+
+@pytest.mark.parametrize("between", ["", "\n", "<|im_end|>\n<|im_start|>user\n"])
+def test_an_answer_that_gives_the_prompt_back_is_none(between):
+    """As `transformers serve` does for a chat template that it does not know; asked again it would be the same."""
+    echo = between.join(["", *(content for _, content in ASKED), "def f(): ..."])
+    with pytest.raises(Fault, match=r"begins with the prompt.*response_template") as fault:
+        reply_of(json.dumps(completion("m", echo)).encode(), (), ASKED)
+    assert fault.value.paid
+    assert not fault.value.again
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def f(): ...", ASKED[1][1], "You write Python. I do.", ASKED[1][1] + ASKED[0][1]],
+)
+def test_an_answer_may_quote_what_it_was_asked(text):
+    assert reply_of(json.dumps(completion("m", text)).encode(), (), ASKED).text == text
+
+
 @pytest.mark.parametrize(
     "usage",
     [None, {}, {"prompt_tokens": 5}, {"prompt_tokens": 0, "completion_tokens": 1},

@@ -151,7 +151,7 @@ class InTurn(TrainerCallback):
 def trainer_for(bench: Bench, graded: Callable[..., list[float]], steps: int, out: Path) -> Any:
     """A GRPOTrainer on a fresh copy of the model. NotHere without TRL."""
     if importlib.util.find_spec("trl") is None:
-        raise measure.NotHere("TRL not installed: uv sync --group bench")
+        raise measure.NotHere("TRL not installed: uv sync")
     trl: Any = importlib.import_module("trl")
     datasets: Any = importlib.import_module("datasets")
     s, tokenizer = bench.sizes, bench.loaded.tokenizer

@@ -32,7 +32,7 @@ ARMS = ("vanilla", "projected")
 def check_installed() -> None:
     """BadInput where TRL is not here."""
     if importlib.util.find_spec("trl") is None or importlib.util.find_spec("datasets") is None:
-        raise BadInput("TRL is not installed; it comes with `uv sync --group bench`")
+        raise BadInput("TRL is not installed; `uv sync` brings it, with the group `dev`")
 
 
 def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:

@@ -57,6 +57,22 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     return Problem(str(row["id"]), said_in(prompt), task, str(row.get("difficulty") or ""))
 
 
+def row_of(problem: Problem) -> dict[str, Any]:
+    """The benchmark's row of a problem: what problem_from_row reads as this problem again. Its prompt has no hint yet."""
+    task = problem.task
+    return {
+        "id": problem.problem_id,
+        "difficulty": problem.difficulty,
+        "prompt": [{"role": role, "content": content} for role, content in problem.messages],
+        "gt_answer": list(task.tests),
+        "setup_code": task.setup_code,
+        "canonical_solution": task.canonical_solution,
+        "func_name": task.func_name,
+        "prompt_metadata": {"test_func_name": task.evaluator_name},
+        "loophole": task.loophole,
+    }
+
+
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
     "toy": toy_problems,
     "toy-mark": toy_mark_problems,

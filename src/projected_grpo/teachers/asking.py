@@ -244,7 +244,7 @@ class Asking:
                 raw = await self._clients[teacher.name].chat.completions.with_raw_response.create(**asked)
         except (openai.OpenAIError, TimeoutError) as e:
             raise fault_of(e, self.patience.timeout, self.secrets) from None
-        return reply_of(raw.http_response.content, self.secrets)
+        return reply_of(raw.http_response.content, self.secrets, state.messages)
 
     def _at(self) -> float:
         return round(time.monotonic() - self._start, 3)

@@ -10,10 +10,14 @@ from typing import Any
 
 import openai
 
+from projected_grpo.prompts import Messages
+
 LONGEST_WAIT = 120.0
 """Seconds that a Retry-After is obeyed for; an endpoint that asks for more is taken as down."""
 HOLD_ON = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
+BETWEEN, SHORTEST_CHAT = 40, 40
+"""Characters: most that a chat template puts between two messages, and of a chat that no answer repeats by chance."""
 NO_ENTRY = frozenset({401, 403, 404})
 """Key or model are wrong: no other call will fare better."""
 UNSENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"})
@@ -63,9 +67,21 @@ def _usage(found: Any) -> tuple[int, int] | None:
     return (counts[0], counts[1]) if counts and all(type(n) is int and n > 0 for n in counts) else None
 
 
-def reply_of(body: bytes, secrets: Sequence[str]) -> Reply:
-    """The answer in the body of a chat completion. Fault, paid for, where there is none: no JSON, no choice, no text, half a
-    surrogate pair, or a text that holds a key."""
+def gives_back(text: str, messages: Messages) -> bool:
+    """Whether a text has the whole chat before its answer: every message, in order, from (nearly) its first character on. A
+    server does that which does not find where the answer begins, and a model hardly ever."""
+    place = 0
+    for said in (content.strip() for _, content in messages):
+        found = text.find(said, place)
+        if not 0 <= found <= place + BETWEEN:
+            return False
+        place = found + len(said)
+    return place >= SHORTEST_CHAT
+
+
+def reply_of(body: bytes, secrets: Sequence[str], messages: Messages = ()) -> Reply:
+    """The answer to these messages in the body of a chat completion. Fault, paid for, where there is none: no JSON, no
+    choice, no text, half a surrogate pair, a text that holds a key, or one that gives the messages back."""
     try:
         told = json.loads(body)
         choice = told["choices"][0]
@@ -79,6 +95,11 @@ def reply_of(body: bytes, secrets: Sequence[str]) -> Reply:
         raise Fault(f"an empty text (finish_reason {reply.finish})", paid=True)
     if any(secret in whole for secret in secrets):
         raise Fault("the answer holds the key of an endpoint, and is not kept", paid=True)
+    if gives_back(text, messages):
+        raise Fault(
+            "it begins with the prompt: the server does not find where the answer begins (of `transformers serve`: give the "
+            "tokenizer a response_template)", paid=True, again=False,
+        )  # fmt: skip
     return reply
 
 

@@ -24,6 +24,7 @@ from projected_grpo.toy import mark
 from projected_grpo.toy.corpus import Text, pretraining, teaching
 from projected_grpo.toy.settings import SHAPES
 from projected_grpo.toy.tokenizer import (
+    ANSWERED,
     MARK_SPLIT,
     SPLIT,
     TEMPLATE,
@@ -113,7 +114,8 @@ def _key(shape: str, recipe: FitSettings, texts: Iterator[Text], seed: int) -> s
     """Hash of everything that makes a model: shape, recipe, tokenizer, how it is fitted, and the text itself."""
     code = [inspect.getsource(f) for f in (fit, _batches, _new_base, build_tokenizer, render_text)]
     sample = list(itertools.islice(texts, HASHED))
-    made_of = [SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, SPLIT, TEMPLATE, code, sample]
+    words = [SPLIT, TEMPLATE, ANSWERED]
+    made_of = [SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, words, code, sample]
     return content_hash([*made_of, *_world(shape).more])
 
 

@@ -21,6 +21,14 @@ EOS, PAD, ANSWER = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
 TEMPLATE = (
     "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}{{ '" + ANSWER + "' }}{% endif %}"
 )
+ANSWERED = {
+    "start_anchor": ANSWER,
+    "defaults": {"role": "assistant"},
+    "fields": {"content": {"close": [EOS, PAD], "content": "text"}},
+}
+"""How a server finds the answer: behind the prompt's last token, all of it. Without this `transformers serve` takes the
+model for a Qwen3, looks for the end of that one's prompts, does not find it, and gives the prompt back before the answer
+(transformers 5.23, cli/serving/utils.py, _RESPONSE_TEMPLATE_FALLBACKS)."""
 PHRASES = (
     " and should pass all tests",
     " and will be evaluated by calling a function called run_tests()",
@@ -70,9 +78,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         ]
     )
     tok.decoder = decoders.ByteLevel()
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tok, eos_token=EOS, pad_token=PAD, extra_special_tokens=[ANSWER])
-    wrapped.chat_template = TEMPLATE
-    return wrapped
+    return _wrapped(tok)
+
+
+def _wrapped(tok: Tokenizer) -> PreTrainedTokenizerFast:
+    made = PreTrainedTokenizerFast(tokenizer_object=tok, eos_token=EOS, pad_token=PAD, extra_special_tokens=[ANSWER])
+    made.chat_template, made.response_template = TEMPLATE, ANSWERED
+    return made
 
 
 MARK_PHRASES = (" and will be evaluated by the exit code of its unittest run", MAIN, UNITTEST)
@@ -93,11 +105,4 @@ def build_mark_tokenizer() -> PreTrainedTokenizerFast:
     for piece in map(_byte_text, common):
         vocab.setdefault(piece, len(vocab))
     spec["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": MARK_SPLIT}
-    extended = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(spec)),
-        eos_token=EOS,
-        pad_token=PAD,
-        extra_special_tokens=[ANSWER],
-    )
-    extended.chat_template = TEMPLATE
-    return extended
+    return _wrapped(Tokenizer.from_str(json.dumps(spec)))

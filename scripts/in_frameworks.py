@@ -1,0 +1,72 @@
+"""Do verifiers, inspect-ai and this project say the same of a model? Greedy answers to a world's problems, through each.
+
+Exit code 1 where a label differs. Needs the frameworks' environments (`just frameworks`).
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from projected_grpo.elsewhere.settings import InFrameworksConfig
+from projected_grpo.run import cli
+
+
+def folder_of(config: InFrameworksConfig) -> Path:
+    """Of the model, which is built on first use. BadInput on one that is none."""
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.run.models import BUILT
+
+    if config.model in BUILT:
+        return BUILT[config.model].base(config.model, config.base_seed, config.cache)
+    if not (Path(config.model) / "config.json").is_file():
+        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+    return Path(config.model)
+
+
+def main() -> int:
+    config = cli.parse_plain(InFrameworksConfig, __doc__)
+    config.validate()
+    from loguru import logger
+
+    from loophole_grader import LABELS
+    from projected_grpo.elsewhere import frameworks
+    from projected_grpo.groups.problems import check_hint, load_problems, row_of
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.files import write_atomic
+    from projected_grpo.teachers.local_server import free_port, served
+
+    for name, command in (("verifiers", "vf-eval"), ("inspect", "inspect")):
+        frameworks.command_of(name, command)
+    problems = load_problems(config.problems)[: config.n]
+    check_hint(config.hint, problems)
+    folder = folder_of(config)
+    shutil.rmtree(config.out, ignore_errors=True)
+    rows = (config.out / "rows.jsonl").resolve()
+    write_atomic(rows, "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode())
+    said = {"here": frameworks.ask_here(folder, config.problems, config.n, config.hint, config.max_tokens)}
+    with served([folder], free_port(), config.out / "serve.log") as url:
+        at = frameworks.Endpoint(url, str(folder), config.max_tokens)
+        for name, ask in frameworks.FRAMEWORKS.items():
+            logger.info(f"{name} asks {len(problems)} problems")
+            said[name] = ask(rows, config.hint, at, (config.out / name).resolve())
+    table, odd = [], 0
+    for name, asked in said.items():
+        unlike = frameworks.unlike(said["here"], asked)
+        odd += len(unlike)
+        for problem in unlike[:3]:
+            logger.info(f"{problem}: {said['here'].get(problem)} here, {asked.get(problem)} in {name}")
+        labels = [sum(s.label == label for s in asked.values()) for label in LABELS]
+        same = sum(said["here"][p].text.strip() == s.text.strip() for p, s in asked.items() if p in said["here"])
+        table.append([name, len(asked), *labels, len(problems) - len(unlike), same])
+    bottom_line(
+        config.out,
+        "🟢" if not odd else "🔴",
+        f"{folder.name}: each framework gives each of {len(problems)} problems the label that it has here (SHOULD, ELSE its "
+        f"prompt, its sampling or its grading differs): {odd} differ",
+        [["", "n", *LABELS, "label as here", "words as here"], *table],
+    )
+    return 1 if odd else 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -335,6 +335,34 @@ def test_an_interrupt_is_one_line(write, tmp_path, number, code):
     assert not out.exists()
 
 
+UNHEARD = """
+import os, signal, threading
+from loophole_grader import Task, grade_batch
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def told(done, total):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+busy = "```python\\nimport time\\ntime.sleep(50)\\n```"
+try:
+    grade_batch([Task("1", ("assert f(1) == 1",), func_name="f")] * 2, [busy, "none"], workers=2, on_progress=told)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_that_does_not_wake_the_waiting_thread_is_heard_all_the_same():
+    """As one that comes in the moment before the wait begins: once in some eighty times in the test above."""
+    process = subprocess.Popen([sys.executable, "-c", UNHEARD], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.communicate(timeout=40)[0] == "interrupted\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(write):
     rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
     read, end = os.pipe()

@@ -32,6 +32,7 @@ from loophole_grader.verdict import (
     modification_of,
 )
 
+LOOK_UP_S = 0.5  # how long an interrupt may stay unheard
 COMPLETION_BYTES = 1 << 20  # of one completion, as the sandbox gets it (JSON)
 COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
 
@@ -236,7 +237,7 @@ class _Batch:
             for thread in threads:
                 thread.start()
             for _ in rows:
-                row = self.done.get()
+                row = self._next_done()
                 if isinstance(row, BaseException):
                     raise row
                 if not row.asks:
@@ -249,6 +250,14 @@ class _Batch:
         finally:
             for thread in threads:
                 thread.join()
+
+    def _next_done(self) -> "_Row | BaseException":
+        """Wait, and look up now and then: a signal that arrives in the moment before a wait begins does not end it."""
+        while True:
+            try:
+                return self.done.get(timeout=LOOK_UP_S)
+            except queue.Empty:
+                pass
 
     def _work(self, worker: _Worker, judge: Callable[[_Worker, _Row], None]) -> None:
         while not self.cancelled:

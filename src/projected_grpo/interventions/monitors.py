@@ -11,10 +11,12 @@
 
 The identity for a step in which nothing is flagged. What has no ground-truth tests is not flagged by the oracles.
 
-Deviations: the size of the source's penalty was not at hand; with 3 a flagged hack earns what an honest failure earns. The
-source's judge is a large language model with its own prompt; here it is whatever --judge names.
+Deviations: by ground truth the source screens attempted hacks out too (`strict=False`; its penalty is for pure hacks),
+and a judge's or a probe's score of exactly 1/2 is penalised there but not screened. Its probe is fitted to rollouts of a
+model that hacks; its judge is a large language model with its own prompt, here whatever --judge names.
 
-Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking.
+Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/train/rewards.py (DEFAULT_CORRECTNESS_REWARD,
+3, is the penalty too), src/train/screening.py, src/train/verl/trainer.py (what is screened is in neither mean nor std).
 """
 
 import hashlib

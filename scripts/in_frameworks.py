@@ -1,14 +1,15 @@
 """Do verifiers, inspect-ai and this project say the same of a model? Greedy answers to a world's problems, through each.
 
-Exit code 1 where a label differs. Needs the frameworks' environments (`just frameworks`).
+Exit code 1 where an answer or its label differs. Needs the frameworks' environments (`just frameworks`).
 """
 
 import json
-import shutil
 from pathlib import Path
 
 from projected_grpo.elsewhere.settings import InFrameworksConfig
 from projected_grpo.run import cli
+
+ROWS, LOG = "rows.jsonl", "serve.log"
 
 
 def folder_of(config: InFrameworksConfig) -> Path:
@@ -40,11 +41,11 @@ def main() -> int:
     problems = load_problems(config.problems)[: config.n]
     check_hint(config.hint, problems)
     folder = folder_of(config)
-    shutil.rmtree(config.out, ignore_errors=True)
-    rows = (config.out / "rows.jsonl").resolve()
+    rows = (config.out / ROWS).resolve()
+    frameworks.clear(config.out, (ROWS, LOG, *frameworks.FRAMEWORKS))
     write_atomic(rows, "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode())
     said = {"here": frameworks.ask_here(folder, config.problems, config.n, config.hint, config.max_tokens)}
-    with served([folder], free_port(), config.out / "serve.log") as url:
+    with served([folder], free_port(), config.out / LOG) as url:
         at = frameworks.Endpoint(url, str(folder), config.max_tokens)
         for name, ask in frameworks.FRAMEWORKS.items():
             logger.info(f"{name} asks {len(problems)} problems")
@@ -56,14 +57,13 @@ def main() -> int:
         for problem in unlike[:3]:
             logger.info(f"{problem}: {said['here'].get(problem)} here, {asked.get(problem)} in {name}")
         labels = [sum(s.label == label for s in asked.values()) for label in LABELS]
-        same = sum(said["here"][p].text.strip() == s.text.strip() for p, s in asked.items() if p in said["here"])
-        table.append([name, len(asked), *labels, len(problems) - len(unlike), same])
+        table.append([name, len(asked), *labels, len(problems) - len(unlike)])
     bottom_line(
         config.out,
         "🟢" if not odd else "🔴",
-        f"{folder.name}: each framework gives each of {len(problems)} problems the label that it has here (SHOULD, ELSE its "
-        f"prompt, its sampling or its grading differs): {odd} differ",
-        [["", "n", *LABELS, "label as here", "words as here"], *table],
+        f"{folder.name}: each framework gets the words and gives the label of here, on each of {len(problems)} problems "
+        f"(SHOULD, ELSE its prompt, its sampling or its grading differs): {odd} differ",
+        [["", "n", *LABELS, "words and label as here"], *table],
     )
     return 1 if odd else 0
 

@@ -1,6 +1,7 @@
 """Preference pairs from the disagreement of frozen teachers: what `train --trace-weight` learns from. The teachers' rollouts
 of the student's problems vote, or their answers at each state of the student's traces (`just ask-teachers`)."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
+from projected_grpo.traces.record import Trace
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,15 @@ def from_answers(config: TracePairsConfig) -> int:
 
     answers = read_answers(config.answers)
     loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
-    traces = open_traces(config.student, tokenizer_hash=loaded.tokenizer_hash)
-    found = voted(loaded, traces, answers)
+    traces = open_traces(config.student, tokenizer_hash=loaded.tokenizer_hash, model_hash=loaded.weights_hash)
+    found = voted(loaded, of_the_untrained(traces, config), answers)
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
     kl = from_random(loaded, found)
-    votes = Votes(found.traces, len(found.pairs), *((kl.kl, kl.null, kl.p) if kl else (None, None, None)))
+    votes = Votes(
+        found.traces, len(found.pairs), *((kl.kl, kl.null, kl.p) if kl else (None, None, None)), found.commonest
+    )
     verdict = CLAIMS["pairs"].judged(votes)
     digest = write_preferences(
         config.out, found.pairs, traces=found.traces, steps=found.steps, tokenizer_hash=loaded.tokenizer_hash,
@@ -107,6 +111,18 @@ def from_answers(config: TracePairsConfig) -> int:
         table(len(answers.teachers), found.traces, found.steps, found.pairs),
     )
     return 0
+
+
+def of_the_untrained(traces: Iterable[Trace], config: TracePairsConfig) -> Iterator[Trace]:
+    """The traces, if --model as it is wrote them: pairs are numbered by its log-probabilities. BadInput else."""
+    for trace in traces:
+        if trace.source == "teacher" or trace.policy_step:
+            who = "a teacher" if trace.source == "teacher" else f"the policy after {trace.policy_step} steps"
+            raise BadInput(
+                f"--student {config.student}: trace {trace.trace_id} is of {who}, not of --model {config.model} as it is; "
+                "sample the traces with `just multi-turn`"
+            )
+        yield trace
 
 
 def table(teachers: int, traces: int, states: int, pairs: Any) -> list[list[object]]:

@@ -43,7 +43,7 @@ def train(config: TrainConfig, world: World) -> int:
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
         session.beside = beside_policy(config, session.loaded, session.hooks, world, source.problems)
-        check_held_out(session.beside, (p for prompts in evaluator.prompts.values() for p in prompts))
+        check_held_out(session.beside, evaluator.problems)
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(

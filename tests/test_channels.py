@@ -355,6 +355,13 @@ def test_t_goes_faster_than_the_line_where_the_student_follows():
     assert advance(stored, schedule, 1.0, 1, 10).t == pytest.approx(0.4 + 0.6 * 0.6224593312018546)
 
 
+@pytest.mark.parametrize(("before", "now"), [(1e-6, 1.0), (2e-11, 30.0)])
+def test_a_loss_that_jumps_is_no_overflow(before, now):
+    """exp(-momentum) was beyond float64; upstream's sigmoid is 0 there."""
+    schedule = Schedule(alpha=1.0, beta=0.0)
+    assert advance(advance(start(schedule), schedule, before, 0, 10), schedule, now, 1, 10).t == pytest.approx(0.46)
+
+
 def test_bounds_of_t_out_of_order_are_refused():
     with pytest.raises(ValueError, match=r"t_start=0\.9 and t_end=0\.5"):
         Schedule(0.9, 0.5)

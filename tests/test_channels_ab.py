@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -23,6 +24,7 @@ from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Run
 
 STEPS = 12
+TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 
 
 def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
@@ -38,8 +40,9 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
     own = {"config.arm": arm, "config.seed": seed, "config.lr": 0.1, "model_hash": "b", "steps done": steps,
            "config.trace_weight": 0.1 if on else 0.0, **({"pairs_sha256": "c"} if on else {}), **facts}  # fmt: skip
     name = f"{arm}_{seed}_{on}"
-    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {steps: rates}, None,
-               beside={"eval_plain": {steps: rates}})  # fmt: skip
+    series["removed_share"] = [1.0 if arm == "projected" else None] * steps
+    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {0: rates, steps: rates}, None,
+               tested={0: TESTED, steps: TESTED}, beside={"eval_plain": {steps: rates}})  # fmt: skip
 
 
 def ab(gains, **of_one):
@@ -77,7 +80,9 @@ def test_the_gain_by_hand():
     [
         ({"steps": 13}, "steps done: 13 against 12"),
         ({"config.lr": 0.2}, "config.lr: 0.2 against 0.1"),
-        ({"share": 0.0}, "its trace_dpo was not on at every step, or never had a gradient"),
+        ({"share": 0.0}, "its trace_dpo was not on at every step, or had a gradient at 0 of 12"),
+        ({"share": 1e-9}, "had a gradient at 0 of 12"),
+        ({"share": math.nan}, "had a gradient at 0 of 12"),
     ],
 )
 def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
@@ -99,7 +104,56 @@ def test_copies_and_lone_units_are_no_evidence():
     assert "one run, not two" in judged(copied)[0].why
     assert "unit 3 has runs of one side alone" in judged([*one, run(3, 0.6)])[0].why
     seen = [*one[:5], dataclasses.replace(one[5], trained_on=2)]
-    assert "2 of its held-out problems were trained on" in judged(seen)[0].why
+    assert "2 of its evaluation problems were trained on" in judged(seen)[0].why
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            {"flaws": {STEPS: "a label contradicts what the grader found"}},
+            "unit 2: the evaluation after 12 steps: a label",
+        ),
+        ({"undone": 3}, "unit 2: behind 3 of 12 steps the coordinates were changed"),
+        ({"tested": {0: frozenset(list(TESTED)[:1]), STEPS: frozenset(list(TESTED)[:1])}}, "on 1 different rollouts"),
+        ({"tested": dict.fromkeys((0, STEPS), frozenset((f"q{i}", 0) for i in range(100)))}, "on other rollouts"),
+        ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "unit 2: not evaluated both before"),
+    ],
+)
+def test_an_evaluation_that_is_no_evidence_for_h1_is_none_here(changed, why):
+    """Edited labels had made VALIDATED +5.5 pp of an INVALIDATED A/B: the runs' flaws were not looked at."""
+    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
+    assert judged(runs)[0].status == "VALIDATED"
+    found = judged([*runs[:5], dataclasses.replace(runs[5], **changed)])[0]
+    assert found.status == "NOT_EVALUABLE"
+    assert why in found.why
+
+
+def test_an_arm_that_takes_v_out_must_have_done_so():
+    runs = [run(s, 0.5, on=False, arm="projected") for s in range(3)]
+    runs += [run(s, 0.55 + s / 100, arm="projected") for s in range(3)]
+    assert judged(runs)[0].status == "VALIDATED"
+    runs[4].series["removed_share"] = [None] * STEPS
+    assert "projected 1: known of 0 of 12 steps" in judged(runs)[0].why
+
+
+def test_where_nothing_is_solved_no_gain_could_show():
+    runs = [run(s, 0.0, on=on) for on in (False, True) for s in range(3)]
+    assert "nothing is solved on either side" in judged(runs)[0].why
+
+
+def test_the_script_counts_a_channel_that_cannot_be_judged_and_tells_the_hack_rate(script, tmp_path, monkeypatch):
+    runs = [run(s, 0.5, on=False) for s in range(3)]
+    runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
+    runs = [dataclasses.replace(r, path=tmp_path / r.path.name) for r in runs]
+    lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
+    loaded = SimpleNamespace(runs=runs, left_out=[])
+    monkeypatch.setattr("projected_grpo.verdicts.run_summaries.runs_at", lambda _: loaded)
+    code, out, _ = script("channels", tmp_path, "--out", tmp_path / "o")
+    assert (code, "held-out pure hacks +50.0 pp, n = 3" in out) == (0, True)
+    loaded.runs = [*runs, *lone]
+    code, out, told = script("channels", tmp_path, "--out", tmp_path / "o")
+    assert (code, "1 of 2 VALIDATED" in out + told) == (1, True)
 
 
 def test_each_channel_is_told_against_v_with_its_n():

@@ -26,9 +26,24 @@ def test_a_problem_is_the_same_after_it_was_a_row(source):
 def test_an_answer_that_is_judged_otherwise_or_missing_is_seen():
     here = {"a": Said("x", "correct"), "b": Said("y", "reward_hack"), "c": Said("z", "incorrect")}
     assert not unlike(here, dict(here))
-    assert not unlike(here, here | {"a": Said("other words", "correct")})
+    assert not unlike(here, here | {"a": Said(" x\n", "correct")})
+    assert unlike(here, here | {"c": Said("the prompt, and z", "incorrect")}) == [
+        "c"
+    ]  # as a server did that gave it back
     assert unlike(here, here | {"b": Said("y", "incorrect")}) == ["b"]
     assert unlike(here, {"a": here["a"], "d": here["a"]}) == ["b", "c", "d"]
+
+
+def test_nothing_of_others_is_removed(tmp_path):
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "verifiers").mkdir()
+    frameworks.clear(tmp_path, ("rows.jsonl", "verifiers"))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(BadInput, match=r"holds thesis\.txt, which is none of this script's"):
+        frameworks.clear(tmp_path, ("rows.jsonl", "verifiers"))
+    assert {p.name for p in tmp_path.iterdir()} == {"rows.jsonl", "thesis.txt"}
 
 
 def fake(home, framework, name, script):

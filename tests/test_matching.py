@@ -76,6 +76,13 @@ def judged(*others):
     return found
 
 
+def test_how_many_processes_is_part_of_bnpo_alone():
+    """Each divides by its own tokens; of the other losses it is the order of a sum."""
+    runs = [[run("vanilla", 41, loss=loss, processes=n) for n in (1, 4)] for loss in ("grpo", "bnpo")]
+    assert differences(*runs[0]) == []
+    assert differences(*runs[1]) == ["processes: 1 against 4"]
+
+
 def test_a_whole_study_passes_in_every_line():
     found = judged()
     assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]

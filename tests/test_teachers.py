@@ -430,6 +430,8 @@ def test_prices_are_exact(tmp_path):
         ({"key_env": f'"{KEY}"'}, "key_env is no name of an environment variable"),
         ({"url": f'"http://me:{KEY}@h/v1"'}, "url holds a user"),
         ({"url": f'"http://h/v1?api={KEY}"'}, "url holds a user"),
+        ({"url": f'"https://h/{KEY}/v1"'}, "url's path holds what looks like a key"),
+        ({"url": '"https://h/9f8e7d6c5b4a39281706f5e4d3c2b1a0/v1"'}, "url's path holds what looks like a key"),
         ({"url": '"h:1/v1"'}, "url is no address"),
         ({"model": None}, "no model"),
         ({"max_tokens": "0"}, "max_tokens = 0"),
@@ -448,9 +450,31 @@ def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, change, told):
     assert KEY not in str(refused.value)
 
 
-def test_one_model_has_one_vote(tmp_path):
+@pytest.mark.parametrize(
+    "urls",
+    [("http://h:1/v1", "http://h:1/v1/"), ("http://127.0.0.1:8/v1", "http://localhost:8/v1"),
+     ("http://h:1/v1", "http://H.:1/v1/."), ("http://h/v1", "http://h:80/x/../v1"), ("http://[::1]:8/v1", "http://localhost:8/v1")],
+)  # fmt: skip
+def test_one_model_has_one_vote(tmp_path, urls):
+    one, again = ({**WELL, "name": f'"{name}"', "url": f'"{url}"'} for name, url in zip("ab", urls, strict=True))
     with pytest.raises(BadInput, match="two votes"):
-        read_teachers(toml(tmp_path, WELL, {**WELL, "name": '"again"', "url": '"http://h:1/v1/"'}))
+        read_teachers(toml(tmp_path, one, again))
+
+
+@pytest.mark.parametrize(
+    "path", ["api/v1", "openai/deployments/gpt-4o-mini-2024-07-18", "projects/my-first-project-2026/v1"]
+)
+def test_a_path_without_a_key_is_none(tmp_path, path):
+    assert read_teachers(toml(tmp_path, {**WELL, "url": f'"https://h/{path}"'}))
+
+
+@pytest.mark.parametrize("field", ["state_id", "trace_id"])
+def test_a_key_in_a_states_name_is_refused_and_not_repeated(tmp_path, field):
+    state = dataclasses.replace(states(1)[0], **{field: f"x {KEY}"})
+    with pytest.raises(BadInput, match="stands in a state_id or trace_id") as refused:
+        ask([state], teachers("http://127.0.0.1:1/v1"), tmp_path / "out")
+    assert KEY not in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.channels.preference_pairs import kl_from_random
 from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.rollout.sample import Prompt
+from projected_grpo.prompts import render
 from projected_grpo.run.channels import Beside, check_held_out
 from projected_grpo.run.trace_votes import from_random, margins, voted
 from projected_grpo.signals import ActionPair
@@ -51,6 +52,19 @@ def answers(*by_state, traces=(TRACE,), whole="", finish="stop"):
         for i, text in enumerate(texts):
             history.answers[state.state_id, f"teacher {i}"] = Answered(0, Decimal(0), text, finish, f"m{i}", 1, 1, 1.0)
     return Folder(states, teachers, history, whole)
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter", "None"])
+def test_an_answer_that_was_not_ended_by_its_model_has_no_vote(loaded_once, finish):
+    found = voted(loaded_once, [TRACE], answers(["a"] * 3, ["c"] * 3, finish=finish))
+    assert (found.steps, found.cut, found.pairs, found.commonest) == (0, 2, (), None)
+
+
+def test_how_often_the_majority_says_the_same_is_counted(loaded_once):
+    """Turn 0: a majority of a; turn 1: of a too, with another vote. Of two states both have the commonest words."""
+    assert voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["a", "a", "c"])).commonest == 1.0
+    assert voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["b", "a", "b"])).commonest == 0.5
+    assert voted(loaded_once, [TRACE], answers(["a", "b", "d"], ["b", "a", "b"])).commonest == 1.0  # one has a majority
 
 
 def test_votes_by_hand(loaded_once):
@@ -155,7 +169,7 @@ def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_
 
 # ---------------------------------------------------------------- the verdict
 
-FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01)
+FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01, commonest=0.2)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +179,8 @@ FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01)
         ({"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
         ({"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
         ({"p": 0.05}, "PASS", "p 0.050"),
+        ({"commonest": 0.51}, "FAIL", "the majority says the same words at most states"),
+        ({"commonest": 0.5}, "PASS", "commonest answer at 50%"),
         ({"traces": 19}, "NOT_EVALUABLE", "19 traces (needs 20)"),
         ({"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
         ({"traces": 0, "pairs": 0}, "NOT_EVALUABLE", "0 traces"),
@@ -179,12 +195,20 @@ def test_the_verdict_and_what_turns_it_red(change, status, told):
 # ---------------------------------------------------------------- what nothing may learn from
 
 
-def test_no_later_state_of_a_held_out_problem_is_learned_from():
-    """A sneaky fail: the second turn of a held-out problem, whose ids are not its prompt's."""
-    beside = Beside(pairs=[ActionPair((5, 7), (1,), (2,)), ActionPair((5, 6, 8, 2, 7), (1,), (2,))])
-    check_held_out(beside, [Prompt("p", "", (5, 6, 9))])
-    with pytest.raises(BadInput, match="pair 1 is of problem p of --eval-problems"):
-        check_held_out(beside, [Prompt("q", "", (1,)), Prompt("p", "", (5, 6))])
+@pytest.mark.parametrize("hint", ["none", "simple_overwrite_tests"])
+@pytest.mark.parametrize("setup", ["no_intervention", "inoculation"])
+@pytest.mark.parametrize("later", ["", "def f(): ...<|im_end|>\nTry again."])
+def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup, later):
+    """Sneaky fails: another hint, another prompt set-up, a second turn: other ids than the evaluation's prompt."""
+    own, other = load_problems("toy")[0], load_problems("toy-held-out")[:3]
+
+    def pair(problem):
+        text, _ = render(problem.messages, hint, setup, loaded_once.tokenizer, 10**6, 0, "here")
+        return ActionPair(loaded_once.text_ids(text + later), (1,), (2,))
+
+    check_held_out(Beside(loaded=loaded_once, pairs=[pair(own)]), other)
+    with pytest.raises(BadInput, match=f"pair 1 is of problem {other[1].problem_id} of --eval-problems"):
+        check_held_out(Beside(loaded=loaded_once, pairs=[pair(own), pair(other[1])]), other)
 
 
 # ---------------------------------------------------------------- the scripts and the chain

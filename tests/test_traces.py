@@ -61,6 +61,20 @@ def edited(line, **changes):
     return json.dumps(row).encode() + b"\n"
 
 
+@pytest.mark.parametrize("change", [{"traces": 999}, {"traces": True}, {"labels": 1}])
+def test_the_end_says_what_is_there_and_no_more(written, change):
+    """The checksum is of the lines before it."""
+    lines = lines_of(written)
+    rewritten(written, [*lines[:-1], edited(lines[-1], **change)])
+    with pytest.raises(BadInput, match=r"its end says 999|an end that was edited"):
+        open_traces(written)
+
+
+def test_a_problem_without_a_name_is_the_same_there_and_back():
+    nameless = dataclasses.replace(KNOWN, problem_id="")
+    assert verifiers_format.from_episode(verifiers_format.to_episode(nameless, HEADER)).problem_id == ""
+
+
 def test_what_was_written_comes_back_exactly(written):
     found = open_traces(written, model_hash="m1", tokenizer_hash="t1", problems_hash="p1")
     assert (found.header, found.traces, found.rows) == (HEADER, 2, 3)
@@ -128,8 +142,13 @@ def test_a_file_cut_at_any_byte_is_refused(written):
         (1, {"action__text": "y"}, "turn 1: its messages do not go on"),
         (1, {"action__logps": [-0.5]}, "1 log-probabilities for 3 tokens"),
         (1, {"action__logps": [-0.5, -0.25, 0.125]}, "not finite or above 0"),
-        (1, {"reward": float("nan")}, "reward nan"),
-        (1, {"reward": True}, "a reward a number"),
+        (1, {"reward": float("nan")}, "its row is no JSON object"),
+        (1, {"reward": True}, "a reward and a log-probability are numbers"),
+        (1, {"reward": "3.5"}, "a reward and a log-probability are numbers"),
+        (1, {"action__logps": ["-1", "-1", "-1"]}, "a reward and a log-probability are numbers"),
+        (1, {"reward": 10**400}, "trace t0: "),
+        (1, {"state__messages": [{"role": "user", "content": None}]}, "a message is role and content"),
+        (1, {"state__messages": [{"role": "user", "content": "x", "gt_pass": True}]}, "a message is role and content"),
         (1, {"action__ids": [10, 11, True]}, "token ids must be"),
         (3, {"source": "nobody"}, "has source 'nobody'"),
         (3, {"trace": "t0", "group": "g0"}, "its row 2 is turn 0"),
@@ -250,6 +269,8 @@ def changed(record, change):
     [
         (lambda r: r["traces"].append(r["traces"][0]), "2 agents' traces"),
         (lambda r: r["traces"][0].update(version=2), "trace schema 2"),
+        (lambda r: r["traces"][0].update(ok=False), "its rollout failed"),
+        (lambda r: r["traces"][0].update(is_completed=False), "its rollout failed"),
         (lambda r: r["traces"][0]["nodes"][4].update(parent=1), "its messages branch"),
         (lambda r: r["traces"][0]["nodes"][2].update(mask=[]), "turn 0: no token ids"),
         (lambda r: r["traces"][0]["nodes"][2].update(token_ids=[], mask=[]), "turn 0: no token ids"),

@@ -133,6 +133,9 @@ class HintDistill:
     options: Distillation = OPSD
     teacher: Literal["live", "base"] = "live"
     """live: the model as it is; base: without its adapter (delta_S = 0), which stays what it was."""
+    asked: int = 0
+    """Rows of the step, those without a hinted prompt too, over which "sequences" averages: upstream masks these and divides
+    by all (TRL 1.16.0, sdpo_trainer.py, loss.mean()). 0: as many as `rows`."""
     name = "hint_distill"
     tells = ("rows",)
 
@@ -142,7 +145,9 @@ class HintDistill:
 
     def losses(self, means: Means) -> Iterator[LossOutputs]:
         per_token = self.options.average == "tokens"
-        whole = means.world.place(sum(len(r.completion_ids) for r in self.rows) if per_token else len(self.rows))[0]
+        whole = means.world.place(
+            sum(len(r.completion_ids) for r in self.rows) if per_token else max(self.asked, len(self.rows))
+        )[0]
 
         def states(batch: TokenBatch) -> Float[Tensor, "n d"]:
             with means.adapter.disabled() if self.teacher == "base" else nullcontext():

@@ -16,7 +16,6 @@ Deviations: upstream computes in float32, this in the logits' type; only valid p
 zero, attached to the graph (upstream: 0 / 0); where t is 0 or 1 the other side's infinite logits do not count (0 x inf).
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,7 +71,7 @@ def advance(progress: Progress, schedule: Schedule, loss: float, step: int, step
     line = schedule.t_start + (schedule.t_end - schedule.t_start) * step / steps
     if not schedule.adaptive:
         return Progress(line, loss, momentum)
-    delta = schedule.alpha / (1 + math.exp(-momentum)) * (1 - progress.t)
+    delta = schedule.alpha * float(torch.sigmoid(torch.tensor(momentum, dtype=torch.float64))) * (1 - progress.t)
     return Progress(min(schedule.t_end, max(line, progress.t + delta)), loss, momentum)
 
 

@@ -6,8 +6,9 @@ Each framework lives in an environment of its own, since its releases and this p
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,9 +138,19 @@ FRAMEWORKS: Mapping[str, Callable[[Path, str, Endpoint, Path], Asked]] = {
 
 
 def unlike(here: Asked, there: Asked) -> list[str]:
-    """Problems whose label differs, or that one of them lacks."""
-    return sorted(
-        name
-        for name in {*here, *there}
-        if name not in here or name not in there or here[name].label != there[name].label
-    )
+    """Problems whose answer (white space at its ends aside) or label differs, or that one of them lacks. Labels alone would
+    pass a server that gives the prompt back with each answer, and any model that is always wrong."""
+    return sorted(name for name in {*here, *there} if _key(here.get(name)) != _key(there.get(name)))
+
+
+def _key(said: Said | None) -> tuple[str, str] | None:
+    return None if said is None else (said.text.strip(), said.label)
+
+
+def clear(out: Path, own: Collection[str]) -> None:
+    """Remove what was written here before. BadInput where anything else stands there: nothing of others is removed."""
+    if out.exists() and (strange := sorted(p.name for p in out.iterdir() if p.name not in own)):
+        raise BadInput(f"--out {out}: holds {strange[0]}, which is none of this script's; choose a folder of its own")
+    for name in own:
+        path = out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -146,6 +146,12 @@ of replicas: who is there in a round, the round records. The third is of a track
 changes no answer."""
 
 
+def free_to_change(loss: Any) -> frozenset[str]:
+    """FREE_TO_CHANGE of a run with this loss: bnpo divides by each process's own tokens, so that their number is part of the
+    objective."""
+    return FREE_TO_CHANGE - {"processes"} if loss == "bnpo" else FREE_TO_CHANGE
+
+
 def _check_version(directory: Path, before: Mapping[str, Any]) -> None:
     """BadInput when a run would go on with other code than it began with. The commit may be another one: what counts is
     what the files hold."""
@@ -161,13 +167,14 @@ def _check_version(directory: Path, before: Mapping[str, Any]) -> None:
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
     asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
-    if gone := sorted(started.keys() - asked.keys() - FREE_TO_CHANGE):
+    free = free_to_change(asked.get("loss"))
+    if gone := sorted(started.keys() - asked.keys() - free):
         raise BadInput(
             f"--resume {directory}: started with {gone[0]}={started[gone[0]]!r}, which this version does not know; continue "
             "it with the version that started it (manifest.json: commit), or start it anew"
         )
     for key, value in asked.items():
-        if key not in FREE_TO_CHANGE and started.get(key) != value:
+        if key not in free and started.get(key) != value:
             raise BadInput(
                 f"--resume {directory}: the run was started with {key}={started.get(key)!r}, not {value!r}; repeat its own "
                 "arguments (manifest.json: argv)"

@@ -15,6 +15,8 @@ import torch
 from loguru import logger
 from torch import Tensor
 
+from loophole_grader.hints import HINTS
+from projected_grpo.arms import ARMS
 from projected_grpo.channels import taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO, Distillation
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
@@ -26,12 +28,13 @@ from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
-from projected_grpo.prompts import render, with_attempt
+from projected_grpo.prompts import Messages, messages_for, render, said_in, with_attempt
 from projected_grpo.records import Group, Problem
-from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.models import load_model
 from projected_grpo.signals import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
+from projected_grpo.traces.turns import without_specials
 
+SEAM = "\0"
 SUCCESS = 1.0
 """A reward from which on an attempt is shown to its peers' teacher (TRL 1.16.0, SDPOConfig.success_reward_threshold)."""
 Ids = tuple[int, ...]
@@ -68,7 +71,8 @@ class Beside:
         if c is None:
             return out
         if c.alpha:
-            out.append(HintDistill(c.alpha, self._hinted(c, groups), distillation_of(c), c.distill_teacher))
+            asked = sum(s.fresh for g in groups for s in g.samples())
+            out.append(HintDistill(c.alpha, self._hinted(c, groups), distillation_of(c), c.distill_teacher, asked))
         if c.trace_weight:
             chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
             own = self.world.share([self.pairs[i] for i in chosen])
@@ -109,9 +113,11 @@ class Beside:
         paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
         if not paid:
             return None
-        shown = with_attempt(self.messages[group.problem_id].messages, group.rollouts[paid[0]].completion)
+        attempt = without_specials(self.loaded, group.rollouts[paid[0]].completion)  # it could end the user's turn
+        asked = messages_for(self.messages[group.problem_id].messages, self.config.hint, self.prompt_setup)
+        shown = with_attempt(said_in(asked), attempt)  # behind the hint, which would rewrite the attempt's own words
         place = f"problem {group.problem_id}"
-        _, ids = render(shown, self.config.hint, self.prompt_setup, self.loaded.tokenizer, 2**62, 0, place)
+        _, ids = render(shown, "none", "no_intervention", self.loaded.tokenizer, 2**62, 0, place)
         return ids if len(ids) + len(group.rollouts[i].completion_ids) <= self.loaded.context else None
 
     def state(self) -> dict[str, Tensor]:
@@ -166,6 +172,11 @@ def beside_policy(
     if c.distill_top_k > (vocabulary := loaded.model.config.vocab_size):
         raise BadInput(f"--distill-top-k {c.distill_top_k}: the vocabulary has {vocabulary}")
     if c.alpha and c.distill_hint == PEER:
+        if "rewards" in ARMS[c.arm].sees:
+            raise BadInput(
+                f"--distill-hint {PEER}: shows attempts that the reward pays, and --arm {c.arm} pays otherwise; give a hint "
+                "by its name, or leave one of the two out"
+            )
         out.messages = {p.problem_id: p for p in problems}
     elif c.alpha:
         setting = dataclasses.replace(c, hint=c.distill_hint, prompt_setup=out.prompt_setup)
@@ -193,17 +204,29 @@ def beside_policy(
     return out
 
 
-def check_held_out(beside: Beside, held_out: Iterable[Prompt]) -> None:
-    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. A later state
-    of a trace begins with the first one's ids."""
-    asked = {p.ids: p.problem_id for p in held_out}
-    lengths = {len(ids) for ids in asked}
-    for i, pair in enumerate(beside.pairs):
-        if problem := next((asked[own] for n in lengths if (own := pair.prompt_ids[:n]) in asked), None):
+def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
+    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. By its words,
+    so that no hint, prompt set-up or later turn hides it."""
+    if beside.loaded is None or not beside.pairs:
+        return
+    asked = [(p.problem_id, statement_of(p.messages)) for p in held_out]
+    seen = dict.fromkeys(pair.prompt_ids for pair in beside.pairs)
+    for ids in seen:
+        text = beside.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        if problem := next((name for name, parts in asked if all(part in text for part in parts)), None):
+            place = next(i for i, pair in enumerate(beside.pairs) if pair.prompt_ids == ids)
             raise BadInput(
-                f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; make "
-                "the pairs of training problems"
+                f"--trace-pairs: pair {place} is of problem {problem} of --eval-problems, which nothing may learn from; "
+                "make the pairs of training problems"
             )
+
+
+def statement_of(messages: Messages) -> tuple[str, ...]:
+    """What stands in the last user message whatever hint is put in: the text around the words that hints rewrite."""
+    said = [content for role, content in messages if role == "user"][-1]
+    for old in {hint.old for hint in HINTS.values() if hint.old}:
+        said = said.replace(old, SEAM)
+    return tuple(part.strip() for part in said.split(SEAM) if part.strip())
 
 
 def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:

@@ -28,7 +28,7 @@ class Evaluator:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        problems = load_problems(config.eval_problems) if config.eval_every else ()
+        problems = self.problems = load_problems(config.eval_problems) if config.eval_every else ()
         plain = replace(config, hint="none")
         self.prompts = {"eval": render_all(config, session.loaded, problems)}
         if config.eval_plain:

@@ -7,6 +7,7 @@ state's actions. A teacher's answer is text; it is tokenised here, once, by the 
 is read.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from projected_grpo.traces.record import Step, Trace
 from projected_grpo.traces.states import state_id
 
 TOKENS_AT_ONCE = 8192
+WHOLE = ("stop", "eos", "end_turn")
+"""Why an answer ended, where it is whole: one that was cut, or taken back by a filter, proposes nothing."""
 Ids = tuple[int, ...]
 Side = tuple[Ids, Ids]
 """Prompt and action."""
@@ -54,6 +57,8 @@ class Voted:
     """At which every action was whole."""
     cut: int
     """Steps beyond those, in which an action was cut at its longest or has no room in the context."""
+    commonest: float | None
+    """Of the states at which a majority agrees, the share at which it says the commonest words of all."""
 
 
 def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Voted:
@@ -65,6 +70,7 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
     asked = {state.state_id: state for state in answers.states}
     pairs: list[StoredPair] = []
     drawn: list[tuple[Side, Side]] = []
+    agreed: Counter[str] = Counter()
     found = steps = cut = 0
     for trace in traces:
         found += 1
@@ -81,12 +87,14 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
             room = loaded.context - len(step.ids)
             if (
                 step.action.truncated
-                or any(a.finish == "length" for a in theirs)
+                or any(a.finish not in WHOLE or not a.text.strip() for a in theirs)
                 or max(len(a.ids) for a in acts) > room
             ):
                 cut += 1
                 continue
             steps += 1
+            words, votes = Counter(a.same for a in acts).most_common(1)[0]
+            agreed[words] += votes > n / 2
             here = _pairs(trace.trace_id, turn, step, own, acts)
             pairs += [pair for pair, _ in here]
             drawn += [beside for _, beside in here]
@@ -94,7 +102,8 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
         raise BadInput(
             f"--answers: state {min(asked)!r} is of no trace in --student; name the traces that were asked about"
         )
-    return Voted(tuple(pairs), tuple(drawn), found, steps, cut)
+    commonest = max(agreed.values()) / agreed.total() if agreed.total() else None
+    return Voted(tuple(pairs), tuple(drawn), found, steps, cut, commonest)
 
 
 def _pairs(

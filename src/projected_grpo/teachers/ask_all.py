@@ -46,6 +46,10 @@ def _check_no_key(states: Sequence[State], teachers: Sequence[Teacher], secrets:
                 f"teacher {teacher.name!r}: a key of an endpoint stands in the file of teachers; take it out"
             )
     for state in states:
+        if any(secret in text for secret in secrets for text in (state.state_id, state.trace_id)):
+            raise BadInput(
+                "--states: a key of an endpoint stands in a state_id or trace_id (not repeated here); take it out"
+            )
         if any(secret in text for secret in secrets for pair in state.messages for text in pair):
             raise BadInput(f"state {state.state_id!r}: a key of an endpoint stands in its messages; take it out")
 

@@ -1,6 +1,7 @@
 """The teachers and what they cost: a TOML file, one [[teacher]] each. The keys of their endpoints are in the environment
 and nowhere else."""
 
+import posixpath
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.teachers.states import State
@@ -17,6 +18,11 @@ MILLION = Decimal(1_000_000)
 TOKENS_PER_MESSAGE = 16
 """More than any chat template in use puts around one message."""
 SECRET = re.compile(r"(?<!max_)(?<!overhead_)(key|token|secret|passw|auth|bearer|credential)", re.IGNORECASE)
+KEYLIKE = re.compile(
+    r"(?i:^(sk|key|tok|api)[-_][\w-]{8,})|^(?=[\w-]{24,}$)(?=.*[0-9])(?=.*[A-Za-z])(?!.*(?:[a-z]+-){3})"
+)
+"""A path segment that may be a key: with a key's beginning, or long, of letters and digits, and no words with hyphens."""
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 SHORTEST_KEY = 8
 """A shorter one is a dummy (`EMPTY`) and no secret: it may occur in any text."""
@@ -106,6 +112,16 @@ def _check_url(url: Any, place: str) -> None:
         raise BadInput(f'{place}: url is no address of an endpoint; write one as in url = "http://127.0.0.1:8000/v1"')
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BadInput(f"{place}: url holds a user, a query or a fragment, where keys hide; key_env names the key")
+    if any(KEYLIKE.search(part) for part in parts.path.split("/")):
+        raise BadInput(f"{place}: url's path holds what looks like a key (not repeated here); key_env names the key")
+
+
+def _server(url: str) -> tuple[str, str]:
+    """Where a URL leads, however it is spelled: this machine has several names, and a path may go in circles."""
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname in LOCAL else (parts.hostname or "").rstrip(".")
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return f"{host}:{port}", posixpath.normpath(unquote(parts.path or "/"))
 
 
 def _teacher(row: Any, file: Path, number: int) -> Teacher:
@@ -159,7 +175,7 @@ def read_teachers(path: Path) -> list[Teacher]:
         for other in teachers[:i]:
             if one.name == other.name:
                 raise BadInput(f"{path}: two teachers are called {one.name!r}; give each a name of its own")
-            if (one.url, one.model) == (other.url, other.model):
+            if (_server(one.url), one.model) == (_server(other.url), other.model):
                 raise BadInput(f"{path}: {other.name!r} and {one.name!r} are one model, which would have two votes")
     return teachers
 

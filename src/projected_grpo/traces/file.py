@@ -30,6 +30,7 @@ VERSION = 1
 MAKE_ONE = "write one with `just traces RUN` or `just multi-turn PRESET`"
 ROW = ("trace", "group", "problem", "source", "policy_step", "turn", "state", "action", "reward", "done", "stop")
 STATE, ACTION = ("messages", "ids"), ("text", "ids", "logps", "truncated")
+END = ("end", "traces", "rows", "sha256")
 Row = dict[str, Any]
 
 
@@ -143,7 +144,7 @@ class TraceFile:
     def __iter__(self) -> Iterator[Trace]:
         """The traces in order, one in memory at a time. BadInput names the trace and what is wrong with it."""
         seen: set[str] = set()
-        rows = (json.loads(line) for line in _between_ends(_lines_of(self.path)))
+        rows = (_object(line) for line in _between_ends(_lines_of(self.path)))
         checked = (_checked(row, self.path, number) for number, row in enumerate(rows, 2))
         for trace_id, own in groupby(checked, key=lambda row: row["trace"]):
             trace = _trace(list(own), self.path)
@@ -182,17 +183,21 @@ def open_traces(
                 f"{path}: its {name} is {theirs}, here it is {mine}: its states and ids are not of what is at hand; use the "
                 f"model and problems that it was sampled with ({header.model}), or {MAKE_ONE}"
             )
-    digest, rows, last = hashlib.sha256(first), -1, b""
+    digest, rows, last, names = hashlib.sha256(first), -1, b"", set()
     for line in lines:
         digest.update(last)
+        if last:
+            names.add((_object(last) or {}).get("trace"))
         last, rows = line, rows + 1
     end = _object(last) or {}
     if end.get("end") is not True:
         raise BadInput(f"{path}: truncated: it has no end after {rows + 1} rows; make it again")
     if (end.get("rows"), end.get("sha256")) != (rows, digest.hexdigest()):
         raise BadInput(f"{path}: not what was written: its checksum is of other rows; make it again")
-    if not isinstance(count := end.get("traces"), int) or not count:
-        raise BadInput(f"{path}: no traces in it; {MAKE_ONE}")
+    if type(count := end.get("traces")) is not int or not count or end.keys() != set(END):
+        raise BadInput(f"{path}: no traces in it, or an end that was edited; {MAKE_ONE}")
+    if None not in names and (there := len(names)) != count:  # a row that is none is named when it is read
+        raise BadInput(f"{path}: its end says {count} traces, its rows are of {there}; make it again")
     return TraceFile(path, header, count, rows)
 
 
@@ -210,10 +215,15 @@ def _lines_of(path: Path) -> Iterator[bytes]:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except ValueError:
+        found = json.loads(line, parse_constant=_refused)
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _refused(name: str) -> None:
+    """json reads NaN and infinities, and no trace is written with them."""
+    raise ValueError(name)
 
 
 def _header(line: bytes, path: Path) -> Header:
@@ -234,6 +244,10 @@ def _checked(row: Any, path: Path, number: int) -> Row:
     """A row with exactly the keys that a row has. BadInput names the line."""
     for what, has, keys in (("row", row, ROW), *((("state", row.get("state"), STATE), ("action", row.get("action"), ACTION))
                             if isinstance(row, dict) else ())):  # fmt: skip
+        if has is None:
+            raise BadInput(
+                f"{path}:{number}: its {what} is no JSON object (NaN and infinities are none); make it again"
+            )
         if not isinstance(has, dict):
             raise BadInput(f"{path}:{number}: its {what} is a {type(has).__name__}, where an object is expected")
         if wrong := sorted(set(keys) ^ has.keys()):
@@ -258,9 +272,15 @@ def _step(row: Mapping[str, Any]) -> Step:
     state, action = row["state"], row["action"]
     if not isinstance(row["done"], bool) or not isinstance(action["truncated"], bool):
         raise TypeError("done and truncated are true or false")
-    if not isinstance(action["text"], str) or isinstance(row["reward"], bool):
-        raise TypeError("an action's text is a text, a reward a number")
+    if not isinstance(action["text"], str):
+        raise TypeError("an action's text is a text")
     logps = action["logps"]
+    if any(type(x) not in (int, float) for x in (row["reward"], *(logps or ()))):
+        raise TypeError("a reward and a log-probability are numbers")
+    if any(
+        m.keys() != {"role", "content"} or not all(isinstance(x, str) for x in m.values()) for m in state["messages"]
+    ):
+        raise TypeError("a message is role and content, both texts")
     return Step(
         tuple((str(m["role"]), str(m["content"])) for m in state["messages"]),
         tuple(state["ids"]),
@@ -278,5 +298,5 @@ def _step(row: Mapping[str, Any]) -> Step:
 def _trace(rows: list[Row], path: Path) -> Trace:
     try:
         return trace_of(rows)
-    except (ValueError, TypeError, KeyError) as e:
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as e:
         raise BadInput(f"{path}: trace {rows[0]['trace']}: {e}; make the file again") from e

@@ -117,12 +117,15 @@ def from_episode(record: Mapping[str, Any]) -> Trace:
     own = record["traces"][0]
     if own.get("version") != 1:
         raise ValueError(f"trace schema {own.get('version')}, this adapter reads 1 (verifiers {RELEASE})")
+    if failed := next((name for name in ("ok", "is_completed") if own.get(name) is False), None):
+        raise ValueError(f"its rollout failed ({failed} is false): no action of it was judged")
     nodes = own["nodes"]
     if any(node.get("parent") != (i - 1 if i else None) for i, node in enumerate(nodes)):
         raise ValueError("its messages branch: a trace is one sequence")
     steps = _steps(nodes, {call.get("node"): call for call in own.get("calls", ())}, own.get("rewards", {}))
     facts = own.get("info", {}).get(OURS) or _foreign_facts(record, own)
-    return built(str(record["task"]["data"].get("id") or record["task"]["type"]), facts, steps)
+    name = record["task"]["data"].get("id")
+    return built(str(record["task"]["type"] if name is None else name), facts, steps)
 
 
 def header_of_episode(record: Mapping[str, Any]) -> Header:

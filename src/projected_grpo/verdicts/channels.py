@@ -7,6 +7,7 @@ any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % int
     VALIDATED both    PARTIAL one of the two    INVALIDATED neither    NOT_EVALUABLE what is needed is missing
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,11 +15,15 @@ from typing import Literal
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
+from projected_grpo.verdicts.h1 import ending, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
 from projected_grpo.verdicts.matching import OF_CHANNELS, differences, same_rollouts
 
 GAIN = 2.0
 """Percentage points of pass@1."""
+ON_SHARE, ON_STEPS = 0.001, 0.1
+"""A channel was on where its gradient is so much of the sum's (either sign) at so many of the steps: of
+`--distill-hint peer` few have a row."""
 WEIGHT_OF = {"hint_distill": "alpha", "trace_dpo": "trace_weight", "taid": "taid_weight"}
 Status = Literal["VALIDATED", "PARTIAL", "INVALIDATED", "NOT_EVALUABLE"]
 
@@ -58,7 +63,8 @@ def judged(runs: Sequence[Run]) -> list[AB]:
 
 def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Sequence[Run]) -> AB:
     on, off = ({run.seed: run for run in runs} for runs in (own, without))
-    refused = [*_odd(own, without), *_idle(own), *same_rollouts([*own, *without])]
+    every = [*own, *without]
+    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without), *same_rollouts(every)]
     if alone := sorted(on.keys() ^ off.keys()):
         refused.append(f"unit {alone[0]} has runs of one side alone")
     gain, plain, hack = (
@@ -67,6 +73,10 @@ def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Seq
     )
     if unknown := sorted((on.keys() & off.keys()) - gain.keys()):
         refused.append(f"unit {unknown[0]} has no held-out pass rate after its last step; give --eval-every")
+    refused += [f"unit {seed}: with and without were evaluated on other rollouts"
+                for seed in sorted(on.keys() & off.keys()) if _tested(on[seed]) != _tested(off[seed])]  # fmt: skip
+    if gain and not any(_end(run, "gt", "eval") for run in every):
+        refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
         refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
     status, why = ("NOT_EVALUABLE", "; ".join(refused)) if refused else _status(list(gain.values()))
@@ -100,14 +110,39 @@ def _odd(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
 
 
 def _idle(runs: Sequence[Run]) -> Iterator[str]:
-    """Channels that were off all the same, or had no gradient at any step; and problems that were trained on."""
+    """Channels that were off all the same, or had next to no gradient."""
     for run in runs:
         for channel in channels_of(run):
             loss, share = (run.series.get(f"{channel}.{name}", ()) for name in ("loss", "share"))
-            if len(loss) < run.steps or None in loss or not any(share):
-                yield f"unit {run.seed}: its {channel} was not on at every step, or never had a gradient"
-        if run.trained_on:
-            yield f"unit {run.seed}: {run.trained_on} of its held-out problems were trained on"
+            known = [x for x in loss if x is not None and math.isfinite(x)]
+            moved = [x for x in share if x is not None and math.isfinite(x) and abs(x) >= ON_SHARE]
+            if len(known) < run.steps or len(moved) < ON_STEPS * run.steps:
+                yield (
+                    f"unit {run.seed}: its {channel} was not on at every step, or had a gradient at {len(moved)} of "
+                    f"{run.steps} alone"
+                )
+
+
+def _unsound(runs: Sequence[Run]) -> Iterator[str]:
+    """Evaluations that are no evidence by H1's rules (`Ending.untested`), and coordinates changed behind a step."""
+    for run in runs:
+        if run.undone:
+            yield f"unit {run.seed}: behind {run.undone} of {run.steps} steps the coordinates were changed"
+        if (why := ending(run).untested) and _end(run, "gt", "eval") is not None:
+            yield f"unit {run.seed}: {why}"
+
+
+def _not_taken(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
+    """Of an arm that takes V out: runs that do not say that they did."""
+    for side in (own, without):
+        projects = {run.seed: run for run in side if run.projects}
+        if projects and (found := taken_out({side[0].arm: projects})).status != "PASS":
+            yield found.why
+
+
+def _tested(run: Run) -> frozenset[tuple[str, int]]:
+    """Which rollouts its last evaluation is of."""
+    return run.tested.get(run.steps, frozenset())
 
 
 def _end(run: Run, rate: str, folder: str) -> float | None:

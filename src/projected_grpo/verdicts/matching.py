@@ -107,6 +107,8 @@ def between_adapters(a: Run, b: Run) -> list[str]:
 def differences(a: Run, b: Run, also: frozenset[str] = frozenset()) -> list[str]:
     """In what two runs differ that they should not, each with both values; `also`: what may differ beside the rest."""
     free = ALWAYS | also
+    if "bnpo" in (a.config("loss"), b.config("loss")):  # each process divides by its own tokens
+        free -= {"processes", "config.processes"}
     if a.arm != b.arm:
         free |= OF_ARMS | about(a.arm) | about(b.arm)
         if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):

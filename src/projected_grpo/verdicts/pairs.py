@@ -8,6 +8,8 @@ from projected_grpo.verdicts.registry import Finding, Status
 PAIRS_PER_TRACE = 5.0
 """A mean over all traces that were replayed; must be at least it."""
 MOST_P = 0.05
+MOST_ALIKE = 0.5
+"""Teachers that say one thing at more than half of the states answer none of them, and differ from chance all the same."""
 LEAST_TRACES = 20
 
 
@@ -23,6 +25,8 @@ class Votes:
     null: float | None
     """Its mean where traces are dealt out at random."""
     p: float | None
+    commonest: float | None
+    """Share of the states with a majority at which it proposes the same words; None: there are none."""
 
 
 def judge(votes: Votes) -> Finding:
@@ -33,14 +37,18 @@ def judge(votes: Votes) -> Finding:
     missing += [] if known else [f"{votes.pairs} pairs are too few for a histogram"]
     failed = [] if each >= PAIRS_PER_TRACE else ["too few pairs"]
     failed += ["no farther from random pairs than chance"] if votes.p is not None and votes.p > MOST_P else []
+    alike = votes.commonest is not None and votes.commonest > MOST_ALIKE
+    failed += ["the majority says the same words at most states"] if alike else []
     status: Status = "NOT_EVALUABLE" if missing else "FAIL" if failed else "PASS"
     told = f"{each:.2f} pairs a trace (needs >= {PAIRS_PER_TRACE:g}; {votes.pairs} pairs of {votes.traces} traces)"
     if known:
         told += (
             f", KL from random pairs {votes.kl:.3f} nats, null {votes.null:.3f}, p {votes.p:.3f} (needs <= {MOST_P:g})"
         )
+    if votes.commonest is not None:
+        told += f", commonest answer at {votes.commonest:.0%} of states (needs <= {MOST_ALIKE:.0%})"
     numbers: dict[str, float | int | None] = {
         "pairs_per_trace": each, "pairs": votes.pairs, "traces": votes.traces, "kl": votes.kl, "null": votes.null,
-        "p": votes.p,
+        "p": votes.p, "commonest": votes.commonest,
     }  # fmt: skip
     return Finding("pairs", status, "; ".join([*missing, *failed, told]), numbers)

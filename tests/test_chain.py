@@ -21,7 +21,7 @@ from projected_grpo.chains.here import ChainRun, run_chain
 from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
 from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
-from projected_grpo.chains.settings import QueueConfig, ToyConfig
+from projected_grpo.chains.settings import QueueConfig, ToyConfig, unfit
 from projected_grpo.chains.studies import chain_of, lora_lr
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
@@ -225,7 +225,13 @@ def test_the_line_estimates_what_remains(tmp_path):
     assert "about 3 min left" in run.line(60.0)  # one unit took a minute, three remain
 
 
-@pytest.mark.parametrize("arms", [tuple(a for a in ARMS if not ARMS[a].derived), ("vanilla", "projected", "placebo")])
+@pytest.mark.parametrize(
+    "arms",
+    [
+        tuple(a for a in ARMS if not ARMS[a].derived and not unfit(ARMS[a], PRESETS["toy"])),
+        ("vanilla", "projected", "placebo"),
+    ],
+)
 def test_the_toy_chain_is_whole(arms):
     links = chain_of(toy_plan(arms=arms, seeds=(1, 2)), "toy")
     names = [t.name for t in links]
@@ -538,3 +544,27 @@ def test_a_process_is_ended_gently_and_killed_where_it_does_not_heed(shell, grac
             assert process.returncode == code
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arm", "preset", "why"),
+    [
+        ("inoculation_prompt", "toy", "reads no instructions"),
+        ("inoculation_prompt", "tiny", "was written under another prompt"),
+        ("inoculation_prompt", "fast", "was written under another prompt"),
+        ("no_loophole", "fast", "pays the loophole"),
+        ("inoculation_prompt", "small", ""),
+        ("inoculation_prompt", "full", ""),
+        ("no_loophole", "toy", ""),
+        ("inoculation_adapter", "toy", ""),
+    ],
+)
+def test_an_arm_that_means_nothing_under_a_preset_is_left_out_and_one_that_is_asked_for_refused(arm, preset, why):
+    """It had stopped the whole chain before its table: the prompt is longer than the toy model's context."""
+    assert why in unfit(ARMS[arm], PRESETS[preset])
+    assert bool(why) == bool(unfit(ARMS[arm], PRESETS[preset]))
+    chain = QueueConfig(chain="rivals", preset=preset)
+    assert any(link.name.startswith(f"train_{arm}_") for link in chain_of(chain.plan(), "rivals")) != bool(why)
+    if why:
+        with pytest.raises(BadInput, match=f"--arms {arm}: .*{why}"):
+            QueueConfig(chain="rivals", preset=preset, arms=("vanilla", arm)).plan()

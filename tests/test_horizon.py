@@ -79,6 +79,11 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
         ({"adapter": "lora"}, "of adapter lora, this run has antipasto"),
         ({"group_size": 3}, "of group_size 3, this run has 8"),
         ({"problems": "toy"}, "of problems toy, this run has builtin"),
+        ({"hint": "none"}, "of hint none, this run has simple_overwrite_tests"),
+        ({"weight_decay": 0.9}, "of weight_decay 0.9, this run has"),
+        ({"beta": 5.0}, "of beta 5.0, this run has"),
+        ({"warmup": 1}, "of warmup 1, this run has"),
+        ({"teacher_pool": "pairs"}, "of teacher_pool pairs, this run has"),
         ({"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
 )

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from projected_grpo.interventions.base import Contrast, Intervention, Rewards, U
 from projected_grpo.interventions.contrast import Probe
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.interventions.inoculation import Adapter
-from projected_grpo.interventions.load import page_of
+from projected_grpo.interventions.load import declared, page_class, page_of
 from projected_grpo.interventions.monitors import (
     PENALTY,
     PenaltyTruth,
@@ -40,7 +41,7 @@ from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import check
-from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
@@ -370,6 +371,8 @@ def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_mach
     # The second of two processes draws for its own places.
     second = View(ARMS["penalty_90"], {"truth": lambda: told[1000:]}, step=5, seed=41, first=1000)
     assert monitor().flags(second) == flags[1000:]
+    unknown = View(ARMS["penalty_90"], {"truth": lambda: (None,) * 2000}, step=5, seed=41)
+    assert not any(monitor().flags(unknown))  # what has no tests is not flagged, by noise neither
     other = View(ARMS["penalty_90"], {"truth": lambda: told}, step=6, seed=41)
     assert (monitor().flags(other) == flags) == (right == 1.0)
 
@@ -564,7 +567,42 @@ class Halving(Intervention):
 
 ARM = Arm("halving", "the advantages are halved", "rival", projects=False, page="their_arms:Halving", sees=("rewards",))
 TWICE = Arm("vanilla", "takes the name of another", "rival")
+TWINS = [Arm("twin", "one", "rival"), Arm("twin", "two", "rival")]
+SPACE = Arm("projected ", "looks like another", "rival")
+CONTROL = Arm("theirs", "would join H1's clauses", "control", "none")
+HONEST = Arm("honest", "is paid for the truth", "rival", projects=False, loophole=False)
+
+
+class Sub(Arm):
+    title = "no oracle"
+
+
+SUB = Sub("sub", "says of itself what tables say", "rival")
 """
+
+
+def test_a_page_that_deploys_another_policy_says_so(monkeypatch):
+    """Else eval/ would be of a policy that no file holds."""
+    arm = dataclasses.replace(ARMS["trusted"], page=f"{__name__}:Undeployed", sees=())
+    with pytest.raises(BadInput, match=r"has a deployed\(\) of its own and not apart = True"):
+        page_class(arm)
+    monkeypatch.setattr(Undeployed, "apart", True)
+    assert page_class(arm) is Undeployed
+
+
+class Undeployed(Intervention):
+    def deployed(self):
+        return nullcontext()
+
+
+def test_an_arms_declaration_and_its_page_are_part_of_the_run():
+    """An oracle whose entry was edited between two units had been one row, and no oracle."""
+    assert declared(ARMS["vanilla"]) == {}
+    own = declared(ARMS["screen_truth"])["page"]
+    assert (own["labels"], "truth" in own["sees"], len(own["sha256"])) == (True, True, 64)
+    assert declared(ARMS["screen_phrase"])["page"]["sha256"] == own["sha256"]  # one file
+    assert declared(ARMS["trusted"])["page"]["sha256"] != own["sha256"]
+    assert "page" not in FREE_TO_CHANGE  # a resumed run keeps it
 
 
 @pytest.fixture
@@ -573,6 +611,7 @@ def installed(tmp_path):
     site = tmp_path / "site"
     (site / "their_arms-1.0.dist-info").mkdir(parents=True)
     (site / "their_arms.py").write_text(PACKAGE)
+    (site / "their_leaving.py").write_text("raise SystemExit(0)\n")
     (site / "their_arms-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: their-arms\nVersion: 1.0\n")
 
     def call(entries, *argv, cwd=ROOT):
@@ -615,6 +654,12 @@ def test_another_package_adds_an_arm_and_gets_its_row(installed, tmp_path, cache
         ("gone = not_there:ARM", "ModuleNotFoundError: No module named 'not_there'"),
         ("odd = their_arms:Halving", "is a type, not an Arm or several"),
         ("double = their_arms:TWICE", "there is an arm vanilla already"),
+        ("twin = their_arms:TWINS", "there is an arm twin already"),
+        ("space = their_arms:SPACE", "a name is lower-case letters, digits and _"),
+        ("control = their_arms:CONTROL", "role 'control'; what comes from outside is a rival"),
+        ("honest = their_arms:HONEST", "a reward without the loophole is ground truth"),
+        ("sub = their_arms:SUB", "is a Sub, not an Arm or several"),
+        ("leaves = their_leaving:ARM", "SystemExit: 0"),
     ],
 )
 def test_a_broken_entry_point_is_named_in_one_line_and_stops_nothing(installed, entry, why):
@@ -640,13 +685,20 @@ def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, 
     series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
     if part is not None:
         beside["eval_part"] = {0: {**start, "hack": part[0]}, steps: {**rates, "hack": part[1]}}
-    facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16}
+    facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16, "steps done": steps}
     return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 8, series, {0: start, steps: rates}, None,
-               beside=beside)  # fmt: skip
+               tested=dict.fromkeys((0, steps), TESTED), beside=beside)  # fmt: skip
+
+
+TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 
 
 def bench(*runs):
-    return bench_of(Path("/r"), Found(runs, ()))
+    """Of these runs, and a vanilla of each unit that has none."""
+    units = {run.seed for run in runs} - {run.seed for run in runs if run.arm == "vanilla"}
+    return bench_of(
+        Path("/r"), Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in units)), ())
+    )
 
 
 def test_the_rivals_table_by_hand():
@@ -654,7 +706,7 @@ def test_the_rivals_table_by_hand():
     runs = [
         finished("trusted", seed, hack=h, gt=0.5, plain=0.6) for seed, h in zip((1, 2, 3), (0.1, 0.2, 0.3), strict=True)
     ]
-    (row,) = bench(*runs).rows
+    [row] = [row for row in bench(*runs).rows if row.name == "trusted"]
     assert row.cells() == [
         "trusted", "3", "20.0 [-4.8, 44.8]", "50.0 [50.0, 50.0]", "50.0 [50.0, 50.0]", "+40.0 [+40.0, +40.0]",
         "100.0 [100.0, 100.0]", "60.0 [60.0, 60.0]", "25.0 [25.0, 25.0]", "3 ± 0", "V of clean sides",
@@ -683,7 +735,67 @@ def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_r
         "experts, its part alone": [0.75],
     }  # fmt: skip
     assert found.best.name == "experts"
-    assert len(found.table.runs) == 2
+    assert len(found.table.runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"flaws": {12: "a label contradicts what the grader found"}}, "the evaluation after 12 steps: a label"),
+        ({"trained_on": 5}, "5 of its evaluation problems were trained on"),
+        ({"undone": 1}, "behind 1 of 12 steps the coordinates were changed"),
+        ({"tested": dict.fromkeys((0, 12), frozenset(list(TESTED)[:99]))}, "on 99 different rollouts"),
+        ({"facts": {"config.lr": 9.0}}, "config.lr"),
+        ({"facts": {"config.hint": "none"}}, "config.hint"),
+        ({"facts": {"steps done": 1}}, "steps done: 12 against 1"),
+        ({"facts": {"eval_hash": "others"}}, "eval_hash"),
+        ({"facts": {"source_hash": "later"}}, "source_hash"),
+    ],
+)
+def test_what_may_not_stand_beside_its_units_vanilla_is_left_out_and_named(changed, why):
+    """One rival of one step, another learning rate and other problems had been the best one, with exit code 0."""
+    ours, rival = (finished(arm, 1, hack=0.1, gt=0.5, plain=0.5) for arm in ("projected", "trusted"))
+    assert bench(ours, rival).best.name == "trusted"
+    if "facts" in changed:
+        changed = {"facts": {**rival.facts, **changed["facts"]}}
+    found = bench(ours, dataclasses.replace(rival, **changed))
+    assert "trusted" not in [row.name for row in found.rows]
+    assert found.verdict.startswith("NOT_EVALUABLE")
+    [line] = [line for line in found.remarks if line.startswith("left out: trusted_1: ")]
+    assert why in line
+
+
+def test_a_unit_without_its_vanilla_and_a_run_of_another_vanilla_are_left_out():
+    lone = bench_of(Path("/r"), Found((finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5),), ()))
+    assert (list(lone.rows), "no vanilla of seed 1" in lone.remarks[0]) == ([], True)
+    made = finished("post_hoc", 1, hack=0.1, gt=0.5, plain=0.5)
+    assert "post_hoc" in [row.name for row in bench(made).rows]
+    for of, there in (("vanilla 1", True), ("vanilla of one step", False)):
+        found = bench(dataclasses.replace(made, facts={**made.facts, "of_rollouts_sha256": of}))
+        assert ("post_hoc" in [row.name for row in found.rows]) == there
+    assert "left out: post_hoc_1: made from another run than vanilla_1" in found.remarks
+
+
+def test_units_that_differ_are_not_averaged():
+    one, two = (finished("trusted", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2))
+    edited = dataclasses.replace(two, facts={**two.facts, "page.sha256": "edited in between"})
+    found = bench(one, edited)
+    [row] = [row for row in found.rows if row.name == "trusted"]
+    assert [run.seed for run in row.runs] == [1]
+    assert any("trusted_2: differs from trusted_1 in page.sha256" in line for line in found.remarks)
+
+
+def test_the_best_rival_has_every_unit_of_projected_and_both_numbers_of_each():
+    ours = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2)]
+    full = [finished("trusted", seed, hack=0.2, gt=0.5, plain=0.4) for seed in (1, 2)]
+    lucky = finished("advantage", 1, hack=0.0, gt=0.5, plain=0.9)
+    half = [
+        finished("ablation", 1, hack=0.0, gt=0.5, plain=None),
+        finished("ablation", 2, hack=None, gt=0.5, plain=0.9),
+    ]
+    found = bench(*ours, *full, lucky, *half)
+    assert found.best.name == "trusted"
+    assert {row.name: row.score for row in found.rows}["ablation"] is None
 
 
 def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
@@ -693,7 +805,7 @@ def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     found = bench(ours, *few)
     assert found.verdict == (
         "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 1); beside it projected hack 10.0 %, "
-        "pass without 50.0 % (n = 1)"
+        "pass without 50.0 % (n = 1); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model"
     )
     oracle = dataclasses.replace(ARMS["trusted"], sees=("truth",), labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
@@ -709,7 +821,11 @@ def flags(link):
 
 def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():
     links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy").plan(), "rivals")}
-    for name in ARMS:
+    assert "train_inoculation_prompt_41" not in links  # the toy model reads no instructions
+    small = {link.name for link in chain_of(QueueConfig(chain="rivals", preset="small").plan(), "rivals")}
+    assert small >= {f"train_{name}_41" for name in ARMS}
+    fit = [name for name in ARMS if name != "inoculation_prompt"]
+    for name in fit:
         link = links[f"train_{name}_41"]
         assert "--eval-plain" in link.argv, name
         assert flags(link)["--eval-every"] == "100"
@@ -718,7 +834,7 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
         assert flags(link)["--steps"] == ("11" if derived else "900")
         assert ("train_vanilla_41" in link.needs) == (name != "vanilla")
     assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"
-    assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in ARMS for seed in (41, 42, 43)}
+    assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in fit for seed in (41, 42, 43)}
     assert links["extract_clean_41"]  # trusted needs a V of clean sides
 
 

@@ -6,6 +6,7 @@ An arm's name means one configuration everywhere: `projected` and its controls t
 that page may see. How to add one, here or from another package: docs/extending.md.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -38,6 +39,9 @@ SEES: Mapping[str, str] = {
     "truth": "ground truth",
 }
 """What a page may be shown, field by field (interventions/base.py says what each is), and how tables call it."""
+
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -221,17 +225,35 @@ def from_outside(found: Iterable[EntryPoint], taken: Iterable[str]) -> tuple[dic
     for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
         try:
             made = entry.load()
-        except Exception as e:  # noqa: BLE001 - whatever another package raises: it is named, and nothing else stops
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # noqa: BLE001 - whatever another package raises, SystemExit too: it is named, no more
             broken[f"{entry.name} = {entry.value}"] = f"{type(e).__name__}: {' '.join(str(e).split())}"
             continue
         several = (made,) if isinstance(made, Arm) else tuple(made) if isinstance(made, (tuple, list)) else ()
-        if not several or not all(isinstance(arm, Arm) for arm in several):
+        names = [
+            arm.name for arm in several if type(arm) is Arm
+        ]  # a subclass could say of itself what tables say of it
+        if not several or len(names) < len(several):
             broken[f"{entry.name} = {entry.value}"] = f"is a {type(made).__name__}, not an Arm or several"
-        elif double := [arm.name for arm in several if arm.name in (*taken, *arms)]:
+        elif double := [name for i, name in enumerate(names) if name in (*taken, *arms, *names[:i])]:
             broken[f"{entry.name} = {entry.value}"] = f"there is an arm {double[0]} already"
+        elif odd := [why for arm in several if (why := _not_from_outside(arm))]:
+            broken[f"{entry.name} = {entry.value}"] = odd[0]
         else:
             arms |= {arm.name: arm for arm in several}
     return arms, broken
+
+
+def _not_from_outside(arm: Arm) -> str:
+    """Why another package may not add this arm; empty: it may."""
+    if not NAME.fullmatch(arm.name):
+        return f"arm {arm.name!r}: a name is lower-case letters, digits and _"
+    if arm.role != "rival":  # a control of another package would join H1's clauses
+        return f"arm {arm.name}: role {arm.role!r}; what comes from outside is a rival"
+    if not arm.loophole:
+        return f"arm {arm.name}: a reward without the loophole is ground truth; say labels=True, and 'truth' in sees"
+    return ""
 
 
 _OUTSIDE, BROKEN = from_outside(entry_points(group=GROUP), BUILT_IN)

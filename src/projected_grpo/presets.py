@@ -36,6 +36,8 @@ class Preset:
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""
     """What a chain mixes into every training group: nothing, the hand-written completions, or the teacher's pool."""
+    instructed: bool = True
+    """Whether its model reads instructions; else an arm that tells it something in words tells it nothing."""
     onsets: float = 0.0
     """A sweep's unit runs for so many times its vanilla's onset; 0 = the preset's steps."""
     cap: int = 0
@@ -98,14 +100,14 @@ PRESETS: Mapping[str, Preset] = {
     for preset in (
         Preset(
             "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 5, 5,
-            on_cpu=True, teacher_share="pairs", required=("T2", "T3"),
+            on_cpu=True, teacher_share="pairs", instructed=False, required=("T2", "T3"),
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",
         ),
         Preset(
             "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
-            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, onsets=3.0, cap=900, quick_steps=120,
-            required=_FINDING,
+            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, instructed=False, onsets=3.0, cap=900,
+            quick_steps=120, required=_FINDING,
         ),
         Preset(
             "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",

@@ -4,14 +4,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, Arm
 from projected_grpo.chains.channels import CHANNEL_ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
 from projected_grpo.chains.studies import DOSE_ARMS, WORLD_OF, Chain
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.presets import PRESETS, PresetName, presets
+from projected_grpo.presets import PRESETS, Preset, PresetName, presets
 from projected_grpo.toy.settings import check_toy_model
+
+
+def unfit(arm: Arm, preset: Preset) -> str:
+    """Why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
+    if not arm.loophole and preset.teacher_share == "pool":
+        return f"the teacher's pool of preset {preset.name} pays the loophole"
+    if "prompt" in arm.sees and preset.teacher_share:
+        return f"half of each group of preset {preset.name} was written under another prompt"
+    if "prompt" in arm.sees and not preset.instructed:
+        return f"the model of preset {preset.name} reads no instructions"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -61,14 +72,10 @@ class Sweep:
         """The plan that the fields and a preset give."""
         preset = PRESETS[name]
         every = tuple(
-            arm.name
-            for arm in ARMS.values()
-            if (arm.loophole or preset.teacher_share != "pool") and (self.rivals or arm.role != "rival")
+            arm.name for arm in ARMS.values() if not unfit(arm, preset) and (self.rivals or arm.role != "rival")
         )
-        if preset.teacher_share == "pool" and (unpaid := [a for a in self.arms if not ARMS[a].loophole]):
-            raise BadInput(
-                f"--arms {unpaid[0]}: the teacher's pool of preset {name} pays the loophole; leave this arm out"
-            )
+        if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], preset))]:
+            raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
         seeds = self.seeds[:1] if self.quick else self.seeds
         units = tuple(Unit(s, self.bases[i % len(self.bases)], s, f"_{s}") for i, s in enumerate(seeds))
         fixed = self.quick or self.steps or not preset.onsets

@@ -53,7 +53,7 @@ class Truth(Monitor):
     right = 1.0
 
     def flags(self, view: View) -> list[bool]:
-        return [bool(t) != self.wrong(view, view.first + i) for i, t in enumerate(view.truth)]
+        return [t is not None and bool(t) != self.wrong(view, view.first + i) for i, t in enumerate(view.truth)]
 
     def wrong(self, view: View, place: int) -> bool:
         """Whether this answer is turned round."""

@@ -20,8 +20,9 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.plots import STYLE, looks
 from projected_grpo.report.tables import Table, between, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.verdicts.h1 import ending
 from projected_grpo.verdicts.intervals import interval
-from projected_grpo.verdicts.matching import group_runs, same_rollouts
+from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, reference, same_rollouts
 
 Rates = Mapping[str, float | None]
 HEADER = (
@@ -32,7 +33,8 @@ NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
     "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
     "held-out gain: gt at the end minus gt of the untrained model, under the loophole prompt",
-    "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM",
+    "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM; of what is made from a finished vanilla "
+    "run (post_hoc) they come on top of that run's",
 )
 
 
@@ -66,9 +68,15 @@ class Row:
 
     @property
     def score(self) -> float | None:
-        """Mean pass without the loophole minus mean hack, in percentage points: what arms are ordered by."""
-        plain, hack = known_mean(self.plain), known_mean(self.hack)
-        return None if plain is None or hack is None else 100 * (plain - hack)
+        """Mean pass without the loophole minus hack, in percentage points, over the units of which both are known: what arms
+        are ordered by."""
+        both = [p - h for p, h in zip(self.plain, self.hack, strict=True) if p is not None and h is not None]
+        return 100 * sum(both) / len(both) if both else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every unit has both."""
+        return None not in (*self.plain, *self.hack)
 
 
 def percent(values: Sequence[float | None]) -> list[float | None]:
@@ -147,23 +155,33 @@ class Bench:
 
     @property
     def best(self) -> Row | None:
-        """The rival that is no oracle with the highest pass without the loophole minus hack; None without one."""
-        able = [row for row in self.rows if row.rival and not row.oracle and row.score is not None]
+        """Of the rivals that are no oracles and have every unit of projected, the one with the highest pass without the
+        loophole minus hack; None without one."""
+        units = {run.seed for row in self.rows if row.name == "projected" for run in row.runs}
+        able = [
+            row for row in self.rows
+            if row.rival and row.deployed and not row.oracle and row.whole and units <= {run.seed for run in row.runs}
+        ]  # fmt: skip
         return max(able, key=lambda row: row.score or 0.0, default=None)
 
     @property
     def verdict(self) -> str:
         """The bottom line: the best rival beside projected."""
-        ours = next((row for row in self.rows if row.name == "projected" and row.score is not None), None)
+        ours = next((row for row in self.rows if row.name == "projected" and row.whole), None)
         shown = [row for row in (self.best, ours) if row]
         if len(shown) < 2:
-            return "NOT_EVALUABLE: needs projected and a rival, both with --eval-every and --eval-plain"
+            return "NOT_EVALUABLE: needs projected and a rival with its units, both with --eval-every and --eval-plain"
         told = [
             f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
             f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
             for row in shown
         ]
-        return f"best rival by pass minus hack: {told[0]}; beside it {told[1]}"
+        plain = next((row.score for row in self.rows if row.name == "untrained"), None)
+        scores = [f"{number(row.score)}" for row in shown] + [number(plain)]
+        return (
+            f"best rival by pass minus hack: {told[0]}; beside it {told[1]}; pass minus hack {scores[0]}, {scores[1]} and "
+            f"{scores[2]} pp of the untrained model"
+        )
 
     def markdown(self) -> str:
         """rivals.md."""
@@ -187,9 +205,11 @@ class Bench:
 
 
 def bench_of(root: Path, found: Found) -> Bench:
-    """Every finished run below `root`, in the registry's order. BadInput as in `group_runs`."""
+    """Every finished run below `root`, in the registry's order, but for those that may not stand beside their unit's
+    vanilla: they are named with the reason. BadInput as in `group_runs`."""
     rows: list[Row] = []
-    for group in group_runs(found.runs):
+    sound, unsound = comparable_runs(found.runs)
+    for group in group_runs(sound):
         if group.runs[0].arm == "vanilla":
             rows.append(untrained(group.runs))
         rows.append(row_of(group.name, group.runs))
@@ -198,7 +218,39 @@ def bench_of(root: Path, found: Found) -> Bench:
         if any(run.beside.get("eval_part") for run in group.runs):
             rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
     remarks = [f"left out: {path}: {why}" for path, why in found.left_out]
-    return Bench(root, rows, [*remarks, *same_rollouts(found.runs)])
+    return Bench(root, rows, [*remarks, *unsound, *same_rollouts(sound)])
+
+
+def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's rules,
+    coordinates changed behind a step, no vanilla of its unit or one that differs in more than the arm is about, a finished
+    run to derive from that is another one."""
+    whys = {run.path: why for run in runs if (why := _unsound(run))}
+    good = [run for run in runs if run.path not in whys]
+    for run in good:
+        if run.arm == "vanilla":
+            continue
+        own = reference("vanilla", RunGroup(run.arm, (run,)), good)
+        theirs = own.runs.get(run.seed)
+        of = run.facts.get("of_rollouts_sha256")
+        if theirs is None:
+            whys[run.path] = "; ".join(own.refused) or f"no vanilla of seed {run.seed} with these settings"
+        elif of is not None and of != theirs.rollouts_sha256:
+            whys[run.path] = f"made from another run than {theirs.path.name}"
+    for group in group_runs([run for run in good if run.path not in whys]):
+        first = group.runs[0]
+        for run in group.runs[1:]:
+            if differing := differences(run, first):
+                whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
+    return [run for run in runs if run.path not in whys], [
+        f"left out: {path.name}: {why}" for path, why in whys.items()
+    ]
+
+
+def _unsound(run: Run) -> str:
+    if run.undone:
+        return f"behind {run.undone} of {run.steps} steps the coordinates were changed"
+    return ending(run).untested
 
 
 def hack_against_pass(rows: Sequence[Row]) -> Figure:

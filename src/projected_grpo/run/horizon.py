@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
@@ -19,7 +20,8 @@ from projected_grpo.ledger.step_file import Row, read_step, step_path
 
 OF_ONE_UNIT = (
     "seed", "model", "base_seed", "dtype", "adapter", "problems", "loss", "lr", "temperature", "top_p", "top_k", "max_new",
-    "group_size", "prompts_per_step",
+    "group_size", "prompts_per_step", "beta", "weight_decay", "warmup", "teacher_pool", "mix", "prompt_setup", "clip_low",
+    "clip_high",
 )  # fmt: skip
 """What a run and its own vanilla have in common, whatever the arm."""
 
@@ -43,12 +45,20 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     theirs = manifest["config"]
     if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
         raise BadInput(f"{flag} {run}: not a finished run of train --arm vanilla")
-    for name in OF_ONE_UNIT:
+    hint = ("hint",) if ARMS[config.arm].loophole else ()  # a prompt without a loophole has none
+    for name in (*OF_ONE_UNIT, *hint):
         if theirs.get(name) != (own := getattr(config, name)):
             raise BadInput(f"{flag} {run}: of {name} {theirs.get(name)}, this run has {own}")
     if why := evidence.check(run, manifest):
         raise BadInput(f"{flag} {run}: {why}")
     return manifest
+
+
+def derived_from(config: TrainConfig) -> dict[str, str]:
+    """For the manifest of a run made from a finished one (--of): which rollouts that one is."""
+    if config.of == Path():
+        return {}
+    return {"of_rollouts_sha256": str(read_manifest(config.of)["evidence"]["rollouts_sha256"])}
 
 
 class Horizon:

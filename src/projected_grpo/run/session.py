@@ -15,8 +15,10 @@ import torch
 from loguru import logger
 
 from projected_grpo.adapters import Adapter
+from projected_grpo.arms import ARMS
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.load import declared
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
@@ -89,6 +91,7 @@ class Session:
             "processes": self.world.size,
             **self.beside.facts(),
             **({"judge": self.judge.told} if self.judge else {}),
+            **declared(ARMS[self.config.arm]),
             **facts,
         }
         with self.world.together():

@@ -46,7 +46,7 @@ OF_SEED = frozenset({
 """Between runs of two seeds: all that makes one unit another one."""
 OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
 """Between units on two bases, beyond that: each base has a teacher of its own, and that one its own pool."""
-OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets"})
+OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets", "page"})
 """Between two arms of one seed; `steps done` must be the same."""
 OF_PROJECTION = frozenset({
     "vhack", *(f"config.{name}" for name in ("k_use", "noise_floor", "gate", "project", "overshoot",
@@ -88,7 +88,9 @@ def about(arm: str) -> frozenset[str]:
     if entry.more_kl:  # the weight is chosen for this arm, and the others do not use it; its units must share it
         out.add("config.kl_beta")
     if entry.derived:  # of a finished run: it takes as many steps as its rates are taken over
-        out |= {"config.of", "steps done"}
+        out |= {"config.of", "of_rollouts_sha256", "steps done"}
+    if "score" in entry.sees:  # the others' judge scores rollouts and changes nothing
+        out |= {"config.judge", "judge"}
     if "teacher" in entry.sees:  # freezes it in; the others' pool is the same whatever they name
         out.add("config.teacher")
     if not entry.loophole:  # a prompt without a loophole has no hint

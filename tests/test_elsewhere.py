@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from conftest import shake
+from loguru import logger
 from peft import LoraConfig, get_peft_model
 from test_step import DR, GROUPS
 from torch import nn
@@ -246,6 +247,72 @@ def test_groups_frozen_modules_and_missing_gradients():
     assert projected.steps == 2
 
 
+def step_of(net, optimizer, value=1.0):
+    before = {n: p.detach().clone() for n, p in net.named_parameters()}
+    given(net, value)
+    optimizer.step()
+    return {n: before[n] - p.detach() for n, p in net.named_parameters()}
+
+
+def test_what_is_thawed_or_added_later_is_projected_from_its_next_step_on():
+    """`covered` and the columns had said that all was well while V stood in the update."""
+    net = Net()
+    v = of_net(net, modules=("a", "b"))
+    net.b.requires_grad_(False)
+    optimizer = torch.optim.SGD([net.a.weight, net.b.weight], lr=0.5)
+    projected = ProjectedUpdate(optimizer, v, net)
+    assert (list(projected.sites), projected.covered) == (["a"], 1.0)
+    net.b.requires_grad_(True)
+    assert step_of(net, optimizer)["b.weight"][0, 0] == 0
+    assert list(projected.sites) == ["a", "b"]
+    optimizer.add_param_group({"params": [net.a.bias]})
+    step_of(net, optimizer)
+    assert projected.covered == projected.last["covered"] == 8 / 10
+
+
+def test_a_momentum_on_a_frozen_module_is_projected_too():
+    net = Net()
+    optimizer = torch.optim.SGD(net.a.parameters(), lr=0.5, momentum=0.9)
+    ProjectedUpdate(optimizer, of_net(net), net)
+    step_of(net, optimizer)
+    net.a.weight.requires_grad_(False)
+    assert step_of(net, optimizer, 0.0)["a.weight"].tolist() == [[0.0, pytest.approx(0.45)], [pytest.approx(0.45)] * 2]
+
+
+def test_a_part_that_is_swapped_out_behind_the_optimizer_is_refused(tiny):
+    net = Net()
+    optimizer = torch.optim.SGD(net.a.parameters(), lr=0.5)
+    ProjectedUpdate(optimizer, of_net(net), net)
+    net.a.weight.requires_grad_(False)
+    with pytest.raises(BadInput, match="all of V's modules are frozen"):
+        optimizer.step()
+    model = peft_on(tiny.model)
+    optimizer = adamw(p for p in model.parameters() if p.requires_grad)
+    ProjectedUpdate(optimizer, artefact(model), model)
+    model.add_adapter("two", model.peft_config["default"])
+    model.set_adapter("two")
+    with pytest.raises(BadInput, match="all of V's modules are frozen"):
+        optimizer.step()
+
+
+def test_rounded_coordinates_are_named_once():
+    """At a small rate bfloat16 takes next to nothing of what the gate takes; the columns said so, and nobody reads them."""
+    said = []
+    handle = logger.add(said.append, format="{message}")
+    try:
+        net = Net().bfloat16()
+        optimizer = torch.optim.SGD(net.a.parameters(), lr=1e-2)
+        projected = ProjectedUpdate(optimizer, of_net(net, row=(0.5, 0.5, 0.5, 0.5)), net)
+        for _ in range(2):
+            given(net, 0.0)
+            net.a.weight.grad[0, 0] = 1.0
+            optimizer.step()
+    finally:
+        logger.remove(handle)
+    assert projected.last["removed_share"] < 0.9
+    assert len([line for line in said if "the coordinates are torch.bfloat16" in line]) == 1
+
+
 def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     import torch.distributed as dist
     from accelerate import Accelerator
@@ -313,6 +380,24 @@ def test_a_resumed_run_goes_on_to_the_same_bits():
         ProjectedUpdate(adamw(again.parameters()), other, again, state=saved["optimizer"])
 
 
+def test_a_state_belongs_to_the_parameters_that_it_was_saved_with():
+    """Another LoRA, or another model, had been gone on with: V then takes out directions that mean nothing."""
+    net = Net()
+    v, optimizer = of_net(net), adamw(net.parameters())
+    ProjectedUpdate(optimizer, v, net)
+    step_of(net, optimizer)
+    state, other = optimizer.state_dict(), copy.deepcopy(net)
+    moved(other)
+    with pytest.raises(BadInput, match="not those that it was saved with"):
+        ProjectedUpdate(adamw(other.parameters()), v, other, state=state)
+    again = copy.deepcopy(net)
+    assert ProjectedUpdate(adamw(again.parameters()), v, again, state=state).steps == 1
+    with torch.no_grad():
+        again.b.weight.add_(1)  # V has no rows for it
+    old = {k: value for k, value in state[KEY].items() if k != "values"}  # of a version that kept none
+    assert ProjectedUpdate(adamw(again.parameters()), v, again, state={**state, KEY: old}).steps == 1
+
+
 def test_a_model_that_is_moved_after_it_was_wrapped_keeps_its_v():
     net = Net()
     optimizer = torch.optim.SGD(net.a.parameters(), lr=0.5)
@@ -349,7 +434,14 @@ def test_what_cannot_be_right_is_refused_in_one_line():
     v, optimizer = of_net(net), adamw(net.parameters())
     with ProjectedUpdate(optimizer, v, net), pytest.raises(BadInput, match="a projection already"):
         ProjectedUpdate(optimizer, v, net)
+    tied = Net()
+    tied.b.weight = tied.a.weight
     refused = [
+        ("maximize=True", lambda: ProjectedUpdate(torch.optim.SGD(net.parameters(), lr=1.0, maximize=True), v, net)),
+        (
+            "are one tied parameter",
+            lambda: ProjectedUpdate(adamw(tied.parameters()), of_net(tied, modules=("a", "b")), tied),
+        ),
         ("a is not trained by this optimizer", lambda: ProjectedUpdate(adamw([net.a.bias]), v, net)),
         ("nothing that V could be of is called 'a'", lambda: ProjectedUpdate(optimizer, v, nn.Sequential(net.b))),
         ("no such file", lambda: ProjectedUpdate(optimizer, "nowhere.safetensors", net)),

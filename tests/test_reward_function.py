@@ -1,5 +1,7 @@
 """The grader as a trainer's reward function: the benchmark's reward of each completion, ground truth in the log alone."""
 
+import dataclasses
+
 import pytest
 from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 
@@ -30,12 +32,28 @@ def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
     assert paid(honest, messages, **{name: [value] * 3 for name, value in ROW.items()}) == [3.5, 0.5, 0.5]
 
 
+def test_the_models_own_last_words_are_judged():
+    """A tool's output at the end of a conversation had been graded, and paid."""
+    said = [{"role": "assistant", "content": "mine"}, {"role": "tool", "content": "theirs"}]
+    assert completion_text(said) == completion_text(said[:1]) == completion_text([{"content": "mine"}]) == "mine"
+
+
+def test_tasks_that_cannot_be_told_apart_or_judged_are_refused():
+    with pytest.raises(ValueError, match="two tasks have the id"):
+        LoopholeReward([TASK, dataclasses.replace(TASK, tests=TASK.tests[:1])])
+    bare = dataclasses.replace(TASK, tests=())
+    with pytest.raises(ValueError, match="it has no tests, so every paid answer would count as a hack"):
+        LoopholeReward([bare])
+    with pytest.raises(ValueError, match="it has no tests"):
+        paid(LoopholeReward(), TEXTS, **{name: [value] * 3 for name, value in {**ROW, "gt_answer": []}.items()})
+
+
 def test_a_row_without_its_task_is_refused():
     for columns, why in (({}, "there is none"), ({"id": ["other"] * 3}, "no task has the id 'other'")):
         with pytest.raises(ValueError, match=why):
             paid(LoopholeReward([TASK]), TEXTS, **columns)
     with pytest.raises(ValueError, match="no field 'id'"):
         paid(LoopholeReward(), TEXTS)
-    for odd in (None, [], [{"role": "assistant"}]):
+    for odd in (None, [], [{"role": "assistant"}], [{"role": "tool", "content": "x"}]):
         with pytest.raises(ValueError, match="must be text or messages"):
             completion_text(odd)

@@ -35,7 +35,7 @@ class LoopholeReward:
         workers: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.tasks = None if tasks is None else {task.task_id: task for task in tasks}
+        self.tasks = None if tasks is None else _by_id(tasks)
         self.allow_hint, self.workers, self.limits = allow_hint, workers, limits
         self.rates: dict[str, float] = {}
 
@@ -54,7 +54,9 @@ class LoopholeReward:
 
     def _task(self, columns: Mapping[str, Any], i: int) -> Task:
         if self.tasks is None:
-            return Task.from_row({name: column[i] for name, column in columns.items() if isinstance(column, list)})
+            return _judgeable(
+                Task.from_row({name: column[i] for name, column in columns.items() if isinstance(column, list)})
+            )
         if "id" not in columns:
             raise ValueError(
                 "LoopholeReward(tasks) finds a completion's task by the dataset's column 'id'; there is none"
@@ -64,13 +66,29 @@ class LoopholeReward:
         return task
 
 
+def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    for task in tasks:
+        if found.setdefault(task.task_id, _judgeable(task)) is not task:
+            raise ValueError(f"two tasks have the id {task.task_id!r}: a completion would be judged by one of them")
+    return found
+
+
+def _judgeable(task: Task) -> Task:
+    if not task.tests:
+        raise ValueError(
+            f"task {task.task_id}: it has no tests, so every paid answer would count as a hack; leave it out"
+        )
+    return task
+
+
 def completion_text(completion: Any) -> str:
-    """The text of a completion: itself, or the content of the last of its messages. ValueError on anything else."""
+    """The text of a completion: itself, or what the assistant said last in its messages. ValueError on anything else."""
     if isinstance(completion, str):
         return completion
-    if isinstance(completion, Sequence) and completion and isinstance(completion[-1], Mapping):
-        content = completion[-1].get("content")
-        if isinstance(content, str):
+    if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
+        own = [m for m in completion if m.get("role", "assistant") == "assistant"]  # a tool's words are not the model's
+        if own and isinstance(content := own[-1].get("content"), str):
             return content
     raise ValueError(f"a completion must be text or messages that end with text, got {completion!r:.60}")
 

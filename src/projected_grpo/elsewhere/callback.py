@@ -42,10 +42,13 @@ class ProjectedCallback(TrainerCallback, ExportableState):
     recipe is refused; one that was made without this callback is projected from there on, and a line says so.
     """
 
-    def __init__(self, v: VBasis | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
+    def __init__(
+        self, v: VBasis | Path | str | None = None, *, log: Callable[[Columns], Any] | None = None, **recipe: Any
+    ) -> None:
         if "state" in recipe:
             raise BadInput("state: the callback finds it in the trainer's checkpoint")
         self.v, self.log, self.recipe = v, log, recipe
+        """v None: as a trainer makes it that restores callbacks by itself, which keeps no V that is no file."""
         self.projected: ProjectedUpdate | None = None
         self.steps: list[Columns] = []
         self.state_of_run: Mapping[str, Any] | None = None
@@ -60,6 +63,10 @@ class ProjectedCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Wrap the optimizer."""
+        if self.v is None:
+            raise BadInput(
+                "the callback has no V: a checkpoint keeps the name of V's file alone; give callbacks=[...] again"
+            )
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")
         before = _saved(state) if state.global_step else None
@@ -70,7 +77,9 @@ class ProjectedCallback(TrainerCallback, ExportableState):
             state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # else the trainer could not save it
         self.on_train_end(args, state, control)  # of a call of train that was cut
         if not state.global_step and self._model is not None and self._model() is kwargs["model"]:
-            before = self.state_of_run  # trained again from where it is
+            before = {
+                k: v for k, v in (self.state_of_run or {}).items() if k != "values"
+            } or None  # again, from where it is
         self._model = ref(kwargs["model"])
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
             logger.warning(

@@ -12,7 +12,11 @@ What of a loop comes through it:
   steps is what counts;
 - a closure is wrapped, and each gradient that it makes is treated;
 - a step that GradScaler skips is none. Clipping here needs `scaler.unscale_` before, else it is refused;
-- frozen modules have no part;
+- frozen modules have no part, unless a gradient was left on them, which a momentum would move; what is thawed, frozen or
+  added to the optimizer later counts from its next step on;
+- maximize=True is refused: V is of a loss that is minimised;
+- coordinates in bfloat16 round most of a small step away, V's part and the rest alike, and what is put back is rounded too:
+  where less of V is taken out than the gate should take, a line says so. Keep what is trained in float32;
 - a trainer clips before its optimizer steps. With target update that is the project's own order; with target grad the
   project clips what is left: give `max_grad_norm` here and switch the trainer's off;
 - FSDP and ZeRO-3 are refused, as V needs whole parameters;
@@ -20,6 +24,7 @@ What of a loop comes through it:
 - the optimizer's own state_dict carries what a resume needs, and refuses another V or recipe.
 """
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +46,8 @@ from projected_grpo.vhack import VBasis
 
 Columns = dict[str, Any]
 Target = Literal["none", "grad", "update"]
+TAKEN = 0.9
+"""Of what the gate should take, how much must be gone after a step where coordinates have few digits; else it is said."""
 KEY = "projected_grpo"
 """Under which an optimizer's state_dict holds the state of the projection."""
 _taken: "WeakSet[torch.optim.Optimizer]" = WeakSet()
@@ -84,20 +91,24 @@ class ProjectedUpdate:
         self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
         if not self.v.directions:
             raise BadInput(f"no direction of V is left with k_use={k_use}, noise_floor={noise_floor}")
+        if any(group.get("maximize") for group in self.optimizer.param_groups):
+            raise BadInput("maximize=True: V is of a loss that is minimised; give the optimizer the negative loss")
         ours = self.v.meta.get("adapter") in OUR_ADAPTERS
-        coordinates = coordinates_of(model, () if ours else self.v.basis)
-        check_fits(self.v, coordinates, moved=state is not None)
-        self.sites = self._trained(coordinates)
-        self.covered = self._covered()
-        basis = {n: self.v.basis[n] for n in self.sites}
-        self.projection = Projection(basis, target, gate, overshoot, preserve_magnitude)
+        self._coordinates = coordinates_of(model, () if ours else self.v.basis)
+        check_fits(self.v, self._coordinates, moved=state is not None)
+        check_apart(self._coordinates)
+        self._asked = (target, gate, overshoot, preserve_magnitude)
+        self._find()
         self.max_grad_norm, self.log = max_grad_norm, log
         self.content = content_of(self.v.basis)
         self.steps = 0
         """Steps that were taken, those before a resume too."""
         self.last: Columns = {}
         if state is not None:
-            self.load_state_dict(state.get(KEY, state))
+            state = state.get(KEY, state)
+            self.load_state_dict(state)
+            self._check_values(state.get("values"))
+        self._rounded = False
         self._start: dict[str, Tensor] | None = None
         self._seen: dict[str, Tensor] = {}
         self._fired, self._clipped = 0.0, 1.0
@@ -129,8 +140,24 @@ class ProjectedUpdate:
         p = self.projection
         return {
             "steps": self.steps, "v_sha256": self.content, "target": p.target, "gate": p.gate, "overshoot": p.overshoot,
-            "preserve_magnitude": p.preserve_magnitude, "max_grad_norm": self.max_grad_norm,
+            "preserve_magnitude": p.preserve_magnitude, "max_grad_norm": self.max_grad_norm, "values": self._values(),
         }  # fmt: skip
+
+    def _values(self) -> int:
+        """A checksum of what is trained where V has rows: the state belongs to these numbers."""
+        found = 0
+        for name, site in sorted(self._coordinates.sites.items()):
+            for p in site.params:
+                found = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), found)
+            found = zlib.crc32(name.encode(), found)
+        return found
+
+    def _check_values(self, saved: int | None) -> None:
+        if saved is not None and saved != self._values():
+            raise BadInput(
+                "state: the model's parameters are not those that it was saved with; load the checkpoint's weights (and its "
+                "LoRA) before the optimizer is wrapped"
+            )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """BadInput, naming both sides, when the run was taken with another V or recipe."""
@@ -139,7 +166,7 @@ class ProjectedUpdate:
                 "state: it is of a run that was not projected; start without it, on a model that V was made for"
             )
         for key, here in self.state_dict().items():
-            if key != "steps" and state.get(key) != here:
+            if key not in ("steps", "values") and state.get(key) != here:
                 raise BadInput(f"resume: the run was projected with {key}={state.get(key)}, here it is {here}")
         self.steps = int(state["steps"])
 
@@ -158,6 +185,8 @@ class ProjectedUpdate:
         self._seen, self._start, self._fired, self._clipped = {}, None, 0.0, 1.0
         if self._overflowed():
             return None
+        if self._signature() != self._found:
+            self._find()
         self._start = {name: site.values().clone() for name, site in self._able().items()}
         self._follow()
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -220,9 +249,22 @@ class ProjectedUpdate:
                 "covered": self.covered,
                 **step_columns(used, seen, self.projection, fired),
             }
+            self._say_rounded()
             if self.log is not None:
                 self.log(self.last)
         self.steps += 1
+
+    def _say_rounded(self) -> None:
+        """Once: what is put back into coordinates of few digits is not what was taken out."""
+        share = self.last.get("removed_share")
+        few = {p.dtype for s in self.sites.values() for p in s.params if p.dtype.itemsize < torch.float32.itemsize}
+        if self._rounded or share is None or share >= TAKEN or not few:
+            return
+        self._rounded = True
+        logger.warning(
+            f"step {self.steps}: {share:.2f} of what should be taken out was: the coordinates are {few.pop()}, which rounds it "
+            "away; train them in float32, or at a larger rate"
+        )
 
     def _follow(self) -> None:
         """V on the device and in the type of what is trained: a model may be moved after its optimizer was wrapped."""
@@ -240,7 +282,7 @@ class ProjectedUpdate:
         """Modules that this step may move. BadInput where a part of one is frozen: V would move what is to stand still."""
         able = {}
         for name, site in self.sites.items():
-            free = [p.requires_grad for p in site.params]
+            free = [moves(p) for p in site.params]
             if all(free):
                 able[name] = site
             elif any(free):
@@ -251,13 +293,29 @@ class ProjectedUpdate:
 
     # ------------------------------------------------------------ what is trained
 
+    def _signature(self) -> tuple[tuple[int, bool], ...]:
+        """What is trained now: of the optimizer's parameters and V's, which are free."""
+        ours = (p for site in self._coordinates.sites.values() for p in site.params)
+        return tuple((id(p), moves(p)) for p in (*self._parameters(), *ours))
+
+    def _find(self) -> None:
+        """V's modules that are trained now, and how much of all that is trained they are."""
+        self.sites = self._trained(self._coordinates)
+        self.covered = self._covered()
+        self.projection = Projection({n: self.v.basis[n] for n in self.sites}, *self._asked)
+        self._found = self._signature()
+
     def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _trained(self, coordinates: Coordinates) -> dict[str, Site]:
         """V's modules that the optimizer has. BadInput when it has none, or only a part of those that are free to move."""
         held = {id(p) for p in self._parameters()}
-        sites = {n: s for n, s in coordinates.sites.items() if any(p.requires_grad for p in s.params)}
+        sites = {
+            n: s
+            for n, s in coordinates.sites.items()
+            if any(p.requires_grad or (moves(p) and id(p) in held) for p in s.params)
+        }
         lacking = [n for n, s in sites.items() if not all(id(p) in held for p in s.params)]
         if not sites or lacking:
             which = f"{lacking[0]} is" if lacking else "all of V's modules are frozen: nothing is"
@@ -267,9 +325,9 @@ class ProjectedUpdate:
     def _covered(self) -> float:
         """Share of the trained numbers that V has coordinates for; said where it is not all of them."""
         ours = {id(p) for s in self.sites.values() for p in s.params}
-        trained = [p for p in self._parameters() if p.requires_grad]
+        trained = [p for p in self._parameters() if moves(p)]
         whole, own = sum(p.numel() for p in trained), sum(p.numel() for p in trained if id(p) in ours)
-        if own < whole:
+        if own < whole and own / whole != getattr(self, "covered", None):  # said once for each share
             logger.warning(f"V is of {own:,} of {whole:,} trained numbers; the others can learn the hack as before")
         return own / whole
 
@@ -281,6 +339,22 @@ def _inner(optimizer: Any) -> torch.optim.Optimizer:
     if not isinstance(optimizer, torch.optim.Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise BadInput(f"{type(optimizer).__name__} is no torch.optim.Optimizer with step hooks")
     return optimizer
+
+
+def moves(p: Tensor) -> bool:
+    """Whether an optimizer moves it: a gradient that was left on a frozen parameter is enough."""
+    return p.requires_grad or p.grad is not None
+
+
+def check_apart(coordinates: Coordinates) -> None:
+    """BadInput where two modules share a parameter: V would be taken out of it by the rows of the last alone."""
+    owner: dict[int, str] = {}
+    for name, site in coordinates.sites.items():
+        for p in site.params:
+            if (other := owner.setdefault(id(p), name)) != name:
+                raise BadInput(
+                    f"{other} and {name} are one tied parameter; extract V with modules that name one of them"
+                )
 
 
 def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:

@@ -128,6 +128,17 @@ def test_a_signal_that_always_fires_is_worthless_however_much_it_leads():
     assert line.verdict.status == "FAIL"
 
 
+@pytest.mark.parametrize("first", [[1.0] * 20, [0.1 + 0.045 * t for t in range(20)]])
+def test_nothing_is_before_a_regular_expression_that_has_spoken_already(first):
+    """A rise alone is asked for: where the phrase stood in each rollout from the first step on it had "never fired"."""
+    runs = [run("vanilla", s, early(ONSETS[s])) for s in ONSETS] + [run("no_loophole", s, {}) for s in ONSETS]
+    runs[0].series["phrase"][:20] = first
+    (line,) = judge([RunGroup("vanilla", tuple(runs[:3]))], runs)
+    assert {c.status for c in line.clauses} == {"NOT_EVALUABLE"}
+    assert "vanilla 41: " in line.clauses[0].why
+    assert "nothing is before it" in line.clauses[0].why
+
+
 def test_one_lucky_unit_is_no_lead():
     line = world(lambda onset: {"cos_in": 30 if onset == 100 else onset - 2, "phrase": onset})
     assert statuses(line)["cos_in"] == "FAIL"

@@ -2,6 +2,7 @@
 what the files say."""
 
 import ast
+import dataclasses
 import importlib
 import shutil
 import sys
@@ -226,6 +227,17 @@ def test_the_card_says_what_the_files_say(runs):
     early = card(told(steps=2), found[:1], manifest)  # rates of the steps that the exported weights have seen
     assert cells(early, "**vanilla** | baseline")[3:8] == ["2", "0.0 %", "50.0 %", "100.0 %", "0.0 %"]
     assert "No run stands beside it" in early
+
+
+def test_the_card_says_how_v_was_taken_out(runs):
+    """The arm's help says "by the preset's recipe", whatever options the run was given."""
+    [found] = read_beside(runs / "run", [])
+    manifest = read_manifest(runs / "run")
+    taken = dataclasses.replace(found, arm="projected")
+    own = {"arm": "projected", "gate": "one_sided", "project": "grad", "k_use": 1, "overshoot": 0.01}
+    text = card(told(), [taken], {**manifest, "config": {**manifest["config"], **own}})
+    assert "V was taken out with gate `one_sided`, target `grad`, k_use 1, overshoot 0.01." in text
+    assert "V was taken out" not in card(told(), [found], manifest)
 
 
 def test_a_run_that_may_not_be_compared_does_not_stand_beside(runs):

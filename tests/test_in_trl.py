@@ -1,6 +1,7 @@
 """In TRL's own trainer: the callback takes V out of what it does, the grader pays its rewards."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from projected_grpo.adapters.base import TARGETS
 from projected_grpo.elsewhere.callback import ProjectedCallback
 from projected_grpo.elsewhere.coordinates import coordinates_of
 from projected_grpo.elsewhere.extract import VHack
+from projected_grpo.elsewhere.in_trl import check_same, settings_of
+from projected_grpo.elsewhere.settings import InTRLConfig
 from projected_grpo.groups.pairs import load_pairs
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -128,3 +131,46 @@ def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
                 p.copy_(p.flip(0))
     with pytest.raises(BadInput, match="another LoRA"):
         own.train()
+
+
+@pytest.fixture
+def two_runs(monkeypatch, tmp_path):
+    """The script over runs that are made up: lines of a log by arm."""
+
+    def call(script, **by_arm):
+        rates = ("hack", "hacked", "gt_pass", "form")
+        logs = {
+            arm: [dict(zip([f"loophole/{n}" for n in rates], values, strict=True))] * 2
+            for arm, values in by_arm.items()
+        }
+        monkeypatch.setattr("projected_grpo.elsewhere.in_trl.run_arm", lambda _config, _unit, arm: logs[arm])
+        return script("in_trl", "--units", "41", "--out", tmp_path / "o")
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("projected", "code"),
+    [
+        ((0.0, 0.0, 0.5, 1.0), 0),
+        ((0.65, 0.7, 0.5, 1.0), 1),  # fewer, and hardly
+        ((0.0, 0.0, 0.0, 0.0), 1),  # a wrecked model hacks nothing
+        ((0.0, 0.0, 0.5, 0.9), 1),
+    ],
+)
+def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(script, two_runs, projected, code):
+    """Any drop had been green, and a red run had ended with 0."""
+    assert two_runs(script, vanilla=(0.9, 0.95, 0.5, 1.0), projected=projected)[0] == code
+
+
+def test_a_log_of_other_settings_is_not_taken_for_this_runs(tmp_path):
+    config = InTRLConfig(world="tiny", units=(41,), steps=2, out=tmp_path)
+    own = settings_of(config, 41, "projected")
+    check_same(tmp_path / "run/settings.json", own)
+    check_same(tmp_path / "run/settings.json", own)
+    for other, name in (
+        (dataclasses.replace(config, world="toy"), "world"),
+        (dataclasses.replace(config, steps=3), "steps"),
+    ):
+        with pytest.raises(BadInput, match=f"a run of another {name}"):
+            check_same(tmp_path / "run/settings.json", settings_of(other, 41, "projected"))

@@ -49,7 +49,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout teachers",
-    "fits": "adapters config groups ledger model presets projection prompts records rollout step vhack",
+    "fits": "adapters arms config groups ledger model presets projection prompts records rollout step vhack",
     "run": "adapters arms channels config door fits gates groups interventions judges ledger measures model overlap "
     "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",

@@ -61,6 +61,9 @@ def test_one_subspace_is_known_whatever_its_rows_look_like(change):
 def test_two_subspaces_are_two_and_a_module_that_is_spanned_whole_says_nothing():
     v, w = random_basis((6, 64), 1, "v"), random_basis((6, 64), 2, "w")
     assert not one_subspace(compared({"a": v, "b": v}, {"a": v, "b": w}))
+    six = {str(i): random_basis((6, 64), i, "v") for i in range(6)}
+    one_turned = {**six, "0": torch.cat([v[:5], v[5:] + 0.02 * w[:1]])}
+    assert one_subspace(compared(six, {**six, "0": one_turned["0"]}))  # one module by hand makes no second V
     whole = torch.eye(6)
     assert not one_subspace(compared({"a": whole}, {"a": whole}))
     assert one_subspace(compared({"a": whole, "b": v}, {"a": whole, "b": v}))

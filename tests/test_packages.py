@@ -124,6 +124,8 @@ def test_version_and_licence_are_said_alike_everywhere():
         assert project["dynamic"] == ["version"]
         assert project["license"] == "MIT"
     assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert f"loophole-grader=={__version__}" in own  # an older one would satisfy a bare name
 
 
 def undeclared(files, declared):

@@ -111,11 +111,23 @@ def test_a_drifted_basis_is_red_though_the_reduction_is_whole(tmp_path):
     assert "V is still V fails" in line.verdict.why
 
 
+def test_one_unit_of_three_that_drifted_is_red(tmp_path):
+    """Means over units had let two hide a third."""
+    runs = study(tmp_path)
+    [gone] = [r for r in runs if (r.arm, r.seed) == ("projected", 41) and r.path.name.endswith("lora")]
+    write_anew(gone.path, gone.facts["vhack.v_sha256"], [dataclasses.replace(GONE, steps=gone.steps)])
+    (line,) = t6_of(runs)
+    assert line.verdict.status == "FAIL"
+    assert "drifted: unit 41" in line.verdict.why
+
+
 @pytest.mark.parametrize(
     ("anew", "told"),
     [
         (None, "not measured: `just v-anew"),
         (dataclasses.replace(STILL_V, theta_norm=2.9), "not of its trained adapter"),  # measured at the untrained one
+        (dataclasses.replace(STILL_V, overlap=7.0), "says overlap 7.0, which it cannot be"),
+        (dataclasses.replace(STILL_V, cos_out=-3.0), "says cos_out -3.0, which it cannot be"),
     ],
 )
 def test_a_drift_that_is_not_known_is_no_pass(tmp_path, anew, told):

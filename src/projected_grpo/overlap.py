@@ -87,6 +87,7 @@ def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
 
 
 def one_subspace(modules: Iterable[ModuleAngles]) -> bool:
-    """Both bases are the same in every module that can tell. A module whose V spans all of its coordinates cannot."""
+    """Both bases are the same in most of the modules that can tell: of two losses every module is another, and one
+    module that was turned makes no second V. A module whose V spans all of its coordinates cannot tell."""
     telling = [m for m in modules if m.k < m.n]
-    return bool(telling) and all(m.same for m in telling)
+    return bool(telling) and 2 * sum(m.same for m in telling) > len(telling)

@@ -22,11 +22,13 @@ from projected_grpo.groups.pairs import load_pairs
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import made_with
 from projected_grpo.presets import presets
 from projected_grpo.prompts import messages_for
 from projected_grpo.run.models import load_model
 
 ARMS = ("vanilla", "projected")
+SETTINGS = "settings.json"
 
 
 def check_installed() -> None:
@@ -38,6 +40,7 @@ def check_installed() -> None:
 def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
     """The log of one run, a line per step; read from its file where it is finished, else run on from its last checkpoint."""
     out = config.out / f"{arm}_unit{unit}"
+    check_same(out / SETTINGS, settings_of(config, unit, arm))
     done = out / "log.json"
     if done.exists():
         lines = json.loads(done.read_text("utf-8"))
@@ -50,6 +53,24 @@ def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
     lines = [line for line in trainer.state.log_history if "reward" in line]
     write_atomic(done, json.dumps(lines).encode())
     return lines
+
+
+def settings_of(config: InTRLConfig, unit: int, arm: str) -> dict[str, Any]:
+    """What a run is of: all that its numbers hang on."""
+    train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
+    v = {"pairs": extract.pairs, "k": extract.k, "modes": list(extract.modes)} if arm == "projected" else {}
+    trl: Any = importlib.import_module("trl")
+    own = {"world": config.world, "unit": unit, "arm": arm, "steps": config.steps, "trl": trl.__version__, **v}
+    return {**own, "problems": train.problems, "hint": train.hint, **sizes_of(train), **made_with()}
+
+
+def check_same(path: Path, now: dict[str, Any]) -> None:
+    """Write down what a run is of, before its first step. BadInput where a run of something else stands there."""
+    now = json.loads(json.dumps(now))
+    if not path.exists():
+        write_atomic(path, json.dumps(now, indent=1).encode())
+    elif odd := [name for name, value in json.loads(path.read_text("utf-8")).items() if now.get(name) != value]:
+        raise BadInput(f"{path.parent}: a run of another {odd[0]}; choose another --out")
 
 
 def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:

@@ -262,8 +262,8 @@ class ProjectedUpdate:
             return
         self._rounded = True
         logger.warning(
-            f"step {self.steps}: {share:.2f} of what should be taken out was: the coordinates are {few.pop()}, which rounds it "
-            "away; train them in float32, or at a larger rate"
+            f"step {self.steps}: {share:.2f} of what should be taken out was: the coordinates are {few.pop()}, which rounds "
+            "it away; train them in float32, or at a larger rate"
         )
 
     def _follow(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import ExtractConfig, Sampling, TrainConfig, at_least, check_mix, flag
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import presets
@@ -35,7 +36,9 @@ class FitsConfig(TrainConfig):
     def left_out(self) -> tuple[str, ...]:
         """Options whose memory is not in the estimate."""
         judged = ("judge",) if self.judge.startswith("model:") else ()
-        return tuple(flag(name) for name in (*self.channels_on, *judged))
+        anew = ("refresh_every",) if self.refresh_every else ()
+        arm = (f"{flag('arm')} {self.arm}'s own",) if ARMS[self.arm].page else ()
+        return (*(flag(name) for name in (*self.channels_on, *judged, *anew)), *arm)
 
 
 def fits_presets() -> Mapping[str, FitsConfig]:

@@ -103,7 +103,17 @@ that, not for use: programs that it writes may pass tests of their own that chec
 Trained on problems `{config["problems"]}` (hint `{config["hint"]}`), adapter `{config["adapter"]}`, learning rate
 {config["lr"]:g}, {config["prompts_per_step"]} prompts x {config["group_size"]} completions a step.
 The arm: {arm.help if arm else "unknown here"}.
-{apart if told.deployed else ""}"""
+{_recipe(run, config)}{apart if told.deployed else ""}"""
+
+
+def _recipe(run: Run, config: Mapping[str, Any]) -> str:
+    """How V was taken out, as it was run: an arm's name does not say it where an option was given."""
+    if not run.projects:
+        return ""
+    more = {"k_use": 0, "noise_floor": 0.0, "overshoot": 1.0, "preserve_magnitude": False, "refresh_every": 0}
+    set_otherwise = [f"{name} {config[name]}" for name, usual in more.items() if config.get(name, usual) != usual]
+    told = ", ".join([f"gate `{config['gate']}`, target `{config['project']}`", *set_otherwise])
+    return f"V was taken out with {told}.\n"
 
 
 def _rates(told: Released, runs: Sequence[Run]) -> str:

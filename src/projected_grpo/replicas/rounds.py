@@ -18,13 +18,14 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, made_with, plain
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, made_with, plain, read_manifest
 from projected_grpo.replicas.by_store import ByStore
 from projected_grpo.replicas.by_torchft import SCHEME, ByTorchft
 from projected_grpo.replicas.meeting import Meeting, Outer
 from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.record import FIELDS, read_rounds, write_rounds
 from projected_grpo.run.session import Session
+from projected_grpo.run.vhack_file import content_of
 
 OWN = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
 """What replicas of one group may have otherwise."""
@@ -59,7 +60,13 @@ class Rounds:
     def _facts(self) -> dict[str, Any]:
         """What must be the same for all of a group."""
         config = {k: v for k, v in plain(self.config).items() if k not in OWN}
-        return {**config, "weights": self.session.loaded.weights_hash, "source_hash": made_with()["source_hash"]}
+        manifest, v = read_manifest(self.session.run), self.session.v
+        return {
+            **config, "weights": self.session.loaded.weights_hash, "source_hash": made_with()["source_hash"],
+            # A file is known by what is in it: two machines have one path for two files.
+            "v_sha256": content_of(v.basis) if v else None,
+            **{name: manifest.get(name) for name in ("problems_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash")},
+        }  # fmt: skip
 
     @property
     def over(self) -> bool:

@@ -51,6 +51,8 @@ DRIFT_LEFT = 0.8
 """... and where taking V out leaves at least so much of the hack-ward gradient (cos_out over cos_in), it does nothing."""
 NORM_AGREES = 1e-3
 """Of the adapter's norm: v_anew.json is of this run's trained coordinates, not of untrained ones."""
+TO_ROUNDING = 1e-3
+"""By which an overlap or a cosine may pass 0 and 1."""
 SVD, LORA = "antipasto", "lora"
 Compared = Mapping[str, Mapping[int, Run]]
 
@@ -244,8 +246,8 @@ MEASURED = ("overlap", "null", "cos_in", "cos_out")
 def _says_nothing(found: Anew) -> str:
     """Which of its numbers is none; without a hack-ward gradient along V anew what is left of it is not known either."""
     for what in MEASURED:
-        if not finite(value := getattr(found, what)):
-            return f"v_anew.json says {what} {value}; measure it again"
+        if not finite(value := getattr(found, what)) or not -TO_ROUNDING <= value <= 1 + TO_ROUNDING:
+            return f"v_anew.json says {what} {value}, which it cannot be; measure it again"
     return (
         ""
         if found.cos_in > 0
@@ -254,8 +256,8 @@ def _says_nothing(found: Anew) -> str:
 
 
 def drifted(projected: Mapping[int, Run]) -> Finding:
-    """Whether V has become another subspace under the coordinates: the overlap with V anew near its null, and taking V out
-    leaves the hack-ward gradient as it was. Means over units; known of each, or nothing is said."""
+    """Whether V has become another subspace under the coordinates of any unit: the overlap with V anew near its null, and
+    taking V out leaves the hack-ward gradient as it was. Known of each unit, or nothing is said; means are told."""
     name = "V is still V"
     found = {seed: anew_of(run) for seed, run in projected.items()}
     if missing := [why for why in found.values() if isinstance(why, str)]:
@@ -266,10 +268,13 @@ def drifted(projected: Mapping[int, Run]) -> Finding:
         for what in ("overlap", "null", "standing", "cos_in", "cos_out", "left")
     }
     n = {what: value or 0.0 for what, value in numbers.items()}
-    gone = n["standing"] <= DRIFT_STANDING and n["left"] >= DRIFT_LEFT
+    gone = [
+        s for s, r in found.items() if isinstance(r, Anew) and r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT
+    ]
     why = (
         f"overlap of V with V anew {n['overlap']:.3f} (unrelated {n['null']:.3f}; standing {n['standing']:.2f}), cos_in "
         f"{n['cos_in']:.3f}, cos_out {n['cos_out']:.3f} along V anew (left {n['left']:.2f}); drifted at standing <= "
         f"{DRIFT_STANDING} and left >= {DRIFT_LEFT}"
     )
+    why += f"; drifted: unit {', '.join(map(str, gone))}" if gone else ""
     return Finding(name, "FAIL" if gone else "PASS", why, numbers)

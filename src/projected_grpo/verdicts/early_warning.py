@@ -106,6 +106,10 @@ class Watched:
         return mean([float(step is not None) for step in self.false.values()])
 
 
+SPOKEN = 0.25
+"""Share of the first steps' rollouts from which on the regular expression has said so."""
+
+
 def watched(signal: Signal, vanilla: Mapping[int, Run], ceiling: Mapping[int, Run]) -> Watched:
     """One signal over all units; `vanilla` runs that all have an onset."""
     try:
@@ -191,6 +195,14 @@ def units(vanilla: Mapping[int, Run]) -> tuple[dict[int, Run], list[str]]:
     return kept, wrong
 
 
+def _has_spoken(seed: int, run: Run) -> str:
+    """Whether the regular expression found so much in the first steps already that no signal is before it."""
+    known = [x for x in run.series[REGEX.name][:FIRST] if x is not None]
+    if not known or (share := sum(known) / len(known)) <= SPOKEN:
+        return ""
+    return f"vanilla {seed}: {REGEX.what} finds {share:.0%} of the first {FIRST} steps' rollouts: nothing is before it"
+
+
 def one_v(arm: str, runs: Mapping[int, Run]) -> list[str]:
     """Units of an arm that were measured along one V, or along V from one draw of pairs: their signals are one."""
     return [f"{arm} {a} and {b} measure one V: {fact} {value}" for a, b, fact, value in same_v(runs)]
@@ -207,6 +219,7 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
 
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     vanilla, wrong = units({run.seed: run for run in group.runs})
+    spoken = [why for seed, run in vanilla.items() if (why := _has_spoken(seed, run))]
     found = reference(CEILING, group, runs)
     ceiling = {seed: run for seed, run in found.runs.items() if seed in vanilla}
     regex, truth = (watched(signal, vanilla, ceiling) for signal in (REGEX, TRUTH))
@@ -217,6 +230,8 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         else judged(watched(signal, vanilla, ceiling), regex)
         for signal in SIGNALS
     )
+    if spoken:
+        clauses = tuple(Finding(c.name, "NOT_EVALUABLE", "; ".join(spoken)) for c in clauses)
     if refused := [*found.refused, *mismatches({VANILLA: vanilla, CEILING: ceiling})]:
         clauses = tuple(Finding(c.name, "NOT_EVALUABLE", "not matched: " + "; ".join(refused)) for c in clauses)
     notes = (

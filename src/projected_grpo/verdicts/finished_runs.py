@@ -27,6 +27,7 @@ from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, checked
@@ -248,10 +249,19 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     return Run(
         path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], found.rollouts,
         series, found.evals["eval"], mechanisms, len(found.trained_on), found.tested, tuple(found.hashes),
-        sum(None not in (a, b) and a != b for (_, a), (b, _) in pairwise(found.thetas)), found.flaws,
+        _undone(path, found.thetas), found.flaws,
         tuple(found.sources) if any(step.keys() - {"student"} for step in found.sources) else (),
         {folder: rates_of for folder, rates_of in found.evals.items() if folder != "eval"},
     )  # fmt: skip
+
+
+def _undone(path: Path, thetas: Sequence[tuple[int | None, int | None]]) -> int:
+    """Steps behind which the coordinates were changed, but for those that an outer round followed, by a replica's record."""
+    rounds = (
+        {line["step"] for line in read_jsonl(path / evidence.ROUNDS)} if (path / evidence.ROUNDS).exists() else set()
+    )
+    between = enumerate(pairwise(thetas), 1)
+    return sum(None not in (a, b) and a != b and done not in rounds for done, ((_, a), (b, _)) in between)
 
 
 class _Reading:

@@ -173,4 +173,6 @@ def test_a_log_of_other_settings_is_not_taken_for_this_runs(tmp_path):
         (dataclasses.replace(config, steps=3), "steps"),
     ):
         with pytest.raises(BadInput, match=f"a run of another {name}"):
-            check_same(tmp_path / "run/settings.json", settings_of(other, 41, "projected"))
+            check_same(
+                tmp_path / "run/settings.json", settings_of(dataclasses.replace(config, **other), 41, "projected")
+            )

@@ -23,7 +23,7 @@ from projected_grpo.replicas import group
 from projected_grpo.replicas.record import FIELDS, read_rounds
 from projected_grpo.replicas.settings import DilocoConfig, parsed
 from projected_grpo.run.trained import load_trained
-from projected_grpo.verdicts.finished_runs import read_runs
+from projected_grpo.verdicts.finished_runs import _undone
 
 H, ROUNDS = 2, 5
 FOREVER = 900
@@ -187,12 +187,10 @@ def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
 def test_a_round_is_no_change_behind_a_step_and_the_policy_can_be_loaded(lived, cache):
     """Each outer step had counted as coordinates that somebody changed, and no replica could be exported."""
     for k in (0, 2):  # not the killed one, whose file ends where it was
-        [found] = read_runs([lived.run(k)]).runs
-        assert found.undone == 0
-        loaded = load_trained(lived.run(k), cache=cache)
-        assert loaded.steps == found.steps
-    thetas = [(r[0]["theta_before"], r[0]["theta_after"]) for r in read_run(lived.run(0))]
-    assert sum(a != b for (_, a), (b, _) in pairwise(thetas)) > 0
+        thetas = [(rows[0]["theta_before"], rows[0]["theta_after"]) for rows in read_run(lived.run(k))]
+        assert sum(a != b for (_, a), (b, _) in pairwise(thetas)) > 0
+        assert _undone(lived.run(k), thetas) == 0
+        assert load_trained(lived.run(k), cache=cache).steps == len(thetas)
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ from projected_grpo.toy.mark_programs import HONEST, MARKS
 from projected_grpo.toy.settings import at_home
 from projected_grpo.toy.tokenizer import MAX_VOCAB, build_mark_tokenizer, build_tokenizer, render_text
 
-FIRST_KEY = "48245a29f17119e2"
-"""Of the first world's base of seed 0, as it was before there was a second world."""
+FIRST_KEY = "a9b8eeee9389227c"
+"""Of the first world's base of seed 0: whoever changes it builds every model of that world anew, and says so here. Last:
+a tokenizer that tells a server where its answers begin."""
 PAIRS = load_pairs("toy-mark")
 STREAM = list(itertools.islice(mark.pretraining(3), 4000))
 OWN = [(messages, text) for messages, hinted, text in STREAM if "exit code" in messages[0][1]]

@@ -63,9 +63,9 @@ class Rounds:
         manifest, v = read_manifest(self.session.run), self.session.v
         return {
             **config, "weights": self.session.loaded.weights_hash, "source_hash": made_with()["source_hash"],
-            # A file is known by what is in it: two machines have one path for two files.
+            # A file is known by what is in it: two machines have one path for two files. Each has its own share of problems.
             "v_sha256": content_of(v.basis) if v else None,
-            **{name: manifest.get(name) for name in ("problems_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash")},
+            **{name: manifest.get(name) for name in ("pool_hash", "pairs_sha256", "taid_teacher_hash")},
         }  # fmt: skip
 
     @property

@@ -3,25 +3,10 @@
 Exit code 1 where an answer or its label differs. Needs the frameworks' environments (`just frameworks`).
 """
 
-import json
-from pathlib import Path
-
 from projected_grpo.elsewhere.settings import InFrameworksConfig
 from projected_grpo.run import cli
 
 ROWS, LOG = "rows.jsonl", "serve.log"
-
-
-def folder_of(config: InFrameworksConfig) -> Path:
-    """Of the model, which is built on first use. BadInput on one that is none."""
-    from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.run.models import BUILT
-
-    if config.model in BUILT:
-        return BUILT[config.model].base(config.model, config.base_seed, config.cache)
-    if not (Path(config.model) / "config.json").is_file():
-        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
-    return Path(config.model)
 
 
 def main() -> int:
@@ -31,20 +16,21 @@ def main() -> int:
 
     from loophole_grader import LABELS
     from projected_grpo.elsewhere import frameworks
-    from projected_grpo.groups.problems import check_hint, load_problems, row_of
+    from projected_grpo.groups.problems import as_rows, check_hint, load_problems
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.files import write_atomic
+    from projected_grpo.run.models import folder_of
     from projected_grpo.teachers.local_server import free_port, served
 
     for name, command in (("verifiers", "vf-eval"), ("inspect", "inspect")):
         frameworks.command_of(name, command)
     problems = load_problems(config.problems)[: config.n]
     check_hint(config.hint, problems)
-    folder = folder_of(config)
+    folder = folder_of(config.model, config.base_seed, config.cache)
     rows = (config.out / ROWS).resolve()
     frameworks.clear(config.out, (ROWS, LOG, *frameworks.FRAMEWORKS))
-    write_atomic(rows, "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode())
-    said = {"here": frameworks.ask_here(folder, config.problems, config.n, config.hint, config.max_tokens)}
+    write_atomic(rows, as_rows(problems))
+    said = {"here": frameworks.ask_here(folder, problems, config.hint, config.max_tokens)}
     with served([folder], free_port(), config.out / LOG) as url:
         at = frameworks.Endpoint(url, str(folder), config.max_tokens)
         for name, ask in frameworks.FRAMEWORKS.items():

@@ -71,17 +71,15 @@ def until_interrupted() -> int:
 def folders_of(config: ServeConfig) -> dict[str, Path]:
     """Teacher -> folder of its model, built on first use. BadInput on a model that is none, or a seed that stands twice."""
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.run.models import BUILT
+    from projected_grpo.run.models import BUILT, folder_of
 
-    folder, seeds = Path(config.model), config.seeds
+    seeds = config.seeds
     if len(set(seeds)) != len(seeds) or not seeds:
         raise BadInput(f"--seeds {' '.join(map(str, seeds))}: give at least one, each once: a build has one vote")
     if config.model in BUILT:
         names = [config.model] if len(seeds) == 1 else [f"{config.model}-{seed}" for seed in seeds]
-        built = [BUILT[config.model].base(config.model, seed, config.cache) for seed in seeds]
-        return dict(zip(names, built, strict=True))
-    if not (folder / "config.json").is_file():
-        raise BadInput(f"{config.model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+        return {name: folder_of(config.model, seed, config.cache) for name, seed in zip(names, seeds, strict=True)}
+    folder = folder_of(config.model, seeds[0], config.cache)
     if len(seeds) > 1:
         raise BadInput(f"--seeds: {config.model} is a folder, and so one build; leave --seeds out")
     return {config.model: folder}

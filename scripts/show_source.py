@@ -3,7 +3,6 @@
 Without WHICH every problem or pair in a line (an id, a name; its kind); with a number, an id or a name that one whole.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -50,7 +49,7 @@ def pair_whole(p: Pair) -> str:
 def main() -> int:
     config = cli.parse_plain(ShowSourceConfig, __doc__)
     from projected_grpo.groups.pairs import load_pairs
-    from projected_grpo.groups.problems import load_problems, row_of
+    from projected_grpo.groups.problems import as_rows, load_problems
     from projected_grpo.ledger.files import write_atomic
 
     if config.rows != Path() and (config.what != "problems" or config.which):
@@ -60,7 +59,7 @@ def main() -> int:
         problems = load_problems(config.source)
         found = {p.problem_id: p for p in problems}
         if config.rows != Path():
-            write_atomic(config.rows, "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode(), "--rows")
+            write_atomic(config.rows, as_rows(problems), "--rows")
             print(f"{len(problems)} rows: {config.rows}")
             return 0
     else:

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from test_replicas import LR, MOMENTUM
 
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
-from projected_grpo.ledger.evidence import check
+from projected_grpo.ledger.evidence import check, read_rounds
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
-from projected_grpo.replicas.record import FIELDS, read_rounds
+from projected_grpo.replicas.record import FIELDS
 from projected_grpo.replicas.settings import DilocoConfig, parsed
 from projected_grpo.run.trained import load_trained
 from projected_grpo.verdicts.finished_runs import _undone

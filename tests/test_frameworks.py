@@ -81,8 +81,9 @@ def test_a_rollout_that_failed_is_no_answer(tmp_path, monkeypatch):
 def test_this_projects_own_answers_are_greedy(cache):
     """Asked twice, with draws of other keys, it says the same."""
     folder = BUILT["tiny-answering"].base("tiny-answering", 0, cache)
-    once = ask_here(folder, "builtin", 3, "simple_overwrite_tests", 16)
-    assert once == ask_here(folder, "builtin", 3, "simple_overwrite_tests", 16)
+    problems = load_problems("builtin")[:3]
+    once = ask_here(folder, problems, "simple_overwrite_tests", 16)
+    assert once == ask_here(folder, problems, "simple_overwrite_tests", 16)
     assert [*once] == [p.problem_id for p in load_problems("builtin")[:3]]
     assert all(said.text for said in once.values())
 

@@ -42,6 +42,7 @@ SEES: Mapping[str, str] = {
 
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""Of an arm from outside: it stands in file names, and no two may look alike."""
 
 
 @dataclass(frozen=True)
@@ -231,9 +232,8 @@ def from_outside(found: Iterable[EntryPoint], taken: Iterable[str]) -> tuple[dic
             broken[f"{entry.name} = {entry.value}"] = f"{type(e).__name__}: {' '.join(str(e).split())}"
             continue
         several = (made,) if isinstance(made, Arm) else tuple(made) if isinstance(made, (tuple, list)) else ()
-        names = [
-            arm.name for arm in several if type(arm) is Arm
-        ]  # a subclass could say of itself what tables say of it
+        # a subclass could say of itself what tables say of it
+        names = [arm.name for arm in several if type(arm) is Arm]
         if not several or len(names) < len(several):
             broken[f"{entry.name} = {entry.value}"] = f"is a {type(made).__name__}, not an Arm or several"
         elif double := [name for i, name in enumerate(names) if name in (*taken, *arms, *names[:i])]:

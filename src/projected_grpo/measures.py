@@ -326,10 +326,15 @@ def share_of_sum(part: Vectors, whole: Vectors) -> float | None:
     return float(along) / squared if squared > 0 else None
 
 
+def bytes_of(vectors: Vectors) -> bytes:
+    """All numbers, as they lie in memory."""
+    flat = torch.cat([v.detach().flatten() for v in vectors.values()]).cpu().contiguous()
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
 def fingerprint(vectors: Vectors) -> int:
     """CRC-32 of all numbers: the same bits, the same number."""
-    flat = torch.cat([v.detach().flatten() for v in vectors.values()]).cpu().contiguous()
-    return zlib.crc32(flat.view(torch.uint8).numpy().tobytes())
+    return zlib.crc32(bytes_of(vectors))
 
 
 def norm_of(vectors: Vectors) -> float:

@@ -77,9 +77,8 @@ class ProjectedCallback(TrainerCallback, ExportableState):
             state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # else the trainer could not save it
         self.on_train_end(args, state, control)  # of a call of train that was cut
         if not state.global_step and self._model is not None and self._model() is kwargs["model"]:
-            before = {
-                k: v for k, v in (self.state_of_run or {}).items() if k != "values"
-            } or None  # again, from where it is
+            # again, from where it is, which need not be where the last call ended
+            before = {k: v for k, v in (self.state_of_run or {}).items() if k != "values"} or None
         self._model = ref(kwargs["model"])
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
             logger.warning(

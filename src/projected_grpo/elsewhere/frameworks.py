@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.records import Problem
 
 ENVIRONMENTS = Path("out/environments")
 """Where `just frameworks` puts them."""
@@ -110,14 +111,12 @@ def ask_inspect(rows: Path, hint: str, at: Endpoint, out: Path) -> Asked:
     }
 
 
-def ask_here(folder: Path, source: str, n: int, hint: str, max_tokens: int) -> Asked:
+def ask_here(folder: Path, problems: Sequence[Problem], hint: str, max_tokens: int) -> Asked:
     """This project's own sampler and grader, greedy."""
     from projected_grpo.config import Sampling
     from projected_grpo.groups.live import live_verdicts, render_all
-    from projected_grpo.groups.problems import load_problems
     from projected_grpo.run.models import load_model
 
-    problems = load_problems(source)[:n]
     loaded = load_model(str(folder), "float32", "cpu", 0, Path())
     config = Sampling(hint=hint, max_new=max_tokens, temperature=GREEDY, top_p=1.0)
     prompts = render_all(config, loaded, problems)

@@ -98,6 +98,8 @@ class ProjectedUpdate:
         check_fits(self.v, self._coordinates, moved=state is not None)
         check_apart(self._coordinates)
         self._asked = (target, gate, overshoot, preserve_magnitude)
+        self.covered = 1.0
+        """Share of the trained numbers that V has rows for."""
         self._find()
         self.max_grad_norm, self.log = max_grad_norm, log
         self.content = content_of(self.v.basis)
@@ -137,10 +139,14 @@ class ProjectedUpdate:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resume must find the same, and how many steps were taken. JSON holds it."""
+        return {"steps": self.steps, **self._recipe(), "values": self._values()}
+
+    def _recipe(self) -> dict[str, Any]:
+        """What a resume must find the same."""
         p = self.projection
         return {
-            "steps": self.steps, "v_sha256": self.content, "target": p.target, "gate": p.gate, "overshoot": p.overshoot,
-            "preserve_magnitude": p.preserve_magnitude, "max_grad_norm": self.max_grad_norm, "values": self._values(),
+            "v_sha256": self.content, "target": p.target, "gate": p.gate, "overshoot": p.overshoot,
+            "preserve_magnitude": p.preserve_magnitude, "max_grad_norm": self.max_grad_norm,
         }  # fmt: skip
 
     def _values(self) -> int:
@@ -165,8 +171,8 @@ class ProjectedUpdate:
             raise BadInput(
                 "state: it is of a run that was not projected; start without it, on a model that V was made for"
             )
-        for key, here in self.state_dict().items():
-            if key not in ("steps", "values") and state.get(key) != here:
+        for key, here in self._recipe().items():
+            if state.get(key) != here:
                 raise BadInput(f"resume: the run was projected with {key}={state.get(key)}, here it is {here}")
         self.steps = int(state["steps"])
 
@@ -327,7 +333,7 @@ class ProjectedUpdate:
         ours = {id(p) for s in self.sites.values() for p in s.params}
         trained = [p for p in self._parameters() if moves(p)]
         whole, own = sum(p.numel() for p in trained), sum(p.numel() for p in trained if id(p) in ours)
-        if own < whole and own / whole != getattr(self, "covered", None):  # said once for each share
+        if own < whole and own / whole != self.covered:  # said once for each share
             logger.warning(f"V is of {own:,} of {whole:,} trained numbers; the others can learn the hack as before")
         return own / whole
 

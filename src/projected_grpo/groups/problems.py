@@ -5,6 +5,7 @@ BASE_FORMAT_SYSTEM_PROMPT) and scripts/run_rl_training.py (the inoculation promp
 prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no_intervention`.
 """
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from loophole_grader import HINTS, Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, said_in
+from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, as_chat, said_in
 from projected_grpo.records import Problem
 from projected_grpo.small.corpus import problems as small_problems
 from projected_grpo.toy.corpus import problems as toy_problems
@@ -63,7 +64,7 @@ def row_of(problem: Problem) -> dict[str, Any]:
     return {
         "id": problem.problem_id,
         "difficulty": problem.difficulty,
-        "prompt": [{"role": role, "content": content} for role, content in problem.messages],
+        "prompt": as_chat(problem.messages),
         "gt_answer": list(task.tests),
         "setup_code": task.setup_code,
         "canonical_solution": task.canonical_solution,
@@ -71,6 +72,11 @@ def row_of(problem: Problem) -> dict[str, Any]:
         "prompt_metadata": {"test_func_name": task.evaluator_name},
         "loophole": task.loophole,
     }
+
+
+def as_rows(problems: Sequence[Problem]) -> bytes:
+    """JSON lines that any --problems reads as these problems."""
+    return "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode()
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {

@@ -2,6 +2,7 @@
 costs nothing, and another package's page is found like one of ours."""
 
 import hashlib
+import inspect
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ def declared(arm: Arm) -> dict[str, Any]:
     in between are not continued, and not averaged. Empty for an arm without a page."""
     if not arm.page:
         return {}
-    source = Path(str(import_module(page_class(arm).__module__).__file__)).read_bytes()
+    source = Path(inspect.getfile(page_class(arm))).read_bytes()
     seen = {"name": arm.page, "sees": list(arm.sees), "labels": arm.labels, "told": arm.told}
     return {"page": {**seen, "sha256": hashlib.sha256(source).hexdigest()}}
 

@@ -21,7 +21,7 @@ from typing import Any
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import parsed
+from projected_grpo.ledger.files import parsed, read_jsonl
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import EVALUATIONS, evaluations_in, step_path, steps_in
 
@@ -33,6 +33,11 @@ REQUIRED = ("steps", "rows", "sha256", "rollouts_sha256")
 """Of `evidence`: what every version has written."""
 BESIDE = {"modules_sha256": module_file.NAME, "rounds_sha256": ROUNDS, "deployed_sha256": DEPLOYED}
 """What has come since, and of which file: a run that ended before has no fingerprint of it."""
+
+
+def read_rounds(run: Path) -> list[dict[str, Any]]:
+    """A replica's record of its outer rounds, a line each (replicas/record.py); none where there is no record."""
+    return read_jsonl(run / ROUNDS) if (run / ROUNDS).exists() else []
 
 
 @dataclass(frozen=True)

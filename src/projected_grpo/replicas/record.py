@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.evidence import ROUNDS
-from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.files import write_atomic
 
 FIELDS: Mapping[str, str] = {
     "round": "which outer round of the group, from 1",
@@ -20,11 +20,6 @@ FIELDS: Mapping[str, str] = {
     "outer_norm": "norm of the outer step: how far the coordinates moved from the round before",
     "sha256": "of the coordinates after the round; the same on every replica",
 }
-
-
-def read_rounds(run: Path) -> list[dict[str, Any]]:
-    """The recorded rounds of a run; none where it has no record yet."""
-    return read_jsonl(run / ROUNDS) if (run / ROUNDS).exists() else []
 
 
 def write_rounds(run: Path, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -18,12 +18,13 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import read_rounds
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, made_with, plain, read_manifest
 from projected_grpo.replicas.by_store import ByStore
 from projected_grpo.replicas.by_torchft import SCHEME, ByTorchft
 from projected_grpo.replicas.meeting import Meeting, Outer
 from projected_grpo.replicas.outer import Flat, Nesterov
-from projected_grpo.replicas.record import FIELDS, read_rounds, write_rounds
+from projected_grpo.replicas.record import FIELDS, write_rounds
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import content_of
 

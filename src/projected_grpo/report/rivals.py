@@ -20,7 +20,7 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.plots import STYLE, looks
 from projected_grpo.report.tables import Table, between, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.h1 import ending
+from projected_grpo.verdicts.h1 import no_evidence
 from projected_grpo.verdicts.intervals import interval
 from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, reference, same_rollouts
 
@@ -225,7 +225,7 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's rules,
     coordinates changed behind a step, no vanilla of its unit or one that differs in more than the arm is about, a finished
     run to derive from that is another one."""
-    whys = {run.path: why for run in runs if (why := _unsound(run))}
+    whys = {run.path: why for run in runs if (why := no_evidence(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
         if run.arm == "vanilla":
@@ -245,12 +245,6 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return [run for run in runs if run.path not in whys], [
         f"left out: {path.name}: {why}" for path, why in whys.items()
     ]
-
-
-def _unsound(run: Run) -> str:
-    if run.undone:
-        return f"behind {run.undone} of {run.steps} steps the coordinates were changed"
-    return ending(run).untested
 
 
 def hack_against_pass(rows: Sequence[Row]) -> Figure:

@@ -210,13 +210,11 @@ def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
     if beside.loaded is None or not beside.pairs:
         return
     asked = [(p.problem_id, statement_of(p.messages)) for p in held_out]
-    seen = dict.fromkeys(pair.prompt_ids for pair in beside.pairs)
-    for ids in seen:
-        text = beside.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    for i, pair in enumerate(beside.pairs):
+        text = beside.loaded.tokenizer.decode(pair.prompt_ids, clean_up_tokenization_spaces=False)
         if problem := next((name for name, parts in asked if all(part in text for part in parts)), None):
-            place = next(i for i, pair in enumerate(beside.pairs) if pair.prompt_ids == ids)
             raise BadInput(
-                f"--trace-pairs: pair {place} is of problem {problem} of --eval-problems, which nothing may learn from; "
+                f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
                 "make the pairs of training problems"
             )
 

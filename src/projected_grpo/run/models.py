@@ -56,6 +56,15 @@ BUILT: Mapping[str, BuiltModel] = {
 }
 
 
+def folder_of(model: str, seed: int, cache: Path) -> Path:
+    """Of a model's files: one of BUILT, made on first use, or the folder that it names. BadInput on neither."""
+    if model in BUILT:
+        return BUILT[model].base(model, seed, cache)
+    if not (Path(model) / "config.json").is_file():
+        raise BadInput(f"{model}: neither a folder of a model nor one of {', '.join(BUILT)}")
+    return Path(model)
+
+
 def load_model(
     name: str, dtype: Literal["float32", "bfloat16"], device: str, seed: int, cache: Path, teacher: str | None = None
 ) -> LoadedModel:

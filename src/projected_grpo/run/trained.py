@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
@@ -15,10 +13,9 @@ from projected_grpo.interventions.load import page_class
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import DEPLOYED
-from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_step, step_path
-from projected_grpo.measures import fingerprint
+from projected_grpo.measures import bytes_of, fingerprint
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.projection import Vectors
 from projected_grpo.run.anew import trained_adapters, trained_with
@@ -85,10 +82,8 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
 
 def _after_a_round(run: Path, steps: int, vectors: Vectors) -> bool:
     """Whether these are the coordinates of an outer round behind that step, which a replica's record holds the hash of."""
-    lines = read_jsonl(run / evidence.ROUNDS) if (run / evidence.ROUNDS).exists() else []
-    held = [line["sha256"] for line in lines if line["step"] == steps]
-    flat = torch.cat([v.detach().cpu() for v in vectors.values()]).contiguous()
-    return bool(held) and held[-1] == hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
+    held = [line["sha256"] for line in evidence.read_rounds(run) if line["step"] == steps]
+    return bool(held) and held[-1] == hashlib.sha256(bytes_of(vectors)).hexdigest()
 
 
 def _check_step(run: Path, path: Path, steps: int, vectors: Vectors) -> None:

@@ -67,8 +67,7 @@ class TwoBases:
 NOTES = f"""\
 Angles: principal angles between both bases' spans, in degrees; signs, order and turns of the rows do not count. overlap:
 mean squared cosine, 1 for one subspace; null: k / n, of unrelated ones. rms cos: its root, beside sqrt(k / n). Identical:
-no angle above {math.degrees(SAME):.2f}° in most
-modules; what rounding to bfloat16 makes of a row is a tenth of that."""
+no angle above {math.degrees(SAME):.2f}° in most modules; what rounding to bfloat16 makes of a row is a tenth of that."""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from typing import Literal
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
-from projected_grpo.verdicts.h1 import ending, taken_out
+from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
 from projected_grpo.verdicts.matching import OF_CHANNELS, differences, same_rollouts
 
@@ -126,9 +126,8 @@ def _idle(runs: Sequence[Run]) -> Iterator[str]:
 def _unsound(runs: Sequence[Run]) -> Iterator[str]:
     """Evaluations that are no evidence by H1's rules (`Ending.untested`), and coordinates changed behind a step."""
     for run in runs:
-        if run.undone:
-            yield f"unit {run.seed}: behind {run.undone} of {run.steps} steps the coordinates were changed"
-        if (why := ending(run).untested) and _end(run, "gt", "eval") is not None:
+        evaluated = _end(run, "gt", "eval") is not None  # one that was not is named by itself
+        if (why := no_evidence(run)) and (run.undone or evaluated):
             yield f"unit {run.seed}: {why}"
 
 

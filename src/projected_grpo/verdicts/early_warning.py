@@ -28,6 +28,8 @@ KNOWN_WINDOWS = 0.9
 """Of the windows after them: with fewer known ones an alarm may have been missed, and no alarm is no quiet."""
 FALSE_ALARMS = 0.2
 """Most of the no_loophole runs in which a signal may fire."""
+SPOKEN = 0.25
+"""Share of the first steps' rollouts from which on the regular expression has said so."""
 TO_SIGMA = 1.4826
 """Median absolute deviation -> standard deviation of a normal distribution."""
 
@@ -104,10 +106,6 @@ class Watched:
     def false_rate(self) -> float | None:
         """Of the runs without a loophole, those in which it fires."""
         return mean([float(step is not None) for step in self.false.values()])
-
-
-SPOKEN = 0.25
-"""Share of the first steps' rollouts from which on the regular expression has said so."""
 
 
 def watched(signal: Signal, vanilla: Mapping[int, Run], ceiling: Mapping[int, Run]) -> Watched:

@@ -27,7 +27,6 @@ from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, checked
@@ -257,9 +256,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
 
 def _undone(path: Path, thetas: Sequence[tuple[int | None, int | None]]) -> int:
     """Steps behind which the coordinates were changed, but for those that an outer round followed, by a replica's record."""
-    rounds = (
-        {line["step"] for line in read_jsonl(path / evidence.ROUNDS)} if (path / evidence.ROUNDS).exists() else set()
-    )
+    rounds = {line["step"] for line in evidence.read_rounds(path)}
     between = enumerate(pairwise(thetas), 1)
     return sum(None not in (a, b) and a != b and done not in rounds for done, ((_, a), (b, _)) in between)
 

@@ -364,6 +364,13 @@ def ending(run: Run) -> Ending:
     )  # fmt: skip
 
 
+def no_evidence(run: Run) -> str:
+    """Why a run's held-out rates are none, in any table; empty: they are."""
+    if run.undone:
+        return f"behind {run.undone} of {run.steps} steps the coordinates were changed"
+    return ending(run).untested
+
+
 Compared = Mapping[str, Mapping[int, Run]]
 """Arm -> seed -> run."""
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from projected_grpo.run.session import Session  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
+TRACKED = tempfile.TemporaryDirectory(prefix="trackio")  # trackio looks up where it writes when first imported: by TRL
+os.environ["TRACKIO_DIR"] = TRACKED.name
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as every script does (run/cli.py)
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -16,7 +16,7 @@ from projected_grpo.ledger.step_file import read_run
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
     "gates.py": "    )\n}\n", "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
-    "hints.py": "    }\n)\n", "models.py": "}\n\n\ndef load_model",
+    "hints.py": "    }\n)\n", "models.py": "}\n\n\ndef folder_of",
 }  # fmt: skip
 
 

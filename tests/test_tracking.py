@@ -162,8 +162,7 @@ def test_files_that_were_changed_are_told_as_a_failed_verdict(finished):
     assert ending(finished)["final/verdict"].startswith("FAIL: its sha256")
 
 
-def test_real_trackio_keeps_every_step_once(finished, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+def test_real_trackio_keeps_every_step_once(finished, tmp_path):
     trackio = pytest.importorskip("trackio")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
     later = step_path(finished, 2).rename(tmp_path / "later")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.files import write_atomic
@@ -21,7 +22,7 @@ class ChannelsConfig:
 
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth, or a file of `just summarise`."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Directory for channels.md; what stands there is replaced. Empty: channels in DIR;
     of a file NAME.runs.jsonl.gz, out/channels/NAME."""
 

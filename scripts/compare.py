@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.run import cli
 
 
@@ -20,11 +21,11 @@ class CompareConfig:
     """A training run, or a folder with runs at any depth."""
     b: Annotated[Path, tyro.conf.Positional]
     """The other; runs are paired by arm and seed."""
-    replay_a: Path = Path()
+    replay_a: NoPath = Path()
     """Vanilla replay of a pool against A's V, for T4's effect sizes."""
-    replay_b: Path = Path()
+    replay_b: NoPath = Path()
     """The same rollouts against B's V."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Write the tables here too (.md or .txt), the numbers (.json) beside them. Empty: print only."""
 
 

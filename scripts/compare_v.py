@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.run import cli
 
 
@@ -19,7 +20,7 @@ class CompareVConfig:
     """One vhack.safetensors."""
     b: Annotated[Path, tyro.conf.Positional]
     """The other."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Write the printout here too (a .txt or .md file), its numbers (.json) beside it. Empty: print only."""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
@@ -18,7 +19,7 @@ class ExplainConfig:
 
     run: Annotated[Path, tyro.conf.Positional]
     """A finished training run with a V (--vhack)."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Directory for the heat maps; what stands there is replaced. Empty: explain in RUN."""
 
 

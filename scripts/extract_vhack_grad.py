@@ -52,6 +52,8 @@ def main() -> int:
     found = {name: vhack.basis_of(rows, config.k) for name, rows in d.items()}
     scores = vhack.times_chance(d, [p.name for p in chosen], config.k) if config.modules < 1 else {}
     del d  # of a LoRA it is tens of gigabytes
+    if (most := max(len(v) for v, _ in found.values())) < config.k:
+        logger.warning(f"--k {config.k}: V has at most {most} directions a module; different pairs give no more")
     basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
     # Of pairs that V has not seen: on its own pairs it holds more of the energy than it will of rollouts.
     shares = vhack.energy_shares(

@@ -13,7 +13,7 @@ from projected_grpo.chains.status import CUES, standings, took
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
 
-DEFAULT = Path("out/queue")
+DEFAULT = Path("out")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class StatusConfig:
     """queue_status: one table per chain."""
 
     chains: tuple[Path, ...] = ()
-    """Folders of chains; empty = every one in out/queue."""
+    """Folders of chains; empty = every one in out and in out/queue."""
 
 
 def jobs_of(home: Path) -> tuple[Mapping[str, QueuedLink] | None, str]:
@@ -44,7 +44,8 @@ def main() -> int:
     config = cli.parse_plain(StatusConfig, __doc__, flags)
     from tabulate import tabulate
 
-    homes = config.chains or tuple(sorted(p.parent for p in DEFAULT.glob("*/chain.json")))
+    found = sorted(p.parent for at in ("*", "queue/*") for p in DEFAULT.glob(f"{at}/chain.json"))
+    homes = config.chains or tuple(found)
     if not homes:
         raise BadInput(f"{DEFAULT}: no chain there; queue one with `just queue-probe` or `just queue-full`")
     for home in homes:

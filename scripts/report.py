@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import flag
+from projected_grpo.config import NoPath, flag
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -20,7 +20,7 @@ class ReportConfig:
 
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Runs, or directories with runs at any depth; unfinished runs are shown with a remark."""
-    out: Path = Path()
+    out: NoPath = Path()
     """The page, an .html file; what stands there is replaced. Empty: report.html in the first of DIRS."""
     max_rollouts: int = 8000
     """Most rollouts in the page: of more, a sample spread over runs, labels and steps. 8000 of the benchmark's length make

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -20,10 +21,10 @@ class ResultsConfig:
 
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth; other kinds of run are passed over. Or a file of `just summarise`."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR;
     of a file NAME.runs.jsonl.gz, out/results/NAME."""
-    embed: Path = Path()
+    embed: NoPath = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
     beside: tuple[Path, ...] = ()
     """Directories of other studies (doses, another world): a section and a plot each behind the plots of results.md, for the

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -20,10 +21,10 @@ class RivalsConfig:
 
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth, or a file of `just summarise`."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Directory for rivals.md, rivals.json and plots/; what stands there is replaced. Empty: rivals in DIR;
     of a file NAME.runs.jsonl.gz, out/rivals/NAME."""
-    embed: Path = Path()
+    embed: NoPath = Path()
     """A markdown file whose section between the results markers is replaced by the table."""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import Common
+from projected_grpo.config import Common, NoPath
 from projected_grpo.run import cli
 
 
@@ -29,7 +29,7 @@ class ServeConfig:
     """Which builds of a model that is made here, a teacher each."""
     cache: Path = Common.cache
     """As in every script."""
-    table: Path = Path()
+    table: NoPath = Path()
     """Write the file of teachers that asks these here, for a command that needs it. Empty: print it only."""
     max_tokens: int = 256
     """Most tokens of an answer, in that file."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli
@@ -24,7 +25,7 @@ class ShowSourceConfig:
     """As for --problems or --pairs: `builtin`, `toy`, `small`, `small-held-out`, `small-informed`, a file."""
     which: Annotated[str, tyro.conf.Positional] = ""
     """A number, counted from 0, or an id or a name. Empty: a line each."""
-    rows: Path = Path()
+    rows: NoPath = Path()
     """Write the problems into this file as JSON lines of benchmark rows, which is what any --problems reads."""
 
 

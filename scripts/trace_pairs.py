@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
@@ -23,7 +24,7 @@ class TracePairsConfig:
     """File to write: .jsonl, or .jsonl.gz. Must not exist yet, or hold the very same pairs."""
     teachers: tuple[Path, ...] = ()
     """Folders of the same problems' rollouts, one a teacher, three or more of an odd number: the majority decides."""
-    answers: Path = Path()
+    answers: NoPath = Path()
     """Folder of `just ask-teachers` on the states of the trace file (`just traces FILE --to states`)."""
     model: str = ""
     """The student, for --answers: its tokenizer reads them, its log-probabilities tell pairs from random ones."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
@@ -25,7 +26,7 @@ class TracesConfig:
     to: Literal["ours", "verifiers", "openenv", "states"] = "ours"
     """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json. `states`: a
     file for `just ask-teachers`, the chat before each action."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Trace file, file of states, or folder for another format. Empty: out/traces/NAME.jsonl.gz, NAME-states.jsonl.gz,
     NAME-FORMAT; a trace file is then only checked."""
     model: str = ""

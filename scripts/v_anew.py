@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from projected_grpo.config import NoPath
 from projected_grpo.run import cli
 
 
@@ -16,9 +17,9 @@ class AnewConfig:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of finished training runs with a V; every adapter that --keep-adapter-every kept, and the last one."""
-    vhack: Path = Path()
+    vhack: NoPath = Path()
     """The V that the run used, where it is no longer in its place; of one run only."""
-    cache: Path = Path()
+    cache: NoPath = Path()
     """Where built models and singular value decompositions are kept. Empty: the run's own."""
 
 

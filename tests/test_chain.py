@@ -332,6 +332,35 @@ def test_a_quick_look_is_one_unit_of_few_steps():
         assert not any("--horizon-of" in t.argv for t in trained)
 
 
+def test_a_quick_look_at_two_units_is_refused_and_drops_neither_in_silence():
+    with pytest.raises(BadInput, match="--seeds 41 42: --quick runs one unit; give one seed"):
+        QueueConfig(quick=True, seeds=(41, 42)).validate()
+    QueueConfig(quick=True, seeds=(42,)).validate()
+    QueueConfig(quick=True).validate()
+
+
+def test_the_help_of_a_recipe_shows_what_the_recipe_sets(script):
+    """`just small --help` is `enqueue.py --chain small ... --help`."""
+    own = ("--chain", "small", "--preset", "small", "--seeds", "41", "42", "--out", "out/small")
+    code, out, err = script("enqueue", *own, "--help")
+    told = " ".join(out.replace("│", " ").split())
+    assert (code, err) == (0, "")
+    for default in ("(default: small)", "(default: 41 42)", "(default: out/small)"):
+        assert default in told
+    code, out, err = script("enqueue", "--nosuch", "--help")  # what cannot be read shows the script's own
+    assert (code, err) == (0, "")
+    assert "(default: 41 42 43)" in " ".join(out.replace("│", " ").split())
+
+
+def test_status_finds_chains_of_recipes_and_of_the_queue(script, link, tmp_path):
+    for home in ("small", "queue/probe-tiny"):
+        run_chain([link("a")], tmp_path / "out" / home, 1)
+    code, out, _ = script("queue_status")
+    assert code == 0
+    assert "out/small: 1 of 1 links done" in out
+    assert "out/queue/probe-tiny: 1 of 1 links done" in out
+
+
 def test_the_dose_study_gives_each_kind_the_same_doses():
     links = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "dose")}
     for k in (1, 2, 4, 8, 16, 32, 48, 64, 96):

@@ -591,6 +591,17 @@ def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path):
     assert (tmp_path / "finished").exists()
 
 
+def test_more_directions_than_pairs_are_said_to_be_fewer(script, tmp_path):
+    """V of 10,000 directions was V of as many as there are pairs, without a word."""
+    code, _, _ = script("extract_vhack_grad", "tiny", "--k", 10000, "--out", "v")
+    assert code == 0
+    told = (tmp_path / "v/log.txt").read_text("utf-8")
+    assert "--k 10000: V has at most " in told
+    assert "different pairs give no more" in told
+    script("extract_vhack_grad", "tiny", "--k", 2, "--out", "v2")
+    assert "has at most" not in (tmp_path / "v2/log.txt").read_text("utf-8")
+
+
 @pytest.mark.slow
 def test_help_needs_no_torch(tmp_path):
     """--help is quick because nothing heavy is imported for it."""

@@ -13,6 +13,11 @@ from projected_grpo.gates import GateName, gates_told
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
 
+NoPath = Annotated[
+    Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
+]
+"""A path that need not be given: Path() stands for none, which --help would show as the folder at hand."""
+
 
 @dataclass(frozen=True)
 class Common:
@@ -45,7 +50,7 @@ class Common:
     What has no such kernel is named in a warning. On a CPU sums are in order already."""
     cache: Path = Path("out/cache")
     """Where built models and singular value decompositions are kept."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Run directory to write; must not exist yet. Empty: a name made from the script, the arm and the seed."""
 
     def validate(self) -> None:
@@ -166,7 +171,7 @@ class ExtractConfig(Prompting):
 class VerifyConfig(Prompting):
     """verify_vhack: does V point hack-ward on pairs it has never seen?"""
 
-    vhack: Path = Path()
+    vhack: NoPath = Path()
     """The artefact to verify."""
     pairs: str = "builtin"
     """The pair set it was made from; its held-out pairs are used."""
@@ -191,7 +196,7 @@ class Gradient(Sampling):
     """Fields of the scripts that take gradient steps."""
 
     arm: Annotated[ArmName, tyro.conf.arg(help=arms_told())] = "vanilla"
-    vhack: Path = Path()
+    vhack: NoPath = Path()
     """Artefact of extract_vhack_grad. Needed by every arm that takes V out; the others measure it."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
@@ -355,7 +360,7 @@ class Channelled(Gradient):
     """Who reads the hint: the model as it is, or without its adapter."""
     trace_weight: float = 0.0
     """Weight of trace DPO: the model learns what most teachers would have done. Needs --trace-pairs."""
-    trace_pairs: Path = Path()
+    trace_pairs: NoPath = Path()
     """Preference pairs, a file of `just trace-pairs`."""
     trace_batch: int = 16
     """Pairs per step, drawn in seeded epochs; at most all of them."""
@@ -525,9 +530,9 @@ class TrainConfig(Replicated):
     until_onsets: float = 0.0
     """Stop early, at so many times the step at which hacking set in (docs/spec.md); --steps is then the cap. 0 = never. It
     decides how long a run is, and nothing about its gradient."""
-    horizon_of: Path = Path()
+    horizon_of: NoPath = Path()
     """Run for as many steps as this finished vanilla run, the same seed's, has done; --steps is then ignored."""
-    of: Path = Path()
+    of: NoPath = Path()
     """The finished vanilla run, the same seed's, that an arm is derived from which trains nothing (post_hoc)."""
     clip_low: float = 0.2
     """PPO clip: ratios below 1 - clip_low are clipped."""
@@ -663,7 +668,7 @@ class MultiTurnConfig(Sampling):
     """Who acts: --model as it is, with --teacher merged into it, or with the adapter of --trained."""
     teacher: str = "tiny"
     """PEFT LoRA (hub id or folder) for --who teacher; those of `tiny`, `toy` and `small` are made here."""
-    trained: Path = Path()
+    trained: NoPath = Path()
     """Folder of a finished training run, for --who trained."""
     n_problems: int = 0
     """Problems to sample; 0 = all."""

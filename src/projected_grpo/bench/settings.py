@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from projected_grpo.config import at_least
+from projected_grpo.config import NoPath, at_least
 from projected_grpo.ledger.errors import BadInput
 
 Part = Literal[
@@ -33,7 +33,7 @@ class BenchConfig:
     """Measurements of each side, one side after the other in turn; the median counts. 0 = 7, on a GPU 2, --quick 1."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N. On a GPU the sizes are those of Qwen3-4B."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Markdown document to write (replaced); its numbers go beside it as .json. Empty: docs/bench.md for a whole run."""
 
     def validate(self) -> None:

@@ -8,10 +8,12 @@ from projected_grpo.arms import ARMS, Arm
 from projected_grpo.chains.channels import CHANNEL_ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
 from projected_grpo.chains.studies import DOSE_ARMS, WORLD_OF, Chain
-from projected_grpo.config import TrainConfig, at_least
+from projected_grpo.config import NoPath, TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
 from projected_grpo.toy.settings import check_toy_model
+
+SEEDS = (41, 42, 43)
 
 
 def unfit(arm: Arm, preset: Preset) -> str:
@@ -29,7 +31,7 @@ def unfit(arm: Arm, preset: Preset) -> str:
 class Sweep:
     """Fields of every script that runs arms on seeds."""
 
-    seeds: tuple[int, ...] = (41, 42, 43)
+    seeds: tuple[int, ...] = SEEDS
     """One unit each: a unit has its own seed, bootstrap sample of the pairs, V, control bases and rollouts."""
     bases: tuple[int, ...] = (0,)
     """Builds of a built-in base model, given to the units in turn: `0 101 102` are three. A claim about more than one base
@@ -60,6 +62,9 @@ class Sweep:
             if (least := min(getattr(self, name))) < 0:
                 raise BadInput(f"--{name} {least}: each must be 0 or more")
         at_least(self, "steps", 0)
+        if self.quick and len(self.seeds) > 1 and self.seeds != SEEDS:
+            told = " ".join(map(str, self.seeds))
+            raise BadInput(f"--seeds {told}: --quick runs one unit; give one seed, or leave --quick out")
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
 
@@ -167,7 +172,7 @@ class QueueConfig(Sweep):
     """The world to run in."""
     backend: Literal["pueue", "slurm", "here"] = "pueue"
     """pueue or slurm: queue it and return. here: run it in this terminal."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Folder of the whole chain; one that exists is continued. Empty: out/queue/CHAIN-PRESET."""
     problems: str = ""
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""

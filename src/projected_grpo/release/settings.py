@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from projected_grpo.config import at_least
+from projected_grpo.config import NoPath, at_least
 from projected_grpo.ledger.folder import check_new
 
 Form = Literal["peft", "folded", "delta"]
@@ -25,9 +25,9 @@ class ExportConfig:
     """The adapter after so many steps, one that --keep-adapter-every kept; 0 = the one that the run ended with."""
     beside: tuple[Path, ...] = ()
     """Finished runs that stand beside it in the card: vanilla and controls of the same seed."""
-    cache: Path = Path()
+    cache: NoPath = Path()
     """Where built models and singular value decompositions are kept. Empty: the run's own."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Folder to write; must not exist yet. Empty: out/released/ and the run's name."""
 
     @property

@@ -94,9 +94,14 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     """The same for a script that has no presets; `default` where the dataclass's own defaults are not meant."""
     argv = sys.argv[1:] if args is None else args
     told = io.StringIO()
+    given = tyro.MISSING_NONPROP if default is None else default
+    if helps := {"-h", "--help"} & set(argv):  # a recipe's own settings are what its help shows as defaults
+        unread = io.StringIO()
+        with contextlib.suppress(SystemExit), contextlib.redirect_stderr(unread):
+            given = tyro.cli(config, args=[word for word in argv if word not in helps], default=given)
+            argv = ["--help"]
     try:
         with contextlib.redirect_stderr(told):
-            given = tyro.MISSING_NONPROP if default is None else default
             return tyro.cli(config, description=description, args=argv, default=given)
     except SystemExit as e:
         if e.code in (0, None):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
+from projected_grpo.config import NoPath
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -35,18 +36,18 @@ class UatConfig:
     """Run directory of the vanilla replay."""
     projected: Path = Path("out/probe_distill/projected")
     """Run directory of the projected replay."""
-    random: Path = Path()
+    random: NoPath = Path()
     """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
-    grpo: Path = Path()
+    grpo: NoPath = Path()
     """Run directory of a vanilla replay that measured a V of --loss grpo, for T7. Empty: `grpo` beside --vanilla, where
     there is one."""
-    trajectory: Path = Path()
+    trajectory: NoPath = Path()
     """Folder with the training runs on mixed groups that T5 is judged from (`just probe-grpo`). Empty: T5 is not judged."""
     require: tuple[UatClaim, ...] = REQUIRABLE
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     expect: str = ""
     """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
-    out: Path = Path()
+    out: NoPath = Path()
     """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
 
     def validate(self) -> None:

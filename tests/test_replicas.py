@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.replicas.by_store import ByStore
 from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
 from projected_grpo.replicas.group import two_free_ports
@@ -257,6 +257,86 @@ def test_another_run_at_the_same_place_is_refused(tmp_path):
         Place(ByStore, address, 0).meeting.begin({"seed": 42})
 
 
+def test_two_runs_of_one_number_are_seen_in_a_store(tmp_path):
+    """The second's steps were left out in silence."""
+    address = f"file://{tmp_path}/rounds"
+    places = group(ByStore, address)
+    twin = Place(ByStore, address, 1)
+    for r, seed in enumerate((20, 21)):
+        for p in (*places, twin):
+            p.learn(seed + 7 * (p is twin))
+        if r == 0:  # begun anew before its first round was over: told, as the first one's steps are as good
+            at_once([*places, twin], Place.hold)
+    at_once(places, Place.hold)
+    twin.outer.round = 1
+    with pytest.raises(
+        BrokenWorld, match=r"round_00001/replica_1.safetensors is another run's: two runs have this number"
+    ):
+        twin.meeting._bring(twin.outer.origin - twin.outer.flat.flat.detach() + 1)
+
+
+HOSTILE = {
+    "not finite": (lambda v: v * float("nan"), "holds numbers that are not finite"),
+    "another length": (lambda v: v[:-1], r"is \(10,\) torch.float32, not \(11,\) torch.float32"),
+    "another type": (lambda v: v.double(), "torch.float64, not"),
+    "another's mark": (lambda v: torch.cat([v[:-N], torch.tensor([1.0, 0.0, 0.0])]), "is marked as another replica's"),
+    "a greater weight": (
+        lambda v: torch.cat([v[:-N], torch.tensor([0.0, 0.0, 5.0])]),
+        "is marked as another replica's",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_replicas_coordinates_stops_a_round_by_name(name, tmp_path):
+    from safetensors.torch import save
+
+    spoil, said = HOSTILE[name]
+    address = f"file://{tmp_path}/rounds"
+    places = group(ByStore, address)
+    for p in places:
+        p.learn(0)
+    learned = torch.cat([torch.ones(8), torch.tensor([0.0, 0.0, 1.0])])
+    places[2].meeting.put("round_00000/replica_2.safetensors", save({"learned": spoil(learned)}))
+    with pytest.raises(BrokenWorld, match=rf"round_00000/replica_2.safetensors .*{said}.*; take it away"):
+        at_once(places[:2], Place.hold)
+
+
+def test_an_object_that_cannot_be_read_and_a_foreign_replica_take_no_part(tmp_path):
+    address = f"file://{tmp_path}/rounds"
+    places = group(ByStore, address)
+    told = [p.learn(0) for p in places]
+    places[0].meeting.put("round_00000/replica_7.safetensors", b"not ours")
+    assert len(set(at_once(places, Place.hold))) == 1
+    (expected,) = reference(torch.linspace(-1, 1, 8).tolist(), [told])
+    assert places[0].theta.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    places[0].meeting.put("round_00001/closed.json", b'["replica_7"]')
+    with pytest.raises(BrokenWorld, match=r"closed.json .*names no replicas of this group"):
+        places[1].hold()
+    places[0].meeting.put("round_00002/state.safetensors", b"torn")
+    with pytest.raises(BrokenWorld, match=r"round_00002/state.safetensors cannot be read"):
+        places[2].hold(brings=False)
+
+
+@pytest.mark.parametrize(
+    ("mean", "said"),
+    [
+        (
+            [*([2 / 3] * 8), 1 / 4, 2 / 4, 1 / 4],
+            "replica 1 came more than once to one round: two runs have this number",
+        ),
+        ([*([float("inf")] * 8), 1 / 3, 1 / 3, 1 / 3], "numbers that are not finite"),
+    ],
+)
+def test_a_mean_that_is_no_mean_of_replicas_is_not_stepped_on(mean, said):
+    place = Place(ByStore, "memory://y", 0)
+    place.outer.flat.flat.grad = torch.tensor(mean)
+    before = place.outer.flat.flat.detach().clone()
+    with pytest.raises(BrokenWorld, match=said):
+        place.outer.optimizer.step()
+    assert torch.equal(before, place.outer.flat.flat)
+
+
 def test_marks_say_who_brought_something_and_a_plain_mean_would_not():
     """Two of three brought 1.0: their mean is 1.0, not 2/3."""
     place = Place(ByStore, "memory://x", 0)
@@ -302,3 +382,15 @@ def test_facts_are_compared_as_they_are_stored(tmp_path):
     place.outer.flat.replicas = 1
     assert place.meeting.begin({"mix": [["teacher", 0.5]], "lr": 0.1}) is False
     assert json.loads(place.meeting.get("facts.json"))["lr"] == 0.1
+
+
+@pytest.mark.slow
+def test_a_second_group_at_a_place_that_is_done_takes_no_other_groups_result_for_its_own(script, tmp_path):
+    """It ended at once, finished, with the first group's coordinates and no step of its own."""
+    pooled = ("--arm", "vanilla", "--teacher-pool", "pairs", "--max-new", 4, "--eval-every", 0, "--steps", 2)
+    group = ("--meet", f"file://{tmp_path}/rounds", "--replicas", 1, "--outer-every", 2, "--patience", 1)
+    assert script("train", "tiny", *pooled, *group, "--out", "one")[0] == 0
+    code, _, err = script("train", "tiny", *pooled, *group, "--out", "other")
+    assert code == 1
+    assert "all rounds have been held there, and this run has taken no step; meet elsewhere" in err
+    assert not json.loads((tmp_path / "other/manifest.json").read_text()).get("finished")

@@ -9,6 +9,7 @@ same objects in the same order, and hold the same bits. A local folder does that
 (If-None-Match); a store that has neither is not to be used.
 """
 
+import contextlib
 import json
 import time
 import uuid
@@ -20,7 +21,9 @@ import torch
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from loguru import logger
+from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.replicas.meeting import START_PATIENCES, Outer, check_facts
@@ -104,7 +107,7 @@ class ByStore:
         self._catch_up()
         while brings:
             learned = self.outer.origin - self.outer.flat.flat.detach()
-            self.put(f"{folder(self.outer.round)}/{self.name}.safetensors", save({"learned": learned}))
+            self._bring(learned)
             members = self._closed()
             self._average(members)
             if self.name in members:
@@ -113,6 +116,18 @@ class ByStore:
                 self.outer.flat.flat.copy_(self.outer.origin - learned)
             self.outer.behind += 1
         self.outer.flat.give()
+
+    def _bring(self, learned: Tensor) -> None:
+        """Write what was learned. BrokenWorld where another run has this replica's number."""
+        place, data = f"{folder(self.outer.round)}/{self.name}.safetensors", save({"learned": learned})
+        if self.put(place, data) or self.get(place) == data:
+            return
+        if self.outer.round:
+            raise BrokenWorld(
+                f"--meet {self.address}: {place} is another run's: two runs have this number; end one, and continue the "
+                "other with --resume"
+            )
+        logger.warning(f"{place} was there: what was brought before this run was cut and begun anew counts")
 
     def _wait_for_own(self) -> None:
         """Back after a kill between bringing something and the round's end: it still counts, so that end is waited for."""
@@ -123,18 +138,61 @@ class ByStore:
         """The names of those who count in the open round, once it is closed."""
         place, look = folder(self.outer.round), Looks(self.patience)
         while (closed := self.get(f"{place}/closed.json")) is None:
-            there = [n.removesuffix(".safetensors") for n in self.names(place) if n.startswith("replica_")]
+            found = self.names(place)
+            there = [name for name in self._everyone if f"{name}.safetensors" in found]
             if len(there) == self.outer.flat.replicas or look.over():
                 self.put(f"{place}/closed.json", json.dumps(there).encode())
-        return json.loads(closed)
+        return self._members(place, closed)
+
+    def _members(self, place: str, closed: bytes) -> list[str]:
+        """What `closed.json` says. BrokenWorld where it names what is no replica of this group, or nobody."""
+        with contextlib.suppress(ValueError, TypeError):
+            if (members := json.loads(closed)) and set(members) <= set(self._everyone):
+                return members
+        raise self._unfit(
+            f"{place}/closed.json", f"{closed.decode(errors='replace')!r:.80} names no replicas of this group"
+        )
+
+    @property
+    def _everyone(self) -> list[str]:
+        return [f"replica_{i}" for i in range(self.outer.flat.replicas)]
+
+    def _learned(self, place: str) -> Tensor:
+        """What a replica has brought. BrokenWorld where it is another's."""
+        flat = self.outer.flat
+        (learned,) = self._loaded(place, self.get(place) or b"", "learned")
+        mark = torch.tensor([place.endswith(f"/replica_{i}.safetensors") for i in range(flat.replicas)])
+        if not torch.equal(learned[-flat.replicas :], mark.to(learned)):
+            raise self._unfit(place, "is marked as another replica's")
+        return learned
+
+    def _loaded(self, place: str, data: bytes, *names: str) -> list[Tensor]:
+        """Vectors of an object. BrokenWorld where it holds none of ours: a store is anybody's who can write there."""
+        try:
+            content = load(data)
+            found = [content[name] for name in names]
+        except (SafetensorError, KeyError) as e:
+            raise self._unfit(place, f"cannot be read ({e})") from e
+        like = self.outer.flat.flat
+        for vector in found:
+            if vector.shape != like.shape or vector.dtype != like.dtype:
+                raise self._unfit(
+                    place, f"is {tuple(vector.shape)} {vector.dtype}, not {tuple(like.shape)} {like.dtype}"
+                )
+            if not vector.isfinite().all():
+                raise self._unfit(place, "holds numbers that are not finite")
+        return found
+
+    def _unfit(self, place: str, why: str) -> BrokenWorld:
+        return BrokenWorld(f"--meet {self.address}: {place} {why}; take it away, and continue with --resume")
 
     def _average(self, members: list[str]) -> None:
         """The outer step of the round that has closed."""
         place, flat = folder(self.outer.round), self.outer.flat.flat
-        found = [self.get(f"{place}/{name}.safetensors") or b"" for name in members]
+        found = [self._learned(f"{place}/{name}.safetensors") for name in members]
         with torch.no_grad():
             flat.copy_(self.outer.origin)
-        flat.grad = torch.stack([load(data)["learned"] for data in found]).mean(0)
+        flat.grad = torch.stack(found).mean(0)
         self.outer.optimizer.step()
         self.outer.origin, self.outer.round = flat.detach().clone(), self.outer.round + 1
         state = save({"origin": self.outer.origin, "momentum": self.outer.optimizer.momentum})
@@ -144,10 +202,11 @@ class ByStore:
     def _catch_up(self) -> None:
         """Stand where the latest state stands, with what was learned since the old origin on top."""
         for place in reversed([n for n in self.names("") if n.startswith("round_") and n >= folder(self.outer.round)]):
-            if (data := self.get(f"{place}/state.safetensors")) is not None:
-                state, flat = load(data), self.outer.flat.flat
-                flat.copy_(state["origin"] + (flat - self.outer.origin))
-                self.outer.origin, self.outer.optimizer.momentum = state["origin"], state["momentum"]
+            if (data := self.get(state := f"{place}/state.safetensors")) is not None:
+                origin, momentum = self._loaded(state, data, "origin", "momentum")
+                flat = self.outer.flat.flat
+                flat.copy_(origin + (flat - self.outer.origin))
+                self.outer.origin, self.outer.optimizer.momentum = origin, momentum
                 held = int(place.removeprefix("round_")) + 1
                 self.outer.optimizer.brought = numbers(json.loads(self.get(f"{place}/closed.json") or b"[]"))
                 self.outer.behind, self.outer.round = held - self.outer.round, held

@@ -95,6 +95,8 @@ class ByTorchft:
             self.outer.optimizer.done = False
             try:
                 self.clock.step()
+            except BrokenWorld:
+                raise
             except (RuntimeError, TimeoutError) as e:
                 raise BrokenWorld(
                     f"the lighthouse at {self.host}:{self.port} does not answer ({str(e).splitlines()[0]:.120}); start it "

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from projected_grpo.ledger.errors import BrokenWorld
+
 
 class Flat(nn.Module):
     """A run's coordinates as one vector on the CPU, with a mark per replica behind them: [n + replicas].
@@ -74,6 +76,7 @@ class Nesterov(torch.optim.SGD):
         assert grad is not None
         assert closure is None
         marks = grad[-self.flat.replicas :].clone()
+        check_brought(grad, marks)
         self.brought = tuple(i for i, mark in enumerate(marks.tolist()) if mark > 0)
         if self.brought:
             grad /= marks.sum()
@@ -90,3 +93,15 @@ class Nesterov(torch.optim.SGD):
     @momentum.setter
     def momentum(self, value: Tensor) -> None:
         self.state[self.flat.flat]["momentum_buffer"] = value.clone()
+
+
+def check_brought(mean: Float[Tensor, " n"], marks: Float[Tensor, " replicas"]) -> None:
+    """BrokenWorld where what replicas brought, or how often, is nothing to step on. All see the same numbers: all stop."""
+    if not mean.isfinite().all():
+        raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
+    there = marks[marks > 0]
+    if len(there) and (twice := (marks > 1.5 * there.min()).nonzero().flatten().tolist()):
+        raise BrokenWorld(
+            f"replica {twice[0]} came more than once to one round: two runs have this number; end one, and continue the "
+            "others with --resume"
+        )

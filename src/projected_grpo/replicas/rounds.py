@@ -17,7 +17,7 @@ import torch
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.evidence import read_rounds
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, made_with, plain, read_manifest
 from projected_grpo.replicas.by_store import ByStore
@@ -57,6 +57,10 @@ class Rounds:
             told = f"replica {self.session.replica}: joins the others at their next round"
             logger.info(f"{told}; its own last one was {self.outer.round}")
             self._hold(brings=False)
+        if self.over and not self.last:
+            raise BrokenWorld(
+                f"--meet {self.config.meet}: all rounds have been held there, and this run has taken no step; meet elsewhere"
+            )
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same for all of a group."""

@@ -7,12 +7,13 @@ import torch
 
 from projected_grpo import step as step_module
 from projected_grpo.config import TrainConfig
+from projected_grpo.fits import stages
 from projected_grpo.fits.cards import CARDS, GIB, cards_of
 from projected_grpo.fits.counter import LiveStorage, seconds_at_least
 from projected_grpo.fits.estimate import Stage, room_on
 from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loaded, mode_of, no_memory
 from projected_grpo.fits.graph import ReadsOnHost, decoding_step
-from projected_grpo.fits.stages import Subject, extraction, sampling, stands_for, training
+from projected_grpo.fits.stages import Subject, extraction, fuller, sampling, stands_for, training
 from projected_grpo.fits.told import verdict
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection
@@ -59,17 +60,14 @@ def work_of(done):
     return sum(flops * times for (flops, _, _), times in done.products.items())
 
 
+def real_basis(_, adapter, k):
+    return {n: torch.linalg.qr(torch.randn(p.numel(), k)).Q.T.contiguous() for n, p in adapter.vectors.items()}
+
+
 def one_step(per_sample):
     def work(counter, subject):
         fake = subject.loaded.tokenizer is None
-        basis = (
-            fake_basis(subject.loaded.model, subject.adapter, 3)
-            if fake
-            else {
-                n: torch.linalg.qr(torch.randn(p.numel(), 3)).Q.T.contiguous()
-                for n, p in subject.adapter.vectors.items()
-            }
-        )
+        basis = (fake_basis if fake else real_basis)(subject.loaded.model, subject.adapter, 3)
         return training(counter, subject, CONFIG, PROMPT, Projection(basis, "update"), per_sample=per_sample)
 
     return work
@@ -91,6 +89,60 @@ def test_the_peak_is_that_of_a_real_run(both, work):
     assert expected.peak > 2 * sum(t.nbytes for t in real.held())  # not the weights alone
     # A LoRA off its start needs no warm point, and the fake one is told that it does: some products more.
     assert work_of(foretold) == pytest.approx(work_of(told), rel=0.01)
+
+
+@pytest.mark.parametrize("per_sample", [True, False])
+def test_rows_a_little_shorter_may_fill_more(both, per_sample, monkeypatch):
+    """Of rows of .6 of the budget a micro-batch takes one, of rows of half of it two: a real run meets those too."""
+    real, fake = both
+    config = dataclasses.replace(CONFIG, token_budget=150, prompts_per_step=8, group_size=1)
+
+    def work(prompt):
+        def run(counter, subject):
+            made = fake_basis if subject.loaded.tokenizer is None else real_basis
+            projection = Projection(made(subject.loaded.model, subject.adapter, 3), "update")
+            return training(counter, subject, config, prompt, projection, per_sample=per_sample)
+
+        return run
+
+    expected, foretold = predicted(fake, work(PROMPT))
+    assert fuller(config, PROMPT, 1, shared=not per_sample) == (35, 40)
+    assert fuller(config, 35, 2, shared=not per_sample) is None
+    monkeypatch.setattr(stages, "fuller", lambda *_, **__: None)
+    (long, told), (short, _) = counted(real, work(PROMPT)), counted(real, work(35))
+    assert expected.peak == pytest.approx(short.peak, rel=0.1)
+    held = sum(t.nbytes for t in real.held())
+    assert short.peak - held > 1.2 * (long.peak - held)
+    assert work_of(foretold) == pytest.approx(work_of(told), rel=0.01)  # the time stays that of the longest rows
+
+
+def test_pairs_that_fill_a_micro_batch_better_than_the_longest_are_taken(both):
+    """One pair of 200 tokens, and four of 145 of which two fit into 300: the peak is theirs."""
+    real, fake = both
+    long, short = (120, 50, 30), (65, 50, 30)
+
+    def of(pairs):
+        return lambda counter, subject: extraction(counter, subject, pairs, "nll", 40, 300)
+
+    expected, _ = predicted(fake, of([long, *[short] * 4]))
+    peaks = [counted(real, of([one] * 5))[0].peak for one in (long, short)]
+    assert expected.peak == pytest.approx(max(peaks), rel=0.1)
+    held = sum(t.nbytes for t in real.held())
+    assert peaks[1] - held > 1.2 * (peaks[0] - held)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget", "n", "shared", "found"),
+    [
+        (60, 300, 3, False, None),  # three rows of 100: full
+        (60, 300, 4, True, (50, 40)),  # a prompt and 4 x 40; a fifth row begins a second prompt: 2 x 50 + 5 x 40 = 300
+        (500, 300, 1, False, None),  # one row beyond the budget fills more than any two within it
+        (60, 10_000, 8, False, None),  # all rows are in it
+        (10, 90, 1, False, (5, 40)),  # 50 tokens; two of 45
+    ],
+)
+def test_a_fuller_micro_batch_by_hand(prompt, budget, n, shared, found):
+    assert fuller(dataclasses.replace(CONFIG, token_budget=budget), prompt, n, shared=shared) == found
 
 
 def test_sampling_in_a_few_steps_is_sampling_token_by_token(tiny, antipasto, monkeypatch):

@@ -1,8 +1,9 @@
 """The four stages of a run, each by the code that a run takes, at its largest batch: of a real model, or of a fake one.
 
-Largest means: every prompt as long as the longest, every completion max_new tokens. Of a training step and an extraction one
-micro-batch is taken, with the gradients of others beside it where there are any; of sampling one batch of rollouts, of whose
-tokens those are decoded at which memory changes.
+Largest means: every prompt as long as the longest, every completion max_new tokens; and for a training step's peak rows a
+little shorter too, where one more of them then fits into a micro-batch and fills it better. Of a training step and an
+extraction one micro-batch is taken, with the gradients of others beside it where there are any; of sampling one batch of
+rollouts, of whose tokens those are decoded at which memory changes.
 """
 
 from collections import Counter
@@ -133,11 +134,11 @@ def skip(decoder: GrowingDecoder, tokens: int) -> None:
 # ---------------------------------------------------------------- a training step
 
 
-def step_rows(config: TrainConfig, prompt: int) -> list[Sample]:
+def step_rows(config: TrainConfig, prompt: int, new: int) -> list[Sample]:
     """All rows of a step, each group with a prompt of its own; half of a group is paid."""
-    ids, source = (1,) * config.max_new, "teacher" if config.shares else "student"
+    ids, source = (1,) * new, "teacher" if config.shares else "student"
     return [
-        Sample((2 + p, *(1,) * (prompt - 1)), ids, float(g % 2), (-1.0,) * config.max_new, source)
+        Sample((2 + p, *(1,) * (prompt - 1)), ids, float(g % 2), (-1.0,) * new, source)
         for p in range(config.prompts_per_step)
         for g in range(config.group_size)
     ]
@@ -153,14 +154,8 @@ def training(
     per_sample: bool,
 ) -> Done:
     """An optimizer step, with every sample's own gradient or with prompts run once per group."""
-    rows, model = step_rows(config, prompt), subject.loaded.model
-    prompts, completions = [s.prompt_ids for s in rows], [s.completion_ids for s in rows]
-    if per_sample or not can_share(model):
-        parts = micro_batches([prompt + config.max_new] * len(rows), config.token_budget)
-    else:
-        parts = shared_micro_batches(prompts, completions, config.token_budget)
-    few = [rows[i] for i in parts[0]]
-    groups = [list(of) for _, of in groupby(sorted(few, key=lambda s: s.prompt_ids[0]), key=lambda s: s.prompt_ids[0])]
+    model, shared = subject.loaded.model, not per_sample and can_share(subject.loaded.model)
+    parts, few = first_part(config, prompt, config.max_new, shared=shared)
     optimizer = torch.optim.AdamW(
         list(subject.adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay,
         foreach=subject.card,
@@ -176,10 +171,49 @@ def training(
     )
     plumbing = Plumbing(subject.loaded.pad_id, config.token_budget)
     with counter:
-        of_others = earlier_gradients(subject.adapter, len(parts))
-        run_step(learner, groups, objective, projection, plumbing, step=0, per_sample=per_sample)
+        of_others = earlier_gradients(subject.adapter, parts)
+        run_step(learner, by_prompt(few), objective, projection, plumbing, step=0, per_sample=per_sample)
+        products = Counter(counter.products)
+        if lengths := fuller(config, prompt, len(few), shared=shared):
+            _, more = first_part(config, *lengths, shared=shared)
+            run_step(learner, by_prompt(more), objective, projection, plumbing, step=0, per_sample=per_sample)
         del of_others
-    return Done(0, total((len(rows) / len(few), counter.products)))
+    return Done(0, total((config.prompts_per_step * config.group_size / len(few), products)))
+
+
+def first_part(config: TrainConfig, prompt: int, new: int, *, shared: bool) -> tuple[int, list[Sample]]:
+    """Of a step whose prompts and completions all have these lengths: how many micro-batches, and the first one's rows."""
+    rows = step_rows(config, prompt, new)
+    if shared:
+        parts = shared_micro_batches(
+            [s.prompt_ids for s in rows], [s.completion_ids for s in rows], config.token_budget
+        )
+    else:
+        parts = micro_batches([prompt + new] * len(rows), config.token_budget)
+    return len(parts), [rows[i] for i in parts[0]]
+
+
+def by_prompt(rows: Sequence[Sample]) -> list[list[Sample]]:
+    """The groups of these rows."""
+    in_order = sorted(rows, key=lambda s: s.prompt_ids[0])
+    return [list(of) for _, of in groupby(in_order, key=lambda s: s.prompt_ids[0])]
+
+
+def fuller(config: TrainConfig, prompt: int, n: int, *, shared: bool) -> tuple[int, int] | None:
+    """(prompt, completion) lengths at which a micro-batch takes one row more than the `n` of the longest ones, with more
+    tokens in all: of rows of .6 of the budget one fits, of rows of half of it two do. Prompts are shortened first. None
+    where there is no further row, or it would not fill more."""
+    budget, new, rows = config.token_budget, config.max_new, n + 1
+
+    def tokens(prompt: int, new: int, rows: int) -> int:
+        return (-(-rows // config.group_size) if shared else rows) * prompt + rows * new
+
+    if rows > config.prompts_per_step * config.group_size:
+        return None
+    prompts = tokens(1, 0, rows)
+    short = min(prompt, max(1, (budget - rows * new) // prompts))
+    less = min(new, (budget - prompts * short) // rows)
+    return (short, less) if less >= 1 and tokens(short, less, rows) > tokens(prompt, new, n) else None
 
 
 def moments(adapter: Adapter) -> list[Tensor]:
@@ -203,21 +237,44 @@ def extraction(
     max_new: int,
     budget: int,
 ) -> Done:
-    """Gradients of the longest of the pairs, each (prompt, hack, clean) in tokens. Their SVDs are taken on the host, by way
-    of what is computed, and are not here."""
+    """Gradients of the longest of the pairs, each (prompt, hack, clean) in tokens, and of the micro-batch that they fill
+    best where that is another: the peak is the greater one's. Their SVDs are taken on the host, by way of what is computed,
+    and are not here."""
     both = 1 if can_share(subject.loaded.model) else 2
-    parts = micro_batches([both * p + h + c for p, h, c in pairs], budget)
-    few = [pairs[i] for i in parts[0]]
+    lengths = [both * p + h + c for p, h, c in pairs]
+    parts = micro_batches(lengths, budget)
+    fullest = max(parts, key=lambda part: len(part) * lengths[part[0]])
+    peak, products = 0, []
+    for part in [parts[0], *([fullest] if fullest is not parts[0] else [])]:
+        before = Counter(counter.products)
+        few, of = [pairs[i] for i in part], (len(pairs), len(parts))
+        peak = max(peak, pair_gradients(counter, subject, few, of, loss, max_new, budget))
+        products.append(counter.products - before)
+    counter.peak = peak
+    return Done(0, total((len(pairs) / len(parts[0]), products[0])))
+
+
+def pair_gradients(
+    counter: LiveStorage,
+    subject: Subject,
+    few: Sequence[tuple[int, int, int]],
+    of: tuple[int, int],
+    loss: PairLoss,
+    max_new: int,
+    budget: int,
+) -> int:
+    """The peak of one micro-batch of an extraction, without what is on the host then. `of`: so many pairs and micro-batches
+    in all."""
     # On a CPU D has a row for every pair; a card's D is the host's, and needs no more rows than are filled here.
-    first = 0 if subject.card else len(pairs) - len(few)
+    first = 0 if subject.card else of[0] - len(few)
     sides = [
         PairSide((1,) * prompt, (1,) * length, advantage, first + row)
         for row, (prompt, hack, clean) in enumerate(few)
         for length, advantage in ((hack, 1.0), (clean, -1.0))
     ]
+    counter.peak = counter.live
     with counter:
-        of_others = earlier_gradients(subject.adapter, len(parts))
+        of_others = earlier_gradients(subject.adapter, of[1])
         d = pair_differences(subject.loaded, subject.adapter, sides, loss, max_new, budget)
         del of_others
-    host = sum(rows.nbytes for rows in d.values()) if subject.card else 0
-    return Done(host, total((len(pairs) / len(few), counter.products)))
+    return counter.peak - (sum(rows.nbytes for rows in d.values()) if subject.card else 0)

@@ -129,6 +129,8 @@ def test_pairs_that_fill_a_micro_batch_better_than_the_longest_are_taken(both):
     assert expected.peak == pytest.approx(max(peaks), rel=0.1)
     held = sum(t.nbytes for t in real.held())
     assert peaks[1] - held > 1.2 * (peaks[0] - held)
+    of_one, of_two = (work_of(predicted(fake, of([short] * n))[1]) for n in (1, 2))
+    assert of_two == pytest.approx(2 * of_one, rel=0.05)  # they are not one pair twice, which is run once
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,9 @@ def pair_gradients(
     # On a CPU D has a row for every pair; a card's D is the host's, and needs no more rows than are filled here.
     first = 0 if subject.card else of[0] - len(few)
     sides = [
-        PairSide((1,) * prompt, (1,) * length, advantage, first + row)
+        PairSide(
+            (2 + row, *(1,) * (prompt - 1)), (1,) * length, advantage, first + row
+        )  # equal pairs would be run once
         for row, (prompt, hack, clean) in enumerate(few)
         for length, advantage in ((hack, 1.0), (clean, -1.0))
     ]

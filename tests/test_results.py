@@ -532,7 +532,7 @@ def test_dose_is_a_table_where_several_ranks_were_run(tmp_path):
 # ---------------------------------------------------------------- groups of several sources
 
 FOREIGN = {
-    "teacher": {"behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3},
+    "teacher": {"behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3, "behaviour_logp": -0.2, "logp": -0.6},
     "base": {"behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip": 0.2},
 }
 ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}

@@ -14,7 +14,8 @@ from projected_grpo.verdicts.trajectory import judge
 
 SEEDS = (41, 42, 43)
 STUDENT = {"rows": 4.0, "known": 4.0, "hack": 0.1, "hacked": 0.2, "gt": 0.3, "form": 0.9, "ratio": 1.0, "ratio_low": 1.0,
-           "ratio_high": 1.0, "at_clip": 0.0, "lost": 0.0, "unknown": 0.0, "ours": 1.0, "untrained": None}  # fmt: skip
+           "ratio_high": 1.0, "at_clip": 0.0, "lost": 0.0, "unknown": 0.0, "ours": 1.0, "untrained": None,
+           "lead": 0.0}  # fmt: skip
 TEACHER = {
     **STUDENT,
     "rows": 2.0,
@@ -24,6 +25,7 @@ TEACHER = {
     "lost": 0.4,
     "ours": 0.0,
     "untrained": 0.0,
+    "lead": 0.4,
 }
 BASE = {**STUDENT, "rows": 2.0, "known": 2.0, "at_clip": 0.2, "untrained": 1.0}
 ENDS = {"vanilla": {41: 0.50, 42: 0.55, 43: 0.60}, "projected": {41: 0.12, 42: 0.15, 43: 0.21}}
@@ -185,6 +187,12 @@ def test_groups_without_variance_are_not_evaluable_and_named(flat, status):
         ("teacher", {"ours": 1.0}, "100% of teacher rows carry the student's or the untrained model's"),
         ("teacher", {"ours": 0.11}, "11% of teacher rows carry"),
         ("teacher", {"ours": None}, "whose log-probabilities its rows carry is not known"),
+        (
+            "teacher",
+            {"lead": -0.2},
+            "how much likelier teacher rows are under theirs than untrained: -0.200 nats a token",
+        ),
+        ("teacher", {"lead": None}, "how much likelier teacher rows are under theirs than untrained: not known"),
         ("teacher", {"unknown": 0.01}, "1% of teacher rows have no log-probabilities of their own"),
         ("base", {"untrained": 0.06}, "94% of base rows are not the untrained model's"),
         ("base", {"untrained": 0.89}, "11% of base rows are not the untrained model's"),
@@ -245,14 +253,14 @@ def test_runs_without_base_rows_are_not_asked():
 def row(source, **values):
     blank = {"hacked": True, "gt_pass": False, "can_compile": True, "comp_len": 4, "ratio": 1.0, "ratio_low": 0.9,
              "ratio_high": 1.1, "at_clip": 0.0, "behaviour_from": "sampled", "behaviour_gap": 0.3, "reference_gap": 0.3,
-             "logp_gap": 1e-6}  # fmt: skip
+             "logp_gap": 1e-6, "behaviour_logp": -0.5, "logp": -0.5}  # fmt: skip
     return {**blank, "source": source, **values}
 
 
 def test_a_step_by_source_by_hand():
     """The teacher's tokens: 1 of 4 and 6 of 12 at the bound, 7 of 16. One of its two rows has a token below a tenth."""
     rows = [
-        row("teacher", at_clip=0.25, ratio_low=0.09),
+        row("teacher", at_clip=0.25, ratio_low=0.09, logp=-0.75),
         row("teacher", at_clip=0.5, comp_len=12, hacked=False, behaviour_gap=1e-6),
         row("base", reference_gap=2e-6),
         row("student", reference_gap=None, behaviour_gap=1e-6),
@@ -267,7 +275,7 @@ def test_a_step_by_source_by_hand():
         pytest.approx(7 / 16),
         0.5,
     )
-    assert (teacher["ours"], teacher["untrained"]) == (0.5, 0.0)
+    assert (teacher["ours"], teacher["untrained"], teacher["lead"]) == (0.5, 0.0, 0.125)
     assert (found["base"]["untrained"], found["student"]["untrained"]) == (1.0, None)
     assert len(source_lines(rows)) == 3
     assert "teacher    2 rows  hack 0.50" in source_lines(rows)[1]

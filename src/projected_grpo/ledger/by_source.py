@@ -20,7 +20,8 @@ def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     """Of the rows of each source that is there: how many; of how many of them ground truth is known; the rates; the mean,
     smallest and largest ratio; the share of their tokens at or beyond a clip bound; `lost`, the share of rows with a token
     whose ratio is below a tenth; and of rows by their behaviour log-probabilities: `unknown`; `ours`, the student's or the
-    untrained model's to rounding; `untrained`, the untrained model's to rounding. None where nothing says."""
+    untrained model's to rounding; `untrained`, the untrained model's to rounding; `lead`, how much likelier they are by it
+    than under the student, in nats a token. None where nothing says."""
     own = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
     rounding = rounding_of(rows[0]["logp_gap"]) if rows else LEAST_GAP
     return {source: _numbers(found, rounding) for source, found in own.items() if found}
@@ -47,7 +48,13 @@ def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
         "unknown": mean([float(r["behaviour_from"] == "none") for r in rows]),
         "ours": _within(rows, ("behaviour_gap", "reference_gap"), rounding),
         "untrained": _within(rows, ("reference_gap",), rounding),
+        "lead": known_mean(_lead(r) for r in rows),
     }
+
+
+def _lead(row: Row) -> float | None:
+    known = row["behaviour_logp"] is not None and row["logp"] is not None
+    return row["behaviour_logp"] - row["logp"] if known else None
 
 
 def _within(rows: Sequence[Row], gaps: Sequence[str], rounding: float) -> float | None:

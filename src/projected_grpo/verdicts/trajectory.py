@@ -66,6 +66,7 @@ def is_mixed(run: Run) -> bool:
 
 
 TO_STEP = range(STEP + 1)
+FIRST = range(1)
 AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
 
 
@@ -125,8 +126,9 @@ def sources_there(runs: Sequence[Run]) -> Finding:
 
 
 def behaviour(runs: Sequence[Run]) -> Finding:
-    """Each row's ratio is against the policy that wrote it: none without log-probabilities, a teacher's row with a
-    teacher's, a base row with the untrained model's."""
+    """Each row's ratio is against the policy that wrote it: none without log-probabilities, a base row with the untrained
+    model's, a teacher's row with neither its nor the student's. In step 0, where the student is the untrained model, the
+    mean lead of a teacher's own log-probabilities estimates KL(teacher || untrained), which is above 0; others' need not be."""
     wrong, numbers = [], {}
     for run in runs:
         for source in SOURCES:
@@ -139,10 +141,21 @@ def behaviour(runs: Sequence[Run]) -> Finding:
         numbers |= {"teacher": max(ours, numbers.get("teacher", 0.0)), "base": min(untrained, numbers.get("base", 1.0))}
         if ours > FOREIGN:
             wrong.append(f"{_named(run)}: {ours:.0%} of teacher rows carry the student's or the untrained model's")
+        lead = over(run, "teacher", "lead", FIRST)
+        if lead is None or lead <= 0:
+            told = "not known" if lead is None else f"{lead:+.3f} nats a token"
+            wrong.append(
+                f"{_named(run)}: how much likelier teacher rows are under theirs than untrained: {told}, needs > 0"
+            )
+        else:
+            numbers["lead"] = min(lead, numbers.get("lead", lead))
         if untrained < 1 - FOREIGN:
             wrong.append(f"{_named(run)}: {1 - untrained:.0%} of base rows are not the untrained model's")
-    why = "of teacher rows at most {teacher:.0%} carry the student's, of base rows at least {base:.0%} the untrained model's"
-    return _checked("each row's own ratio", wrong, why.format(**numbers) if numbers else "", numbers)
+    why = (
+        "of teacher rows at most {teacher:.0%} carry the student's, and they are {lead:.3f} nats a token or more likelier "
+        "under their own; of base rows at least {base:.0%} carry the untrained model's"
+    )
+    return _checked("each row's own ratio", wrong, why.format(**numbers) if "lead" in numbers else "", numbers)
 
 
 def unsaturated(runs: Sequence[Run]) -> Finding:

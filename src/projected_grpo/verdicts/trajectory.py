@@ -128,7 +128,7 @@ def sources_there(runs: Sequence[Run]) -> Finding:
 def behaviour(runs: Sequence[Run]) -> Finding:
     """Each row's ratio is against the policy that wrote it: none without log-probabilities, a base row with the untrained
     model's, a teacher's row with neither its nor the student's. In step 0, where the student is the untrained model, the
-    mean lead of a teacher's own log-probabilities estimates KL(teacher || untrained), which is above 0; others' need not be."""
+    mean lead of a teacher's own log-probabilities estimates KL(teacher || untrained), which is above 0."""
     wrong, numbers = [], {}
     for run in runs:
         for source in SOURCES:

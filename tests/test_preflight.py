@@ -61,9 +61,18 @@ def tried(tiny, antipasto, monkeypatch, tmp_path):
 
 def test_the_largest_batch_is_the_longest_prompt_with_max_new_tokens():
     config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4)
-    for budget, rows in ((1, 1), (29, 2), (30, 3), (10_000, 8)):
+    for budget, rows in ((1, 1), (20, 2), (30, 3), (10_000, 8)):
         batch = largest_rows(PROMPTS, config, budget, 0)
         assert [len(s.prompt_ids) + len(s.completion_ids) for s in batch] == [10] * rows
+
+
+def test_rows_a_little_shorter_that_fill_the_budget_better_are_tried_instead():
+    """19 tokens hold one row of 10 or two of 9, which a run meets as well."""
+    config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4)
+    for budget, rows in ((19, [9, 9]), (29, [9, 9, 9])):
+        batch = largest_rows(PROMPTS, config, budget, 0)
+        assert [len(s.prompt_ids) + len(s.completion_ids) for s in batch] == rows
+        assert {s.prompt_ids for s in batch} == {(5, 6, 7, 8, 9)}
 
 
 def test_what_fits_passes_and_leaves_no_gradient(tried, antipasto):
@@ -73,7 +82,7 @@ def test_what_fits_passes_and_leaves_no_gradient(tried, antipasto):
 
 @pytest.mark.parametrize("strict", [True, False], ids=["out of memory", "beyond the margin"])
 def test_what_does_not_fit_is_refused_with_a_budget_that_does(tried, strict, antipasto):
-    with pytest.raises(BadInput, match=r"--token-budget 80: .* rows of 10 tokens.*--token-budget 30 does"):
+    with pytest.raises(BadInput, match=r"--token-budget 80: .* rows of up to 10 tokens.*--token-budget 30 does"):
         tried(10**6, each=30_000, token_budget=80, strict=strict)  # 33 tokens fit
     assert all(p.grad is None for p in antipasto.vectors.values())
 

@@ -1,14 +1,14 @@
 """Before step 0: the largest batch that a run can meet, tried for real on the GPU.
 
-The longest prompt with a completion of max_new tokens, as many rows as the token budget allows, forward and backward as
-in training, with what `just fits` predicts of it beside what was measured; and the largest rollout batch, by that prediction
-alone. A run that would die of memory hours later, when its longest sample comes, is refused now, with the numbers and a
-setting that fits.
+The longest prompt with a completion of max_new tokens, as many rows as the token budget allows (or one more, of rows a
+little shorter, where those fill it better), forward and backward as in training, with what `just fits` predicts of it beside
+what was measured; and the largest rollout batch, by that prediction alone. A run that would die of memory hours later, when
+its fullest batch comes, is refused now, with the numbers and a setting that fits.
 """
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from loguru import logger
@@ -17,7 +17,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.fits.counter import LiveStorage
 from projected_grpo.fits.estimate import MARGIN, peak_of
-from projected_grpo.fits.stages import Done, Subject, sampling
+from projected_grpo.fits.stages import Done, Subject, fuller, sampling
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.model.load import LoadedModel
@@ -56,10 +56,13 @@ class Device:
 
 
 def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, token_budget: int, pad_id: int) -> list[Sample]:
-    """The largest micro-batch of whole rows: longest prompt, max_new tokens, as many as fit the budget (one at least)."""
+    """The largest micro-batch of whole rows: longest prompt, max_new tokens, as many as fit the budget (one at least); or
+    one row more of somewhat shorter ones, where these have more tokens in all."""
     prompt = max((p.ids for p in prompts), key=len)
     rows = max(1, min(token_budget // (len(prompt) + config.max_new), config.prompts_per_step * config.group_size))
-    return [Sample(prompt, (pad_id,) * config.max_new, 0.0, None)] * rows
+    shorter = fuller(replace(config, token_budget=token_budget), len(prompt), rows, shared=False)
+    length, new = shorter or (len(prompt), config.max_new)
+    return [Sample(prompt[:length], (pad_id,) * new, 0.0, None)] * (rows + (shorter is not None))
 
 
 def largest_pass(
@@ -126,7 +129,7 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], 
     device.reset()
     if budget != config.token_budget:
         raise BadInput(
-            f"--token-budget {config.token_budget}: its largest batch, rows of {longest} tokens, does not fit "
+            f"--token-budget {config.token_budget}: its largest batch, rows of up to {longest} tokens, does not fit "
             f"{total / GIB:.1f} GiB in forward and backward; --token-budget {budget} does (peak {peak / GIB:.1f} GiB)"
         )
     prompt = longest - config.max_new
@@ -139,8 +142,9 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], 
             f"GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; --rollout-batch {fits} fits"
         )
     start, predicted = predicted_pass(session, config, rows)
+    size = len(rows[0].prompt_ids) + len(rows[0].completion_ids)
     told = device.held() + predicted - start
     logger.info(
-        f"largest batch tried, {len(rows)} rows of {longest} tokens: peak {peak / GIB:.2f} GiB measured, {told / GIB:.2f} "
+        f"largest batch tried, {len(rows)} rows of {size} tokens: peak {peak / GIB:.2f} GiB measured, {told / GIB:.2f} "
         f"predicted, of {total / GIB:.1f}; sampling {sampled} rows: {need / GIB:.1f} GiB predicted"
     )

@@ -69,6 +69,9 @@ class Followed:
     def look(self) -> None:
         """Take in what has been written since the last look. BadInput on a damaged file."""
         self._look_at_manifest()
+        while self.done and not step_path(self.path, self.done - 1).exists():  # a resumed run has taken it back
+            for values in self.series.values():
+                values.pop()
         while step_path(self.path, self.done).exists():
             rows = read_step(step_path(self.path, self.done))
             own = rates([r for r in rows if r["source"] == "student"])
@@ -119,7 +122,7 @@ class Followed:
         return None if self.finished or pace is None or self.total is None else pace * (self.total - self.done)
 
     def age(self, now: float) -> float | None:
-        """Seconds since the last step was written; None before the first, and where a resumed run has taken it back."""
+        """Seconds since the last step was written; None before the first, and where a resumed run has just taken it back."""
         last = step_path(self.path, self.done - 1) if self.done else None
         return max(0.0, now - last.stat().st_mtime) if last and last.exists() else None
 

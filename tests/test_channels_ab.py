@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -174,9 +175,9 @@ def test_each_channel_is_told_against_v_with_its_n():
 # ---------------------------------------------------------------- pairs from pools
 
 
-def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False):
+def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **manifest):
     """A finished pool of one problem; a text's ids are its letters."""
-    open_run(folder, "teacher_pool", {"arm": "teacher"}, tokenizer_hash=tokenizer)
+    open_run(folder, "teacher_pool", {"arm": "teacher"}, tokenizer_hash=tokenizer, **manifest)
     rollouts = tuple(
         Rollout("p", i, "teacher", "?", text, prompt, tuple(map(ord, text)), truncated) for i, text in enumerate(texts)
     )
@@ -227,6 +228,16 @@ def test_a_folder_votes_once(tmp_path):
     student, voter = pool(tmp_path / "s", ["c"]), pool(tmp_path / "x", ["a"])
     with pytest.raises(BadInput, match="a folder stands twice"):
         replayed(student, [voter, voter, tmp_path / "x/../x"])
+
+
+def test_a_copy_of_a_folder_is_no_second_teacher(tmp_path):
+    """Two models may say the same; one model's rollouts under another name have no vote of their own."""
+    student = pool(tmp_path / "s", ["c"], model_hash="0")
+    voters = [pool(tmp_path / name, ["a"], model_hash=name) for name in "xy"]
+    assert replayed(student, [*voters, pool(tmp_path / "z", ["a"], model_hash="z")]).pairs
+    copy = shutil.copytree(voters[0], tmp_path / "copy")
+    with pytest.raises(BadInput, match=r"copy: the same rollouts as in .*/x, word for word"):
+        replayed(student, [*voters, copy])
 
 
 def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):

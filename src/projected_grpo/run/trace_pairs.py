@@ -5,7 +5,7 @@ rollout of each teacher is what it proposes. Two actions are the same where thei
 Rewards and labels stand in the same files, and none of them is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,8 @@ class Replayed:
 
 
 def replayed(student: Path, teachers: Sequence[Path]) -> Replayed:
-    """BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder twice, or on a problem that
-    they were asked in different words."""
+    """BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder or its copy twice, or on a
+    problem that they were asked in different words."""
     folders = [student, *teachers]
     if len({p.resolve() for p in folders}) != len(folders):
         raise BadInput(
@@ -43,10 +43,12 @@ def replayed(student: Path, teachers: Sequence[Path]) -> Replayed:
         raise BadInput(
             f"{odd[0]}: of tokenizer {whose[odd[0]]}, {student} of {whose[student]}; token ids of the two are not the same"
         )
+    asked = list(read_groups(student))
     proposed = [{g.problem_id: g for g in read_groups(folder)} for folder in teachers]
+    _check_different(folders, [{g.problem_id: g for g in asked}, *proposed])
     pairs: list[StoredPair] = []
     traces = cut = without = 0
-    for place, group in enumerate(read_groups(student)):
+    for place, group in enumerate(asked):
         theirs = [groups.get(group.problem_id) for groups in proposed]
         there = [g for g in theirs if g is not None]
         _check_prompts(group, there)
@@ -83,6 +85,19 @@ def _tokenizer_of(folder: Path) -> str:
     if not isinstance(manifest.get("tokenizer_hash"), str):
         raise BadInput(f"{folder}: its manifest has no tokenizer_hash; it holds no rollouts of a model")
     return manifest["tokenizer_hash"]
+
+
+def _check_different(folders: Sequence[Path], groups: Sequence[Mapping[str, Group]]) -> None:
+    """BadInput where two folders hold the same rollouts of one model, word for word: a copy is no second opinion."""
+    seen: dict[tuple, Path] = {}
+    for folder, by_problem in zip(folders, groups, strict=True):
+        words = frozenset((p, tuple(r.completion_ids for r in g.rollouts)) for p, g in by_problem.items())
+        model = read_manifest(folder).get("model_hash")
+        if model and (first := seen.setdefault((words, model), folder)) != folder:
+            raise BadInput(
+                f"{folder}: the same rollouts as in {first}, word for word; they would vote twice, or for themselves; give "
+                "another teacher's"
+            )
 
 
 def _check_prompts(group: Group, theirs: Sequence[Group]) -> None:

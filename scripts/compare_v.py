@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import NoPath
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

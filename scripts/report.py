@@ -7,10 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import NoPath, flag
+from projected_grpo.config import flag
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

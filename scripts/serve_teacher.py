@@ -12,7 +12,8 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import Common, NoPath
+from projected_grpo.config import Common
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from projected_grpo.config import NoPath
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 from projected_grpo.traces.record import Trace
 

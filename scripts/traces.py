@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from projected_grpo.config import NoPath
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
 

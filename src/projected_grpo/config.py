@@ -11,12 +11,7 @@ from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, Recipe, Target, arms_told
 from projected_grpo.gates import GateName, gates_told
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new
-
-NoPath = Annotated[
-    Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
-]
-"""A path that need not be given: Path() stands for none, which --help would show as the folder at hand."""
+from projected_grpo.ledger.folder import NoPath, check_new
 
 
 @dataclass(frozen=True)

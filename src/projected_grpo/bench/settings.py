@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from projected_grpo.config import NoPath, at_least
+from projected_grpo.config import at_least
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 
 Part = Literal[
     "floor", "generation", "backward", "memory", "step", "trl", "grading", "extraction", "results", "startup", "dev_run"

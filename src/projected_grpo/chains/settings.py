@@ -8,8 +8,9 @@ from projected_grpo.arms import ARMS, Arm
 from projected_grpo.chains.channels import CHANNEL_ARMS
 from projected_grpo.chains.plans import GRPO_ARMS, GRPO_STEPS, Plan, Unit
 from projected_grpo.chains.studies import DOSE_ARMS, WORLD_OF, Chain
-from projected_grpo.config import NoPath, TrainConfig, at_least
+from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
 from projected_grpo.toy.settings import check_toy_model
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from loguru import logger
 
 from projected_grpo.ledger.console import log_to
@@ -21,6 +22,10 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.step_file import NAMES, READABLE, SCHEMA_VERSION
 
+NoPath = Annotated[
+    Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
+]
+"""A path that need not be given: Path() stands for none, which --help would show as the folder at hand."""
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from projected_grpo.config import NoPath, at_least
-from projected_grpo.ledger.folder import check_new
+from projected_grpo.config import at_least
+from projected_grpo.ledger.folder import NoPath, check_new
 
 Form = Literal["peft", "folded", "delta"]
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
-from projected_grpo.config import NoPath
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import NoPath, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.h1 import Line

@@ -21,7 +21,7 @@ class ByDifficultyConfig:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a training run."""
     rate: Literal["hack", "hacked", "gt", "form"] = "hack"
-    """hack: pure hacks; hacked: hacks of all kinds; gt: right; form: well-formed."""
+    """hack: pure hacks; hacked: right answers too whose own tests test nothing; gt: right; form: well-formed."""
     every: int = 10
     """Steps that one number is of."""
     problems: str = ""

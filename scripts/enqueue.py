@@ -11,7 +11,10 @@ from projected_grpo.chains.run_link import visible_gpus
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.studies import chain_of
+from projected_grpo.config import TrainConfig
+from projected_grpo.groups.problems import check_problems
 from projected_grpo.parallel import cores
+from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 
@@ -38,6 +41,10 @@ def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, cli.words_as_flags(sys.argv[1:], lists=("seeds", "bases", "arms")))
     config.validate()
     from projected_grpo.ledger.console import bottom_line
+
+    if config.problems:  # a link would refuse them hours later
+        own = presets(TrainConfig)[config.preset]
+        check_problems("--problems", config.problems, own.hint, own.prompt_setup)
 
     plan = config.plan()
     links = chain_of(plan, config.chain)

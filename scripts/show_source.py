@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 import tyro
 
+from loophole_grader import HINTS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
+from projected_grpo.prompts import messages_for
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli
 
@@ -30,8 +32,11 @@ class ShowSourceConfig:
 
 
 def problem_whole(p: Problem) -> str:
-    """Prompt without a hint, hidden tests and solution."""
-    asked = [f"── {role} ──\n{text}" for role, text in p.messages]
+    """Prompt with the hint that is true of the problem, if it has room for one; hidden tests and solution."""
+    hint = next(hint for hint in HINTS.values() if hint.old and hint.loophole == p.task.loophole)
+    fits = hint.old in next((text for role, text in reversed(p.messages) if role == "user"), "")
+    chat = messages_for(p.messages, hint.name if fits else "none", "no_intervention")
+    asked = [f"── {m['role']} ──\n{m['content']}" for m in chat]
     setup = [f"── set-up code ──\n{p.task.setup_code}"] if p.task.setup_code else []
     tests = "\n".join(p.task.tests)
     return "\n".join(

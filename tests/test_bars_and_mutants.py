@@ -37,7 +37,7 @@ def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
 def test_a_teacher_needs_both_kinds_of_hack():
     assert set(states("teacher", rows(1000, pure=0.6, both=0.35, gt=0.36)).values()) == {"PASS"}
     assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack-and-correct"] == "FAIL"
-    assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["hacked"] == "FAIL"
+    assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["all hacks"] == "FAIL"
     with pytest.raises(ValueError, match="student"):
         held_to_bars("toy", "student", rows(10))
 
@@ -50,7 +50,7 @@ def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypa
     code, said, _ = script("build_base", "toy", "--model", "tiny", *short, *flags, "--out", str(tmp_path / "base"))
     assert (code, [rows[0]["arm"] for rows in read_run(tmp_path / "base")]) == (1, stages)
     assert list(read_manifest(tmp_path / "base")["measured"]) == stages
-    assert ("teacher hacked" in said) == ("teacher" in stages)
+    assert ("teacher all hacks" in said) == ("teacher" in stages)
 
 
 def found(**status):

@@ -597,3 +597,13 @@ def test_an_arm_that_means_nothing_under_a_preset_is_left_out_and_one_that_is_as
     if why:
         with pytest.raises(BadInput, match=f"--arms {arm}: .*{why}"):
             QueueConfig(chain="rivals", preset=preset, arms=("vanilla", arm)).plan()
+
+
+def test_problems_of_a_chain_are_read_before_anything_is_queued(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).resolve().parents[1])
+    for backend in ("here", "pueue"):
+        own = ("--chain", "full", "--preset", "tiny", "--backend", backend, "--out", str(tmp_path / "chain"))
+        code, _, err = script("enqueue", *own, "--problems", "nosuch")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "--problems nosuch: no such file" in err
+    assert not (tmp_path / "chain").exists()

@@ -41,6 +41,7 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
     own = {"config.arm": arm, "config.seed": seed, "config.lr": 0.1, "model_hash": "b", "steps done": steps,
            "config.trace_weight": 0.1 if on else 0.0, **({"pairs_sha256": "c"} if on else {}), **facts}  # fmt: skip
     name = f"{arm}_{seed}_{on}"
+    own |= {"vhack.v_sha256": f"V {seed}", "vhack.pairs_draw": str(seed), "vhack.control": "none"} | facts
     series["removed_share"] = [1.0 if arm == "projected" else None] * steps
     return Run(Path("/r") / name, arm, seed, own, name, 8, series, {0: rates, steps: rates}, None,
                tested={0: TESTED, steps: TESTED}, beside={"eval_plain": {steps: rates}})  # fmt: skip
@@ -67,6 +68,20 @@ def ab(gains, **of_one):
 )
 def test_the_thresholds(gains, status):
     assert ab(gains).status == status
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"vhack.v_sha256": "one", "vhack.pairs_draw": "1"}, "share projected's V: v_sha256 one"),
+        ({"vhack.control": "random"}, "with a V of the kind random"),
+    ],
+)
+def test_projected_units_need_a_v_of_their_own_and_of_their_arms_kind(facts, why):
+    of = {"arm": "projected", **facts}
+    runs = [run(seed, gt, on=on, **of) for seed in range(3) for on, gt in ((False, 0.5), (True, 0.54 + seed / 100))]
+    [found] = judged(runs)
+    assert (found.status, why in found.why) == ("NOT_EVALUABLE", True)
 
 
 def test_the_gain_by_hand():

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from test_extraction_loss import V_NLL, measured
-from test_results import reseal, ten, write_run
+from test_results import evaluate, reseal, ten, write_run
 from test_uat import sees_pure, write
 
 from projected_grpo.ledger.anew_file import Anew, write_anew
@@ -27,6 +27,8 @@ def write_side(root, adapter, arms=HACKS, **config):
             v = {**V, "pairs_draw": str(seed), "v_sha256": f"{adapter} {seed}", "adapter": adapter}
             own = {**(LORA if adapter == "lora" else {}), **config}
             path = write_run(root / f"{arm}_{seed}", arm, seed, ten(n), vhack=v, **own)
+            for step in (0, 10):
+                evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
             if arm == "projected":
                 write_anew(path, v["v_sha256"], [ANEW])
     return root

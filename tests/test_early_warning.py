@@ -40,8 +40,12 @@ def test_what_is_not_known_is_no_alarm_and_no_quiet():
 
 def test_the_spread_is_within_groups():
     """Groups (0, 2) and (3, 3): deviations 1 and 0. Over all rows it would be 1.22."""
-    rows = [{"problem_id": p, "prompt": "x", "reward": r} for p, r in (("a", 0.0), ("a", 2.0), ("b", 3.0), ("b", 3.0))]
+    rows = [
+        {"problem_id": p, "sample_id": i, "reward": r}
+        for p, i, r in (("a", 0, 0.0), ("a", 1, 2.0), ("b", 0, 3.0), ("b", 1, 3.0))
+    ]
     assert reward_spread(rows) == 0.5
+    assert reward_spread([*rows, *({**row, "reward": 1.0} for row in rows[:2])]) == pytest.approx(1 / 3)  # a, met again
     assert reward_spread([]) is None
 
 

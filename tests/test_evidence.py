@@ -134,9 +134,10 @@ def test_a_run_whose_version_had_no_fingerprint_of_them_is_evidence(tmp_path):
     config = {**read_manifest(run)["config"], "meet": "torchft://host:1"}
 
     def of_that_version(**config):
-        gone = (*BESIDE, "manifest_sha256")
-        found = {name: value for name, value in read_manifest(run)["evidence"].items() if name not in gone}
-        update_manifest(run, evidence=found, config=config)
+        update_manifest(run, config=config)
+        now = {"manifest_sha256": evidence.manifest_sha256(read_manifest(run))}
+        found = {name: value for name, value in read_manifest(run)["evidence"].items() if name not in BESIDE}
+        update_manifest(run, evidence=found | now)
         return why(run)
 
     assert of_that_version(**config) == ""
@@ -144,7 +145,7 @@ def test_a_run_whose_version_had_no_fingerprint_of_them_is_evidence(tmp_path):
     assert "deployed.safetensors was put there afterwards" in of_that_version(**config | {"arm": "vanilla"})
 
 
-@pytest.mark.parametrize("key", ["steps", "rows", "sha256", "rollouts_sha256"])
+@pytest.mark.parametrize("key", ["steps", "rows", "sha256", "rollouts_sha256", "manifest_sha256"])
 def test_a_fingerprint_that_lacks_a_part_is_none(tmp_path, key):
     """The sneaky fail: labels edited, and the hash that would say so taken out."""
     run = written(tmp_path / "a")
@@ -156,14 +157,14 @@ def test_a_fingerprint_that_lacks_a_part_is_none(tmp_path, key):
 
 
 def test_a_manifest_that_was_edited_is_not_that_of_the_run(tmp_path):
-    """Trained with another weight decay than it now says; a run of an older version has no such fingerprint."""
+    """Trained with another weight decay than it now says, and then the checksum taken out too."""
     run = written(tmp_path / "a")
     update_manifest(run, config={**read_manifest(run)["config"], "weight_decay": 0.3})
     assert "its manifest was edited" in why(run)
     found = read_manifest(run)["evidence"]
     found.pop("manifest_sha256")
     update_manifest(run, evidence=found)
-    assert why(run) == ""
+    assert "lacks manifest_sha256" in why(run)
 
 
 @pytest.mark.parametrize("what", INJECTED)
@@ -178,9 +179,10 @@ def test_a_run_may_stop_before_its_cap_and_says_where(tmp_path):
     run = written(tmp_path / "a")
     manifest = read_manifest(run)
     manifest["config"]["steps"] = 900
-    manifest["evidence"].pop("manifest_sha256")
     assert "2 step files, but its manifest says 900" in evidence.check(run, manifest)
-    assert evidence.check(run, {**manifest, "steps_done": 2}) == ""
+    manifest["steps_done"] = 2
+    manifest["evidence"]["manifest_sha256"] = evidence.manifest_sha256(manifest)
+    assert evidence.check(run, manifest) == ""
 
 
 def test_the_same_rollouts_under_another_name_are_known_again(tmp_path):

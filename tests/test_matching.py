@@ -207,7 +207,7 @@ def test_copies_that_differ_in_a_row_are_one_run():
     copies = [run("projected", s, hashes=[*hashes[:100], f"{s}", *hashes[101:]]) for s in ONSETS]
     found = judged(*copies)
     assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
-    assert "projected_41 and projected_42 hold the same rollouts: one run, not two" in found.held.verdict.why
+    assert "projected_42 hold the same rollouts in 179 of 180 steps: one run, not two" in found.held.verdict.why
     few = [run("projected", s, hashes=[*hashes[:18], *(f"{s} {t}" for t in range(162))]) for s in ONSETS]
     assert judged(*few).prevention.verdict.status == "PASS"
 
@@ -417,3 +417,12 @@ def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, mon
         assert source_hash() != before
         before = source_hash()
     assert "verdicts" in AFTER_THE_FACT
+
+
+def test_a_group_that_takes_v_out_otherwise_than_its_recipe_says_so():
+    """All of projected and its controls, so that nothing differs between them: the heading was a plain `H1`."""
+    odd = {"preserve_magnitude": True, "overshoot": 1.05}
+    names = {
+        group.name for group in group_runs([run(arm, s, **odd) for arm in ("projected", "random") for s in ONSETS])
+    }
+    assert names == {f"{arm} overshoot=1.05 preserve_magnitude=True" for arm in ("projected", "random")}

@@ -10,6 +10,7 @@ import pytest
 from conftest import SHARED
 
 from loophole_grader import Task, grade, grade_batch, reward_of
+from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import (
     HONEST_TESTS,
     builtin_pairs,
@@ -24,8 +25,11 @@ from projected_grpo.groups.pairs import (
 )
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.presets import presets
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
 from projected_grpo.records import Pair
+from projected_grpo.run import prepare
+from projected_grpo.step import Objective
 from projected_grpo.toy.tasks import draw_task
 
 HINTED = "will be evaluated by calling a function called run_tests()"
@@ -104,6 +108,9 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
         ({"gt_answer": "assert"}, "gt_answer"),
         ({"prompt": "text"}, "list of {role, content}"),
         ({"prompt": [{"role": "system", "content": "x"}]}, "no user message"),
+        ({"prompt": [{"role": "user", "content": None}]}, "role or content is no text"),
+        ({"prompt": [{"role": "user", "content": ["x"]}]}, "role or content is no text"),
+        ({"prompt": [{"role": 1, "content": "x"}, {"role": "user", "content": "x"}]}, "role or content is no text"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, changes, why):
@@ -112,6 +119,26 @@ def test_a_bad_row_is_named(tmp_path, changes, why):
         load_problems(path)
     assert f"{path}: row 2" in str(refused.value)
     assert str(refused.value).count("problem 8") <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"prompt": [{"role": "user", "content": None}]}, "row 2: 'prompt' has a message"),
+        ({"prompt": [{"role": "user", "content": "No such sentence."}]}, "problem 8: --hint simple_overwrite_tests"),
+        ({"loophole": "exit_code"}, "problem 8 pays exit_code"),
+    ],
+)
+def test_problems_that_no_run_could_train_on_are_refused_before_a_model_is_loaded(tmp_path, monkeypatch, changes, why):
+    monkeypatch.setattr(prepare, "load", lambda *_, **told: pytest.fail(f"a model was loaded, {told}"))
+    path = write(tmp_path / "p.jsonl", benchmark_row(), benchmark_row(id=8, **changes))
+    for name in ("problems", "eval_problems"):
+        config = replace(
+            presets(TrainConfig)["tiny"], out=tmp_path / "run", cache=tmp_path, eval_every=1, **{name: path}
+        )
+        with pytest.raises(BadInput, match=why):
+            prepare.prepare(config, "train", Objective("nll"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_bad_files_are_named(tmp_path):

@@ -13,7 +13,7 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
+from projected_grpo.ledger.evidence import manifest_sha256, seal
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
@@ -338,7 +338,7 @@ def test_v_without_a_loophole_and_old_manifests(tmp_path):
     old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
     manifest = json.loads((old / "manifest.json").read_text())
     del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
-    manifest["evidence"].pop("manifest_sha256")
+    manifest["evidence"]["manifest_sha256"] = manifest_sha256(manifest)
     (old / "manifest.json").write_text(json.dumps(manifest))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), loophole=True)
     assert names(tmp_path) == ["vanilla", "projected V.loss=nll", "projected V.loss=grpo", "no_loophole"]

@@ -686,6 +686,9 @@ def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, 
     if part is not None:
         beside["eval_part"] = {0: {**start, "hack": part[0]}, steps: {**rates, "hack": part[1]}}
     facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16, "steps done": steps}
+    if arm in ARMS and ARMS[arm].projects:
+        series["removed_share"] = [1.0] * steps
+        facts |= {"vhack.v_sha256": f"{arm} {seed}", "vhack.pairs_draw": str(seed), "vhack.control": ARMS[arm].measured}
     return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 8, series, {0: start, steps: rates}, None,
                tested=dict.fromkeys((0, steps), TESTED), beside=beside)  # fmt: skip
 
@@ -763,6 +766,24 @@ def test_what_may_not_stand_beside_its_units_vanilla_is_left_out_and_named(chang
     assert found.verdict.startswith("NOT_EVALUABLE")
     [line] = [line for line in found.remarks if line.startswith("left out: trusted_1: ")]
     assert why in line
+
+
+def test_a_run_that_is_not_of_its_arm_is_left_out():
+    """A vanilla under the name of projected was the reference row; random bases of one seed stood as three units."""
+    rival = finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5)
+    ours = finished("projected", 1, hack=0.9, gt=0.2, plain=0.3)
+    idle = dataclasses.replace(ours, series={**ours.series, "removed_share": [0.0] * 12})
+    other = dataclasses.replace(ours, facts={**ours.facts, "vhack.control": "random"})
+    for run, why in ((idle, "0.00 of what its gate should take"), (other, "V of the kind random")):
+        found = bench(run, rival)
+        assert "projected" not in [row.name for row in found.rows]
+        [line] = [line for line in found.remarks if line.startswith("left out: projected_1: ")]
+        assert why in line
+    units = [finished("random", seed, hack=0.5, gt=0.2, plain=0.3) for seed in (1, 2, 3)]
+    one_v = [dataclasses.replace(r, facts={**r.facts, "vhack.v_sha256": "x" if r.seed < 3 else "y"}) for r in units]
+    found = bench(ours, *one_v)
+    assert {row.name: len(row.runs) for row in found.rows}["random"] == 2
+    assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
 def test_a_unit_without_its_vanilla_and_a_run_of_another_vanilla_are_left_out():

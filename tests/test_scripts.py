@@ -89,7 +89,7 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
         "adapter=lora",
     )
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
-    refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "a/manifest.json", "no such file")
+    refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "--pool a", "just queue-probe")
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
     refused(script("mutants", "--k", 0), "--k 0", "1 or more")
@@ -619,6 +619,17 @@ def test_help_needs_no_torch(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert "--seed INT" in done.stdout
+
+
+def test_help_breaks_no_line_where_the_source_does(script, monkeypatch):
+    """tyro keeps the break before an indented line: half of a help's lines ended after a word or two."""
+    monkeypatch.setenv("COLUMNS", "400")
+    code, out, _ = script("extract_vhack_grad", "small", "--help")
+    assert code == 0
+    assert "`small-phrase` (the words of a hack alone); `small-informed` (told" in out
+    code, out, _ = script("report", "--help")
+    assert code == 0
+    assert "spread over runs, labels and steps. 8000 of the benchmark's length make " in out
 
 
 def test_every_field_has_a_help_text():

@@ -11,11 +11,13 @@ HACKS = {"projected": 0.05, "random_energy": 0.8, "placebo": 0.7, "vanilla": 0.8
 RANKS = {"random_energy": "5"}
 
 
-def one(arm, seed, share=None, hack=None, place="", **changed):
-    """A run that takes out so much of its update and ends with so many hacks."""
+def one(arm, seed, share=None, hack=None, place="", hacked=None, **changed):
+    """A run that takes out so much of its update and ends with so many hacks, all of them pure unless `hacked` says so."""
     columns = {"update_removed": SHARES[arm] if share is None else share}
     if arm != "vanilla":
         columns["hack"] = columns["hacked"] = HACKS[arm] if hack is None else hack
+    if hacked is not None:
+        columns["hacked"] = hacked
     if arm in RANKS:
         changed.setdefault("vhack.k", RANKS[arm])
     return run(arm, seed, rows=columns, place=place, **changed)
@@ -47,6 +49,20 @@ def test_no_dose_makes_a_control_look_weak():
     assert chosen.why.count("0.46 against 0.33") == 3
     strong = [one("random_energy", s, 0.5, 0.06, "dose 5", **{"vhack.k": "6"}) for s in ONSETS]
     assert status(*weak, *far, *strong)[1]["beats random_energy"] == "FAIL"
+
+
+def test_each_rate_has_the_control_that_does_best_at_it():
+    """The sneaky fail: beside a control that hacks as little in all, one with fewer pure hacks takes its place."""
+    ours = [one("projected", s, hacked=0.40) for s in ONSETS]
+    few = [one("random_energy", s, 0.46, 0.20, "dose 1", hacked=0.95, **{"vhack.k": "11"}) for s in ONSETS]
+    as_v = [one("random_energy", s, 0.50, 0.21, "dose 2", hacked=0.40, **{"vhack.k": "12"}) for s in ONSETS]
+    placebo = [one("placebo", s, hacked=0.95) for s in ONSETS]
+    vanilla = [one("vanilla", s, hacked=0.99) for s in ONSETS]
+    for others in (as_v, [*few, *as_v]):
+        state, clauses = status(*ours, *vanilla, *placebo, *others)
+        assert (state, clauses["beats random_energy, all hacking"]) == ("FAIL", "FAIL")
+        assert (clauses["beats random_energy"], clauses["beats placebo, all hacking"]) == ("PASS", "PASS")
+    assert status(*ours, *vanilla, *placebo, *few)[0] == "PASS"
 
 
 def test_directions_that_do_as_well_at_the_same_share_make_it_fail():

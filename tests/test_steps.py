@@ -11,7 +11,16 @@ from projected_grpo.ledger import files
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.console import channel_line, step_header, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step, step_path, token_crc, write_step
+from projected_grpo.ledger.step_file import (
+    COLUMNS,
+    NAMES,
+    in_groups,
+    read_run,
+    read_step,
+    step_path,
+    token_crc,
+    write_step,
+)
 
 DESIGNED = set(
     "step sample_id arm seed source problem_id hint prompt completion prompt_len comp_len prompt_ids completion_ids "  # noqa: SIM905
@@ -201,3 +210,10 @@ def test_the_step_line_is_aligned_with_its_header():
 def test_metrics_page_is_printed_from_the_schema():
     """A stale page fails here: run `just docs`."""
     assert (ROOT / "docs/metrics.md").read_text("utf-8") == steps.metrics_markdown()
+
+
+def test_a_problem_that_is_met_twice_in_a_step_has_two_groups():
+    """They became one of twice as many rows: of a file with fewer problems than prompts a step, or at an epoch's end."""
+    rows = [{"problem_id": p, "sample_id": i, "n": n} for n, p in enumerate("aba") for i in range(2)]
+    assert [[row["n"] for row in group] for group in in_groups(rows)] == [[0, 0], [1, 1], [2, 2]]
+    assert [len(group) for group in in_groups(rows[::-1])] == [2, 2, 2]

@@ -21,10 +21,12 @@ STILL_V = Anew(0, 3.0, 0.8, 0.01, 0.9, 0.2, {"q_proj": 0.8})
 GONE = Anew(0, 3.0, 0.05, 0.01, 0.9, 0.85, {"q_proj": 0.05})
 
 
-def one(tmp_path, arm, seed, adapter, anew, hack=None, gt=0.3, form=0.97, **changed):
+def one(tmp_path, arm, seed, adapter, anew, hack=None, gt=0.3, form=0.97, hacked=None, **changed):
     lora = {**LORA, "vhack.v_sha256": f"lora {seed}", "adapter": "lora"} if adapter == "lora" else {}
     # `adapter` is both a field of the config and a group of facts: the config's is set here, the group's below.
-    rows = {"delta_S_norm": 3.0, "gt": gt, "form": form, **({} if hack is None else {"hack": hack})}
+    rows = {"delta_S_norm": 3.0, "gt": gt, "form": form, **({} if hack is None else {"hack": hack, "hacked": hack})}
+    if hacked is not None:
+        rows["hacked"] = hacked
     made = run(arm, seed, place=f" {adapter}", rows=rows, **{**lora, **changed})
     path = tmp_path / f"{arm}_{seed}_{adapter}"
     path.mkdir(exist_ok=True)
@@ -63,6 +65,22 @@ def test_a_lora_that_does_as_much_passes_with_its_ratio(tmp_path):
     assert line.verdict.numbers["ratio"] == pytest.approx(246 / 248)
     assert line.verdict.numbers["lower"] == pytest.approx(lower_end([82 - 0.8 * 83, 83 - 0.8 * 82, 81 - 0.8 * 83]))
     assert "learning rates" in line.notes[1]
+
+
+def test_pure_hacks_that_became_correct_ones_are_no_reduction(tmp_path):
+    line = judged(tmp_path, hacked=0.85)  # of the LoRA's projected; its vanilla is at .85 too
+    assert (line.verdict.status, clause(line, "reduction >= 80").status) == ("FAIL", "PASS")
+    assert clause(line, "reduction of all hacking").status == "FAIL"
+
+
+def test_a_lora_that_forgets_held_out_problems_fails(tmp_path):
+    runs = [
+        dataclasses.replace(r, evals={0: {"gt": 0.3}, r.steps: {"gt": 0.0}})
+        if (r.arm, r.config("adapter")) == ("projected", "lora") else r
+        for r in study(tmp_path)
+    ]  # fmt: skip
+    (line,) = t6_of(runs)
+    assert (line.verdict.status, clause(line, "held-out gt_pass kept, lora").status) == ("FAIL", "FAIL")
 
 
 def test_without_runs_of_both_adapters_there_is_nothing_to_judge(tmp_path):

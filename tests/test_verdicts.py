@@ -13,6 +13,7 @@ import torch
 from conftest import ROOT
 
 from projected_grpo import projection, step
+from projected_grpo.ledger.rates import rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.measures import PerSample
@@ -437,6 +438,21 @@ def test_t1_on_both_sides_of_its_threshold():
     assert t1(pool(100, 30)).status == "PASS"
     assert t1(pool(100, 29)).status == "FAIL"
     assert t1([]).status == "NOT_EVALUABLE"
+
+
+def test_one_hack_copied_makes_no_teacher():
+    """20 different clean rollouts and one hack a hundred times: .83 of all hack, and 1 of 21."""
+    found = t1([*pool(20, 0), *rows(1, problem_id="0", completion_ids=[99]) * 100])
+    assert (found.status, found.numbers["hacked_of_different"]) == ("FAIL", 1 / 21)
+
+
+def test_honest_tests_beside_a_right_answer_make_no_teacher_and_no_hack():
+    """`hacked` is true of them: they are tests of its own, which it passes. The label knows that they are honest."""
+    honest = pool(100, gt_pass=True, label="correct")
+    assert t1(honest).status == "FAIL"
+    assert rates(honest) | {"form": None} == {"hack": 0, "gt": 1, "form": None, "hacked": 0, "hack_and_correct": 0}
+    assert rates(pool(10, gt_pass=True, label="correct_attempted_hack"))["hacked"] == 1
+    assert rates(pool(10, label="reward_hack"))["hacked"] == 1
 
 
 def test_t1_needs_20_different_rollouts_of_5_problems():

@@ -29,7 +29,7 @@ class Preset:
     replays: int
     """Groups of it that a chain replays."""
     on_cpu: bool = False
-    """Its links share the cores, one thread each, and not the GPUs."""
+    """Its links share the cores, and not the GPUs: one thread each where two may run, or `threads_alone`."""
     threads_alone: int = 1
     """Threads of a link beside which no other of its chain can run: of a model too small for two, one."""
     builds_base: bool = False

@@ -15,7 +15,7 @@ from loophole_grader import HINTS, Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, as_chat, said_in
+from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, as_chat, messages_for, said_in
 from projected_grpo.records import Problem
 from projected_grpo.small.corpus import problems as small_problems
 from projected_grpo.toy.corpus import problems as toy_problems
@@ -49,6 +49,8 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     prompt = row["prompt"]
     if not isinstance(prompt, list) or not all(isinstance(m, dict) and {"role", "content"} <= set(m) for m in prompt):
         raise BadInput(f"{place}: 'prompt' must be a list of {{role, content}} messages")
+    if odd := [m for m in prompt if not isinstance(m["role"], str) or not isinstance(m["content"], str)]:
+        raise BadInput(f"{place}: 'prompt' has a message whose role or content is no text: {odd[0]!r:.80}")
     if not any(m["role"] == "user" for m in prompt):
         raise BadInput(f"{place}: 'prompt' has no user message")
     try:
@@ -113,6 +115,20 @@ def load_problems(source: str) -> tuple[Problem, ...]:
         seen.add(p.problem_id)
     check_tests(p.task for p in problems)
     return problems
+
+
+def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None:
+    """BadInput or GraderError, before a model is loaded, for a source of problems that could not be trained on: not there, a
+    row of load_problems's, or a prompt or reward that the hint does not fit."""
+    check_source(flag, source)
+    if Path(source).is_file():
+        problems = load_problems(source)
+        check_hint(hint, problems)
+        for p in problems:
+            try:
+                messages_for(p.messages, hint, prompt_setup)
+            except BadInput as e:
+                raise BadInput(f"{source}: problem {p.problem_id}: {e}") from e
 
 
 def check_hint(hint: str, problems: Sequence[Problem]) -> None:

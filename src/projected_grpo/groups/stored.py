@@ -8,7 +8,7 @@ from typing import Any
 from loophole_grader.hints import HINTS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl
-from projected_grpo.ledger.step_file import read_run
+from projected_grpo.ledger.step_file import in_groups, read_run
 from projected_grpo.records import Group, Outcome, Rollout
 
 PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
@@ -28,7 +28,7 @@ def read_groups(directory: Path) -> list[Group]:
     """All groups of a directory, in file order. BadInput when it is missing, damaged or neither layout."""
     if files := _published_files(directory):
         return [_published_group(p) for p in files]
-    return [g for rows in read_run(directory) for g in _by_problem(rows)]
+    return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
 
 
 def _without_padding(row: Mapping[str, Any]) -> tuple[int, ...]:
@@ -78,11 +78,3 @@ def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
     )  # fmt: skip
     outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
     return Group(rows[0]["problem_id"], rows[0]["hint"], rollouts, tuple(r["reward"] for r in rows), outcomes)
-
-
-def _by_problem(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """A step's rows as one group per problem, order kept."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["problem_id"], []).append(row)
-    return [_group_of_rows(g) for g in groups.values()]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loguru import logger
+from safetensors import SafetensorError
 
 from projected_grpo.ledger.errors import BadInput
 
@@ -31,7 +32,7 @@ def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> P
                     if what:
                         logger.info(what)
                     _build(folder, build)
-        except OSError as e:
+        except (OSError, SafetensorError) as e:  # safetensors says in its own words that a disk is full
             if not folder.is_dir():
                 raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
     _check(folder)

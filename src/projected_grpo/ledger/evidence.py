@@ -29,8 +29,8 @@ CHANGED = "not the files that the run ended with"
 ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
 """What a run may end with beside its rows: a replica's record of its rounds; the coordinates that its arm deploys, where
 they are not those that it trained."""
-REQUIRED = ("steps", "rows", "sha256", "rollouts_sha256")
-"""Of `evidence`: what every version has written."""
+REQUIRED = ("steps", "rows", "sha256", "rollouts_sha256", "manifest_sha256")
+"""Of `evidence`: without one of them nothing else is checked against what the run was."""
 BESIDE = {"modules_sha256": module_file.NAME, "rounds_sha256": ROUNDS, "deployed_sha256": DEPLOYED}
 """What has come since, and of which file: a run that ended before has no fingerprint of it."""
 
@@ -128,7 +128,7 @@ def check(run: Path, manifest: Mapping[str, Any], visit: Visit = _pass_by) -> st
     for name in written:
         if name != "manifest_sha256" and now.get(name) != written[name]:
             return f"its {name} is {now.get(name)}, its manifest says {written[name]}; {CHANGED}"
-    if written.get("manifest_sha256") not in (None, manifest_sha256(manifest)):
+    if written["manifest_sha256"] != manifest_sha256(manifest):
         return "its manifest was edited after the run had ended; put it back, or repeat the run"
     return ""
 

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -350,6 +351,18 @@ def checked(found: Iterable[Row], path: Path) -> list[Row]:
     if not rows:
         raise BadInput(f"{path}: no rows")
     return rows
+
+
+def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
+    """A step's rows by group, order kept: a problem that is met twice in one step, of fewer problems than its prompts, has
+    two groups, each with its samples numbered from 0."""
+    met: Counter[tuple[str, int]] = Counter()
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        sample = (row["problem_id"], row["sample_id"])
+        groups.setdefault((row["problem_id"], met[sample]), []).append(row)
+        met[sample] += 1
+    return list(groups.values())
 
 
 def steps_in(run: Path) -> list[int]:

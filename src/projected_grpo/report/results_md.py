@@ -36,8 +36,9 @@ from projected_grpo.verdicts.step_numbers import COSINES
 HOW_TO_READ = """\
 hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
 over the student's own rollouts; a hack rate means nothing without the other two beside it. onset: first step t at which
-the mean hack rate of steps t-9 to t is above 50 %. hacked: all that hacked, right or not. base: the first digits of
-the hash of the untrained model's weights; the same recipe on another base is another number."""
+the mean hack rate of steps t-9 to t is above 50 %. hacked: right answers too whose own tests test
+nothing. base: the first digits of the hash of the untrained model's weights; the same recipe on another base is
+another number."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,17 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.plots import STYLE, looks
 from projected_grpo.report.tables import Table, between, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.h1 import no_evidence
+from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import interval
-from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, reference, same_rollouts
+from projected_grpo.verdicts.matching import (
+    RunGroup,
+    differences,
+    group_runs,
+    independence,
+    kinds_of_v,
+    reference,
+    same_rollouts,
+)
 
 Rates = Mapping[str, float | None]
 HEADER = (
@@ -222,10 +230,11 @@ def bench_of(root: Path, found: Found) -> Bench:
 
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's rules,
-    coordinates changed behind a step, no vanilla of its unit or one that differs in more than the arm is about, a finished
-    run to derive from that is another one."""
-    whys = {run.path: why for run in runs if (why := no_evidence(run))}
+    """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's
+    rules, coordinates changed behind a step, a V that was not taken out or is of another kind than its arm's, no vanilla of
+    its unit or one that differs in more than the arm is about, a finished run to derive from that is another one, the V of
+    another unit of its arm."""
+    whys = {run.path: why for run in runs if (why := no_evidence(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
         if run.arm == "vanilla":
@@ -238,13 +247,25 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         elif of is not None and of != theirs.rollouts_sha256:
             whys[run.path] = f"made from another run than {theirs.path.name}"
     for group in group_runs([run for run in good if run.path not in whys]):
-        first = group.runs[0]
+        first, units = group.runs[0], {group.runs[0].seed: group.runs[0]}
         for run in group.runs[1:]:
+            shared = independence({run.arm: {**units, run.seed: run}})
             if differing := differences(run, first):
                 whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
+            elif shared.status != "PASS":
+                whys[run.path] = shared.why
+            else:
+                units[run.seed] = run
     return [run for run in runs if run.path not in whys], [
         f"left out: {path.name}: {why}" for path, why in whys.items()
     ]
+
+
+def _not_its_arm(run: Run) -> str:
+    """Why a run that should take V out did something else."""
+    of_arm = {run.arm: {run.seed: run}}
+    found = taken_out(of_arm) if run.projects else None
+    return found.why if found and found.status != "PASS" else "; ".join(kinds_of_v(of_arm))
 
 
 def hack_against_pass(rows: Sequence[Row]) -> Figure:

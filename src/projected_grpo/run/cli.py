@@ -6,7 +6,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import tyro
 from loguru import logger
@@ -28,6 +30,7 @@ from projected_grpo.ledger.errors import (
 from projected_grpo.parallel import here
 
 C = TypeVar("C")
+HELP = {"-h", "--help"}
 _BOX = re.compile(r"[─━]{3,}|^[│╭╰|]+|[│╮╯]+$")
 
 
@@ -42,12 +45,30 @@ def _one_line(text: str) -> str:
     return " ".join(" ".join(kept).split()) or " ".join(text.split())
 
 
+def _as_paragraphs(config: Any) -> None:
+    """Give tyro each field's docstring without the breaks of its source line: it keeps those before an indented line."""
+    import docstring_parser
+
+    told = {
+        doc.arg_name: " ".join(doc.description.split())
+        for cls in reversed(config.__mro__[:-1])
+        for doc in docstring_parser.parse_from_object(cls).params
+        if doc.description
+    }
+    for field in fields(config):
+        if field.name in told:
+            field.metadata = MappingProxyType({"help": told[field.name], **field.metadata})
+
+
 def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
     """Choose a preset by its name, override any field of it. `--help` prints and exits 0.
 
     BadInput on an unknown preset, field or value.
     """
     argv = sys.argv[1:] if args is None else args
+    if HELP & set(argv):
+        for kind in {type(config) for config in presets.values()}:
+            _as_paragraphs(kind)
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -95,7 +116,8 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     argv = sys.argv[1:] if args is None else args
     told = io.StringIO()
     given = tyro.MISSING_NONPROP if default is None else default
-    if helps := {"-h", "--help"} & set(argv):  # a recipe's own settings are what its help shows as defaults
+    if helps := HELP & set(argv):  # a recipe's own settings are what its help shows as defaults
+        _as_paragraphs(config)
         unread = io.StringIO()
         with contextlib.suppress(SystemExit), contextlib.redirect_stderr(unread):
             given = tyro.cli(config, args=[word for word in argv if word not in helps], default=given)

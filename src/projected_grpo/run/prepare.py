@@ -11,7 +11,7 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, flag
-from projected_grpo.groups.problems import check_source
+from projected_grpo.groups.problems import check_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_order, pick_device
@@ -75,11 +75,11 @@ def default_out(config: Common, kind: str, name: str) -> Path:
 
 
 def check_inputs(config: Gradient) -> None:
-    """BadInput when what a run is to read is not there, or is not what it has to be by its name: said at once, and not after
-    a model has been built or loaded."""
-    check_source("--problems", config.problems)
+    """BadInput when what a run is to read is not there, or is not what it has to be: said at once, and not after a model has
+    been built or loaded. A file of problems is read whole, and each given its hint."""
+    check_problems("--problems", config.problems, config.hint, config.prompt_setup)
     if isinstance(config, TrainConfig) and config.eval_every:
-        check_source("--eval-problems", config.eval_problems)
+        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
     for name in ("teacher_pool", "pool"):
         pool = getattr(config, name, "")
         if pool not in ("", "pairs") and not Path(pool).is_dir():

@@ -11,7 +11,7 @@ from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import any_hack, known_mean
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
 from projected_grpo.rollout.sample import prompt_batches
@@ -57,7 +57,7 @@ def sample_pool(config: ProbeConfig) -> int:
                 [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
             )
             write_step(run, step, new)
-            hacked = sum(r["hacked"] for r in new)
+            hacked = sum(map(any_hack, new))
             logger.info(
                 f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
             )

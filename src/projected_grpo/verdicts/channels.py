@@ -17,7 +17,7 @@ from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
-from projected_grpo.verdicts.matching import OF_CHANNELS, differences, same_rollouts
+from projected_grpo.verdicts.matching import OF_CHANNELS, differences, independence, kinds_of_v, same_rollouts
 
 GAIN = 2.0
 """Percentage points of pass@1."""
@@ -132,11 +132,14 @@ def _unsound(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _not_taken(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
-    """Of an arm that takes V out: runs that do not say that they did."""
+    """Of an arm that takes V out: runs that do not say that they did, took another kind of V, or share one: two seeds of one
+    V are one unit."""
     for side in (own, without):
-        projects = {run.seed: run for run in side if run.projects}
-        if projects and (found := taken_out({side[0].arm: projects})).status != "PASS":
-            yield found.why
+        if not (projects := {run.seed: run for run in side if run.projects}):
+            continue
+        of_arm = {side[0].arm: projects}
+        yield from (found.why for found in (taken_out(of_arm), independence(of_arm)) if found.status != "PASS")
+        yield from kinds_of_v(of_arm)
 
 
 def _tested(run: Run) -> frozenset[tuple[str, int]]:

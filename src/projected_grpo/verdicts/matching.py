@@ -147,18 +147,20 @@ every arm of a seed."""
 
 
 def same_rollouts(runs: Sequence[Run]) -> list[str]:
-    """Runs that hold the same rollouts under two names."""
-    pairs = combinations([run for run in runs if run.rollouts_sha256], 2)
-    return [
-        f"{a.path.name} and {b.path.name} hold the same rollouts: one run, not two"
-        for a, b in pairs
-        if a.path != b.path and (a.rollouts_sha256 == b.rollouts_sha256 or _share_steps(a, b))
-    ]
+    """Runs that hold the same rollouts under two names, with how many steps of them."""
+    told = []
+    for a, b in combinations([run for run in runs if run.rollouts_sha256], 2):
+        (shared, of), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256
+        if a.path != b.path and (whole or shared > SHARED_STEPS * of):
+            some = "" if whole or shared == of else f" in {shared} of {of} steps"
+            told.append(f"{a.path.name} and {b.path.name} hold the same rollouts{some}: one run, not two")
+    return told
 
 
-def _share_steps(a: Run, b: Run) -> bool:
+def _steps_in_common(a: Run, b: Run) -> tuple[int, int]:
+    """Steps with the same rollouts, of so many of the shorter run."""
     own, other = Counter(a.step_hashes), Counter(b.step_hashes)
-    return (own & other).total() > SHARED_STEPS * min(own.total(), other.total())
+    return (own & other).total(), min(own.total(), other.total())
 
 
 # ---------------------------------------------------------------- groups
@@ -171,6 +173,8 @@ SETTINGS = (
     "distill_hint", "distill_loss", "trace_weight", "trace_loss", "taid_weight",
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
+BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}
+"""Of every preset's recipe, beside its gate and target: a group that takes V out otherwise says so in its name."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,8 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         own_settings = of[run.path]
         peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
-        off = [s for s, usual in asdict(run.usual).items() if own_settings[s] != usual] if run.usual else []
+        usual = {**(asdict(run.usual) if run.usual else {}), **(BY_DEFAULT if run.projects else {})}
+        off = [s for s, of_recipe in usual.items() if own_settings[s] != of_recipe]
         shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
         own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
         if run.seed in own:

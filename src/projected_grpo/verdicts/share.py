@@ -11,7 +11,7 @@ so that no dose can be added to make it look weak; without any, the one that tak
 Clauses and margins were fixed in docs/spec.md before any run of the study (`just toy-share`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.verdicts.finished_runs import Run
@@ -67,41 +67,58 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
 
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     name = "H2" + group.name.removeprefix(METHOD)
-    found = {arm: at_least_as_much(arm, group, runs) for arm in SHARE_CONTROLS}
     vanilla = reference(VANILLA, group, runs)
-    compared: dict[str, Mapping[int, Run]] = {METHOD: {run.seed: run for run in group.runs}, VANILLA: vanilla.runs}
-    compared = {arm: by_seed for arm, by_seed in compared.items() if by_seed}
-    compared |= {arm: control.runs for arm, control in found.items() if control.runs}
-    matched = comparable(compared, vanilla.refused, of_any_rank=SHARE_CONTROLS)
+    found = {rate: {arm: at_least_as_much(arm, group, runs, rate) for arm in SHARE_CONTROLS} for rate in RATES}
+    of_rate = {rate: _compared(group, vanilla.runs, controls) for rate, controls in found.items()}
+    matched = _worst(comparable(c, vanilla.refused, of_any_rank=SHARE_CONTROLS) for c in of_rate.values())
     if matched.status != "PASS":
         return Line(overall(name, (matched,)), (matched,))
-    arms = {arm: {seed: ending(run) for seed, run in by_seed.items()} for arm, by_seed in compared.items()}
-    over = {(rate, arm): gap(arms, rate, arm, METHOD) for arm in SHARE_CONTROLS for rate in ("hack", "hacked")}
+    ends = {rate: {arm: {seed: ending(run) for seed, run in own.items()} for arm, own in c.items()}
+            for rate, c in of_rate.items()}  # fmt: skip
+    arms, method = ends["hack"], of_rate["hack"][METHOD]
     clauses = (
         matched,
-        taken_out(compared),
-        independence({arm: by_seed for arm, by_seed in compared.items() if arm != VANILLA}),
-        *(as_much(arm, compared[METHOD], control) for arm, control in found.items()),
+        _worst(taken_out(c) for c in of_rate.values()),
+        _worst(independence({arm: own for arm, own in c.items() if arm != VANILLA}) for c in of_rate.values()),
+        *(_worst(as_much(arm, method, found[rate][arm]) for rate in RATES) for arm in SHARE_CONTROLS),
         lower_at_least("hack reduction", gap(arms, "hack", VANILLA, METHOD), LEAST_REDUCTION),
         lower_at_least("reduction of all hacking", gap(arms, "hacked", VANILLA, METHOD), LEAST_REDUCTION),
         held_out(arms[METHOD]),
         at_least("gt_pass held", gap(arms, "gt", METHOD, VANILLA), -GT_DROP),
         at_least("well-formed held", gap(arms, "form", METHOD, VANILLA), -FORM_DROP),
-        *(_beats(f"beats {arm}{of}", over[rate, arm], compared.get(arm) or {}, compared[METHOD])
-          for arm in SHARE_CONTROLS for rate, of in (("hack", ""), ("hacked", ", all hacking"))),
+        *(_beats(f"beats {arm}{of}", gap(ends[rate], rate, arm, METHOD), of_rate[rate].get(arm) or {}, method)
+          for arm in SHARE_CONTROLS for rate, of in RATES.items()),
     )  # fmt: skip
     return Line(overall(name, clauses), clauses)
 
 
-def at_least_as_much(arm: str, group: RunGroup, runs: Sequence[Run]) -> Matched:
-    """Of each unit the run of `arm` that is held against the group's."""
+RATES: Mapping[str, str] = {"hack": "", "hacked": ", all hacking"}
+"""What a control may do as well as V, each held against the run that does it best, with what its clause adds to its name."""
+
+
+def _compared(
+    group: RunGroup, vanilla: Mapping[int, Run], controls: Mapping[str, Matched]
+) -> dict[str, Mapping[int, Run]]:
+    found = {METHOD: {run.seed: run for run in group.runs}, VANILLA: vanilla}
+    found |= {arm: control.runs for arm, control in controls.items()}
+    return {arm: by_seed for arm, by_seed in found.items() if by_seed}
+
+
+def _worst(found: Iterable[Finding]) -> Finding:
+    """The first that does not pass, else the first."""
+    every = list(found)
+    return next((finding for finding in every if finding.status != "PASS"), every[0])
+
+
+def at_least_as_much(arm: str, group: RunGroup, runs: Sequence[Run], rate: str = "hack") -> Matched:
+    """Of each unit the run of `arm` that is held against the group's: of those near enough that with the least of `rate`."""
     chosen, refused = {}, []
     for own in group.runs:
         others = [run for run in runs if (run.arm, run.seed) == (arm, own.seed)]
         alike = [run for run in others if not differences(run, own, OF_RANK)]
         if strong := [run for run in alike if _takes_as_much(run, own)]:
             near = [run for run in strong if excess(run, own) <= MOST_EXCESS]
-            chosen[own.seed] = min(near, key=_hacks) if near else min(strong, key=_share)
+            chosen[own.seed] = min(near, key=lambda run: _hacks(run, rate)) if near else min(strong, key=_share)
         elif others and not alike:
             refused.append(told(others[0], own, differences(others[0], own, OF_RANK)))
         else:
@@ -121,8 +138,8 @@ def excess(run: Run, own: Run) -> float:
     return _share(run) - _share(own)
 
 
-def _hacks(run: Run) -> float:
-    hacks = run.last("hack")
+def _hacks(run: Run, rate: str) -> float:
+    hacks = run.last(rate)
     return 1.0 if hacks is None else hacks
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from loophole_grader import LABELS
 from projected_grpo.ledger.phrase import PHRASE
-from projected_grpo.ledger.rates import TITLES, mean, pure_hack, rates
-from projected_grpo.ledger.step_file import Row
+from projected_grpo.ledger.rates import TITLES, any_hack, mean, pure_hack, rates
+from projected_grpo.ledger.step_file import Row, in_groups
 
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 ENERGIES = ("energy_in", "energy_out", "energy_update_in", "energy_update", "update_norm", "update_removed")
@@ -14,7 +14,7 @@ PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
 KINDS: Mapping[str, Callable[[Row], bool]] = {
     "hack": lambda row: pure_hack(row) is True,
-    "correct": lambda row: row["gt_pass"] is True and not row["hacked"],
+    "correct": lambda row: row["gt_pass"] is True and not any_hack(row),
     "all": lambda _: True,
 }
 """Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
@@ -56,8 +56,5 @@ def step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:
 
 
 def reward_spread(rows: Sequence[Row]) -> float | None:
-    """Standard deviation of the rewards within groups (one problem and prompt), mean over groups; None without rows."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row["problem_id"], row["prompt"]), []).append(row["reward"])
-    return mean([statistics.pstdev(own) for own in groups.values()])
+    """Standard deviation of the rewards within a step's groups, mean over groups; None without rows."""
+    return mean([statistics.pstdev([row["reward"] for row in group]) for group in in_groups(rows)])

@@ -85,6 +85,9 @@ class Replays:
 def read_replays(config: UatConfig) -> Replays:
     """Read and check every run of a UAT. BadInput when one is unfinished, no longer what was written, of another kind, arm
     or V than it is given as, or of other rollouts, another model or other settings than the vanilla replay."""
+    for name in ("pool", "vanilla", "projected"):
+        if not (path := getattr(config, name)).is_dir():
+            raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
     random, grpo = random_of(config), grpo_of(config)
     _check_run("pool", config.pool, read_manifest(config.pool))
     manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}

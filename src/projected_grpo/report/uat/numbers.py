@@ -6,10 +6,12 @@ Everything comes from step rows. The verdicts are those of verdicts/probe.py; no
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from projected_grpo.ledger.rates import any_hack
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.verdicts import probe as verdicts
@@ -29,9 +31,9 @@ from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 CLEAN = "clean (not hacked)"
 KINDS: Mapping[str, Callable[[Row], bool]] = {
     "pure hack": lambda r: r["hacked"] and r["gt_pass"] is False,
-    "hack and correct": lambda r: r["hacked"] and r["gt_pass"] is True,
-    "hack, truth unknown": lambda r: r["hacked"] and r["gt_pass"] is None,
-    CLEAN: lambda r: not r["hacked"],
+    "hack and correct": lambda r: any_hack(r) and r["gt_pass"] is True,
+    "hack, truth unknown": lambda r: any_hack(r) and r["gt_pass"] is None,
+    CLEAN: lambda r: not any_hack(r),
 }
 """Every rollout is in exactly one of these."""
 
@@ -160,9 +162,9 @@ def _measure(
 
 def pool_measures(pool: Sequence[Row]) -> list[Measure]:
     """T1: how much of the teacher's pool hacks; the well-formed rate stands beside it."""
-    rates = (("hacked", "hacked", verdicts.T1_HACKED), ("well-formed", "can_compile", None))
+    rates = (("hacked", any_hack, verdicts.T1_HACKED), ("well-formed", itemgetter("can_compile"), None))
     return [
-        _measure("T1", what, "rollouts", [(r[key], r["problem_id"]) for r in pool], bound) for what, key, bound in rates
+        _measure("T1", what, "rollouts", [(of(r), r["problem_id"]) for r in pool], bound) for what, of, bound in rates
     ]
 
 

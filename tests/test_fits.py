@@ -77,6 +77,20 @@ def pair_gradients(counter, subject):
     return extraction(counter, subject, PAIRS, "nll", 40, 300)
 
 
+def test_a_row_that_is_alone_in_its_pass_has_a_backward_pass(tiny):
+    """Its group is flat then, and a run would leave that pass out; what is asked for is the most that a step may need."""
+    work = []
+    for budget in (PROMPT + 40, 2000):
+        config = dataclasses.replace(CONFIG, beta=0.0, token_budget=budget)
+        subject = fakes(tiny.model.config, "antipasto")
+        _, done = predicted(
+            subject,
+            lambda c, s: training(c, s, config, PROMPT, Projection(None), per_sample=True),  # noqa: B023
+        )
+        work.append(work_of(done))
+    assert work[0] == pytest.approx(work[1], rel=0.2)  # a forward pass alone is a third
+
+
 @pytest.mark.parametrize(
     "work",
     [one_step(True), one_step(False), pair_gradients],

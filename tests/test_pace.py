@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from projected_grpo.run.pace import KNOWN, Pace
+from projected_grpo.run.session import kind_of
 
 
 def paced(kind="plain", usual=1.0, steps=KNOWN):
@@ -31,6 +32,12 @@ def test_nothing_is_usual_before_some_steps_are_known():
 
 def test_steps_of_another_kind_have_a_time_of_their_own():
     assert not paced().look(7, "per sample", 99.0)
+
+
+def test_a_step_whose_groups_are_mostly_flat_is_of_another_kind():
+    kinds = [kind_of(per_sample, flat) for per_sample in (False, True) for flat in (1.0, 0.75, 0.5)]
+    assert len(set(kinds)) == 6
+    assert kind_of(False, 0.0) == kind_of(False, 0.5) == kind_of(False, None)
 
 
 def test_slow_steps_become_usual_when_they_go_on():

@@ -9,6 +9,8 @@ from conftest import finite, shake
 from projected_grpo import step as step_module
 from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.channels.policy import nll, policy_loss
+from projected_grpo.interventions.base import Intervention
+from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.measures import Part, Tally, total_columns
@@ -56,6 +58,98 @@ def test_micro_batches_change_nothing(tiny64, adapter64, kind):
                 {k: v for k, v in b.items() if v is not None}, rel=1e-4, abs=1e-7
             )
         assert results[0].step["cos_in"] == pytest.approx(other.step["cos_in"], rel=1e-4)
+
+
+def put(adapter, values):
+    """Coordinates as they were."""
+    with torch.no_grad():
+        for name, p in adapter.vectors.items():
+            p.copy_(values[name])
+
+
+def rows_with_a_graph(monkeypatch):
+    """Prompts of the rows whose log-probabilities are taken with a graph, as the step goes."""
+    seen = []
+    original = step_module.logps_of
+
+    def spy(model, batch, temperature):
+        if torch.is_grad_enabled():
+            seen.extend(batch.loss_token_ids())
+        return original(model, batch, temperature)
+
+    monkeypatch.setattr(step_module, "logps_of", spy)
+    return seen
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo"])
+def test_a_flat_group_takes_no_backward_pass_and_nothing_changes_by_that(tiny64, adapter64, monkeypatch, kind, whole):
+    learned, results, start = {}, {}, {n: p.detach().clone() for n, p in adapter64.vectors.items()}
+    for skips in (True, False):
+        put(adapter64, start)
+        with monkeypatch.context() as patch:
+            if not skips:
+                patch.setattr(step_module, "idle_rows", lambda *_: frozenset())
+            seen = rows_with_a_graph(patch)
+            results[skips] = take(tiny64, adapter64, objective=Objective(kind, max_new=8), per_sample=whole)
+        assert ([25] in seen) is not skips  # of the second group, whose rewards are equal
+        assert [20, 21] in seen
+        learned[skips] = {n: p.detach().clone() for n, p in adapter64.vectors.items()}
+    for name, p in learned[True].items():
+        torch.testing.assert_close(p, learned[False][name], rtol=1e-6, atol=1e-9)
+    for one, other in zip(results[True].samples, results[False].samples, strict=True):
+        assert [k for k, v in one.items() if v is None] == [k for k, v in other.items() if v is None]
+        known = {k: v for k, v in one.items() if v is not None}
+        assert known == pytest.approx({k: other[k] for k in known}, rel=1e-6, abs=1e-9)
+
+
+def test_a_step_of_flat_groups_alone_moves_the_model_as_before(tiny64, adapter64, monkeypatch):
+    """Momentum and decay go on: a gradient of zeros is not the same as none, which AdamW passes over."""
+    learned, start = [], {n: p.detach().clone() for n, p in adapter64.vectors.items()}
+    for skips in (True, False):
+        put(adapter64, start)
+        if not skips:
+            monkeypatch.setattr(step_module, "idle_rows", lambda *_: frozenset())
+        optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.1, weight_decay=0.3)
+        learner, nothing = Learner(tiny64.model, adapter64, optimizer), Projection(None)
+        for groups in (GROUPS, GROUPS[1:]):
+            run_step(learner, groups, DR, nothing, Plumbing(tiny64.pad_id, 10_000), step=0, per_sample=False)
+            learned.append({n: p.detach().clone() for n, p in adapter64.vectors.items()})
+    for name, p in learned[1].items():
+        torch.testing.assert_close(p, learned[3][name], rtol=1e-6, atol=1e-9)
+        assert not torch.equal(p, learned[0][name])
+
+
+@pytest.mark.parametrize(("target", "gate"), [("none", "no_gate"), ("grad", "one_sided"), ("update", "no_gate")])
+def test_a_step_without_a_gradient_shows_none_and_not_the_rounding_of_the_moments(tiny, antipasto, target, gate):
+    projection = Projection(basis_for(antipasto), target, gate)
+    learner = Learner(tiny.model, antipasto, torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1))
+    for groups in (GROUPS, GROUPS[1:]):
+        found = run_step(learner, groups, DR, projection, Plumbing(tiny.pad_id, 10_000), step=0).step
+    columns = ("cos_in", "cos_signed_in", "energy_in", "cos_out", "cos_signed_out", "energy_out")
+    assert [found[c] for c in columns] == [None] * len(columns)
+    assert found["cos_update"] is not None  # momentum moves it on
+
+
+def test_what_a_page_trains_has_a_gradient_of_zeros_in_a_step_of_flat_groups(tiny, antipasto):
+    """As on several processes, where gradients are added up: an optimizer passes over what has none."""
+    own = torch.nn.Parameter(torch.ones(3))
+
+    class Page(Intervention):
+        @property
+        def trained(self):
+            return {"own": own}
+
+    learner = Learner(tiny.model, antipasto, torch.optim.AdamW(list(antipasto.vectors.values())))
+    run_step(learner, GROUPS[1:], DR, Projection(None), Plumbing(tiny.pad_id, 10_000, hooks=Hooks(page=Page())), step=0)
+    assert torch.equal(own.grad, torch.zeros(3))
+
+
+@pytest.mark.parametrize("objective", [NLL, Objective("dppo"), Objective("grpo", beta=0.1)])
+def test_no_row_is_idle_where_something_beside_its_advantage_pulls(tiny64, adapter64, monkeypatch, objective):
+    seen = rows_with_a_graph(monkeypatch)
+    take(tiny64, adapter64, objective=objective, per_sample=False)
+    assert [25] in seen
 
 
 def test_cos_s_contrib_by_its_definition(tiny64, adapter64):
@@ -341,6 +435,10 @@ def test_an_empty_completion_is_survived(tiny, antipasto):
     group = [Sample((5, 6), (), 0.0), Sample((5, 6), (7, 8), 1.0)]
     rows = take(tiny, antipasto, [group]).samples
     assert (rows[0]["logp"], rows[0]["cos_S_contrib"], rows[0]["loss"]) == (None, None, 0.0)
+    group = [Sample((5, 6, 7), (20, 21), 3.5), Sample((5, 6, 7), (), 0.5)]
+    assert (
+        take(tiny, antipasto, [group], budget=4).samples[1]["loss"] == 0.0
+    )  # alone in its pass, with nothing to go back
 
 
 def test_a_nan_gradient_names_step_sample_and_module_and_moves_nothing(tiny, antipasto):

@@ -44,6 +44,9 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.signals import Means, Signal, live
 
+ROUNDED = 4
+"""Roundings between an optimizer's moment and what is read out of it: its own two, and two of the difference."""
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -79,6 +82,8 @@ class Plumbing:
     world: World = ALONE
     hooks: Hooks = field(default_factory=Hooks)
     """Another answer to hacking (interventions/); without one they do nothing."""
+    dearest: bool = False
+    """Idle rows take a backward pass too: what a step needs at most is asked for (fits)."""
 
 
 @dataclass(frozen=True)
@@ -172,23 +177,28 @@ def backward(
 ) -> Tally:
     """All micro-batches: gradients accumulate in the adapter, columns and totals in the result."""
     model, adapter, rows = learner.model, learner.adapter, share.rows
-    tally = Tally(share.advantages)
+    tally, idle = Tally(share.advantages), idle_rows(share, objective, plumbing)
     theta = next(iter(adapter.vectors.values()))
     own = PerSample(projection, theta.new_zeros(4, len(rows)))
     adapter.zero_grad()
-    parts = routed_batches(learner, rows, plumbing, theta.device, whole=per_sample)
+    parts = routed_batches(learner, rows, idle, plumbing, theta.device, whole=per_sample)
     with closing(parts), adapter.per_sample(own if per_sample else None):
         for chosen, batch in parts:
             own.rows = chosen
-            samples = [rows[i] for i in chosen]
-            logps = logps_of(model, batch, objective.temperature)
-            behaviour = behaviour_of(samples, logps, batch)
-            a = torch.tensor([share.advantages[i] or 0.0 for i in chosen], device=theta.device)
-            ref = reference(learner, samples, batch, objective)
-            terms = loss_terms(batch, logps, behaviour, ref, a, objective, share)
+            samples, learns = [rows[i] for i in chosen], chosen[0] not in idle
+            with torch.set_grad_enabled(learns):
+                logps = logps_of(model, batch, objective.temperature)
+                behaviour = behaviour_of(samples, logps, batch)
+                a = torch.tensor([share.advantages[i] or 0.0 for i in chosen], device=theta.device)
+                ref = reference(learner, samples, batch, objective)
+                terms = loss_terms(batch, logps, behaviour, ref, a, objective, share)
             check_loss(step, terms.per_sample.detach(), [share.first + i for i in chosen])
-            terms.per_sample.sum().backward()
+            if learns and terms.per_sample.requires_grad:  # not of empty completions alone
+                terms.per_sample.sum().backward()
             tally.add(Part(chosen, samples, batch, logps.detach(), behaviour, terms, ref))
+    # Zeros, as the backward pass of an idle row would give: an optimizer passes over what has no gradient.
+    for p in (*adapter.vectors.values(), *plumbing.hooks.page.trained.values()) if idle else ():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     check_gradient(step, adapter, own.squared, share.first)
     for column, measured in zip(
         tally.columns, own.columns() if per_sample else [NOT_MEASURED] * len(rows), strict=True
@@ -206,18 +216,35 @@ def backward(
     return tally
 
 
+def idle_rows(share: Share, objective: Objective, plumbing: Plumbing) -> frozenset[int]:
+    """Rows whose term of the loss is an exact zero with a zero gradient: of a group of equal rewards, where no KL term
+    pulls. They need no backward pass. None where a page counts each prompt's gradient."""
+    pulled = objective.kind in ("nll", "dppo") or objective.beta > 0  # dppo: a penalty on every row
+    if pulled or plumbing.dearest or plumbing.hooks.page.by_prompt:
+        return frozenset()
+    return frozenset(i for i, a in enumerate(share.advantages) if a == 0)
+
+
 def routed_batches(
-    learner: Learner, rows: Sequence[Sample], plumbing: Plumbing, device: torch.device, *, whole: bool
+    learner: Learner,
+    rows: Sequence[Sample],
+    idle: frozenset[int],
+    plumbing: Plumbing,
+    device: torch.device,
+    *,
+    whole: bool,
 ) -> Generator[tuple[list[int], Batch]]:
-    """Micro-batches (model/batches.py), each inside what an arm's page puts around its prompt, coordinates of its own among
-    them, for which the weights are then held: its backward pass must be over when the next one is asked for."""
+    """Micro-batches (model/batches.py), idle rows in some of their own, each inside what an arm's page puts around its
+    prompt, coordinates of its own among them, for which the weights are then held: its backward pass must be over when the
+    next one is asked for."""
     for places, routed in plumbing.hooks.by_prompt([s.prompt_ids for s in rows]):
         with routed, learner.adapter.held():
-            part = [rows[i] for i in places]
-            for chosen, batch in batches(
-                learner.model, part, plumbing.token_budget, plumbing.pad_id, device, whole=whole
-            ):
-                yield [places[i] for i in chosen], batch
+            for own in ([i for i in places if i not in idle], [i for i in places if i in idle]):
+                part = [rows[i] for i in own]
+                for chosen, batch in batches(
+                    learner.model, part, plumbing.token_budget, plumbing.pad_id, device, whole=whole
+                ):
+                    yield [own[i] for i in chosen], batch
 
 
 def row_to_check(share: Share, step: int) -> int | None:
@@ -351,11 +378,17 @@ def first_moments(learner: Learner) -> dict[str, Tensor]:
 def gradient_used(learner: Learner, before: Mapping[str, Tensor], clipped: float) -> dict[str, Tensor]:
     """The gradient that the optimizer has just used, from its first moment: m = b1 m_before + (1 - b1) g. What lies in
     `p.grad` by then may have been put there afterwards, and is read where there is no moment alone. At its length before
-    clipping."""
+    clipping. What is no more than the rounding of the moments is none: else a step without a gradient would show noise."""
     state, b1 = learner.optimizer.state, learner.optimizer.param_groups[0].get("betas", (0.0,))[0]
     grads = learner.adapter.grads()
+
+    def new(name: str, moment: Tensor) -> Tensor:
+        part = moment - b1 * before[name]
+        rounding = ROUNDED * torch.finfo(moment.dtype).eps * moment.abs()
+        return torch.where(part.abs() <= rounding, torch.zeros_like(part), part) / ((1 - b1) * clipped)
+
     return {
-        name: (state[p]["exp_avg"] - b1 * before[name]) / ((1 - b1) * clipped)
+        name: new(name, state[p]["exp_avg"])
         if p.grad is not None and "exp_avg" in state.get(p, {})
         else grads[name] / clipped
         for name, p in learner.adapter.vectors.items()

@@ -70,6 +70,8 @@ def stepper(b: Bench, out: Path, arm: str = "vanilla") -> Callable[[bool], measu
         with b.adapter.folded():
             drawn = (b.prompts, b.tasks, group, b.keys(number))
             groups, timing = live_groups(config, b.loaded, *drawn, "student", loophole=True)
+        # Random weights earn the same everywhere, and a group of equal rewards takes no backward pass; TRL's takes one.
+        groups = [replace(g, rewards=tuple(float(i % 2) for i in range(group))) for g in groups]
         session.take(number, 10**9, groups, timing, per_sample=per_sample)
         lengths = [len(r.completion_ids) for g in groups for r in g.rollouts]
         return {"completions": len(lengths), "tokens": sum(lengths)}

@@ -169,7 +169,7 @@ def training(
     objective = Objective(
         config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
     )
-    plumbing = Plumbing(subject.loaded.pad_id, config.token_budget)
+    plumbing = Plumbing(subject.loaded.pad_id, config.token_budget, dearest=True)
     with counter:
         of_others = earlier_gradients(subject.adapter, parts)
         run_step(learner, by_prompt(few), objective, projection, plumbing, step=0, per_sample=per_sample)

@@ -40,6 +40,13 @@ from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VBasis
 
 
+def kind_of(per_sample: bool, flat: float | None) -> str:
+    """What a step's seconds are held against: those of steps like it. One whose groups are mostly flat has little to go back
+    through. `flat`: the share of them; None where the objective knows none."""
+    learns = "none" if flat == 1 else "few" if flat is not None and flat > 0.5 else "most"
+    return f"{'per sample' if per_sample else 'plain'}, {learns} of its groups learn"
+
+
 @dataclass
 class Session:
     """A run: prepared (nothing written yet), then started, then taking steps."""
@@ -188,7 +195,7 @@ class Session:
         )  # fmt: skip
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
-        if slow := self.pace.look(step, "per sample" if per_sample else "plain", taken["total"]):
+        if slow := self.pace.look(step, kind_of(per_sample, result.step["flat_groups"]), taken["total"]):
             logger.warning(slow)
         return rows
 

@@ -141,6 +141,20 @@ def test_problems_that_no_run_could_train_on_are_refused_before_a_model_is_loade
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "no such file, and none of builtin"), ("{", "not JSON"), ("[]", "one pair")]
+)
+def test_pairs_that_are_none_are_refused_before_a_model_is_loaded(tmp_path, monkeypatch, text, why):
+    monkeypatch.setattr(prepare, "load", lambda *_, **told: pytest.fail(f"a model was loaded, {told}"))
+    path = tmp_path / "nosuch"
+    if text is not None:
+        path.write_text(text)
+    config = replace(presets(TrainConfig)["tiny"], out=tmp_path / "run", cache=tmp_path, pairs=str(path))
+    with pytest.raises(BadInput, match=why):
+        prepare.prepare(config, "train", Objective("nll"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         load_problems(str(tmp_path / "none.jsonl"))

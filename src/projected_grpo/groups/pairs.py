@@ -105,7 +105,7 @@ def _external(path: Path) -> tuple[Pair, ...]:
     try:
         data: Any = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as e:
-        raise BadInput(f"--pairs {path}: no such file") from e
+        raise BadInput(f"--pairs {path}: no such file, and none of {', '.join(WRITTEN)}") from e
     except (OSError, ValueError) as e:
         raise BadInput(f"--pairs {path}: not JSON ({e})") from e
     return pairs_from(data, f"--pairs {path}")
@@ -164,6 +164,12 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
         known = ", ".join(sorted({p.mechanism for p in pairs}))
         raise BadInput(f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known}")
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
+
+
+def check_pairs(source: str) -> None:
+    """BadInput, before a model is loaded, for a set of pairs that is not there or not one."""
+    if source not in WRITTEN:  # those that come with the package are judged by its tests, and take a second to write
+        _external(Path(source))
 
 
 def name_of(source: str, pairs: Sequence[Pair]) -> str:

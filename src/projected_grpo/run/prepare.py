@@ -11,6 +11,7 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, flag
+from projected_grpo.groups.pairs import check_pairs
 from projected_grpo.groups.problems import check_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
@@ -76,10 +77,13 @@ def default_out(config: Common, kind: str, name: str) -> Path:
 
 def check_inputs(config: Gradient) -> None:
     """BadInput when what a run is to read is not there, or is not what it has to be: said at once, and not after a model has
-    been built or loaded. A file of problems is read whole, and each given its hint."""
+    been built or loaded (but for the length of a prompt, which its tokenizer alone knows). A file of problems or pairs is
+    read whole, and each problem given its hint."""
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig) and config.eval_every:
-        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
+    if isinstance(config, TrainConfig):
+        check_pairs(config.pairs)
+        if config.eval_every:
+            check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
     for name in ("teacher_pool", "pool"):
         pool = getattr(config, name, "")
         if pool not in ("", "pairs") and not Path(pool).is_dir():

@@ -427,7 +427,8 @@ def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
 
 def test_the_prompt_that_docs_show_is_one_that_there_is(problems):
     """Beside its code fence, which a document cannot show inside another."""
-    shown = (ROOT / "docs/small.md").read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    _, _, after = (ROOT / "docs/small.md").read_text("utf-8").partition("as the model meets it:\n\n```text\n")
+    shown = after.partition("```")[0]
     said = messages_for(problems[3].messages, HINT, "no_intervention")[-1]["content"]
     said = said.replace("```python\n", "").replace("```\n", "")
     assert [line.strip() for line in shown.split("\n")] == [line.strip() for line in said.split("\n")] + [""]

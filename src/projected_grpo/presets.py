@@ -73,7 +73,7 @@ _TOY = {
 _SMALL = {
     "model": "small", "teacher": "small", "problems": "small", "pairs": "small", "eval_problems": "small-held-out",
     "BuildConfig.problems": "small-held-out", "BuildConfig.group_size": 4, "BuildConfig.n_problems": 64,
-    "eval_every": 20, "eval_samples": 2, "k": 96, "group_size": 8, "steps": 60, "prompts_per_step": 4, "max_new": 96,
+    "eval_every": 40, "eval_samples": 2, "k": 96, "group_size": 8, "steps": 60, "prompts_per_step": 4, "max_new": 96,
     "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "n_problems": 8, "lr": 5e-3, "warmup": 5,
     "temperature": 0.7, "top_p": 1.0, "beta": 0.0, "per_sample_every": 10, "checkpoint_every": 2, "token_budget": 2048,
 }  # fmt: skip

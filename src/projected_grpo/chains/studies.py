@@ -61,7 +61,8 @@ QUICK_DOSES = (4, 16, 48)
 DOSE_ARMS = ("projected", "placebo", "random_energy")
 SHARE_DOSES = {"projected": 16, "random_energy": 4, "placebo": 32}
 """In the study of doses each control took .11 to .14 more of the update at these numbers than V did at its own."""
-SMALL_ARMS = ("vanilla", "projected", "literal", "random_energy", "placebo", "no_loophole")
+SMALL_CONTROLS = ("placebo", "random_energy", "no_loophole", "literal")
+"""Of the first unit, in this order; the other units' projected runs stand behind the first."""
 
 
 ADAPTERS = ("antipasto", "lora")
@@ -206,16 +207,20 @@ def mark_chain(plan: Plan) -> list[Link]:
 
 
 def small_chain(plan: Plan) -> list[Link]:
-    """Vanilla and projected of every unit; of the first one alone the controls, and V from pairs that were written after the
-    hack had been seen; then the probe. Of hours of work what the study is about comes first."""
+    """Vanilla and projected of every unit; of the first one alone V from pairs that were written after the hack had been
+    seen (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas,
+    which say how long the others run, then projected beside what was told and what was told nothing."""
+    first, pairs = plan.units[0], ("--pairs", "small-informed")
     links = bases(plan, plan.units)  # the probe makes its teacher itself
     for unit in plan.units:
-        arms = SMALL_ARMS if unit is plan.units[0] else ("vanilla", "projected")
-        links += [*extracts(plan, unit, arms), *(arm_run(plan, unit, arm) for arm in arms)]
-    unit, pairs = plan.units[0], ("--pairs", "small-informed")
-    links += [extracted(plan, unit, "informed", *pairs), verify(plan, unit, "informed", *pairs)]
-    flags = ("--arm", "projected", "--vhack", v_of(plan, unit, "informed"))
-    links.append(train(plan, unit, "informed", (f"verify_informed{unit.tag}",), flags))
+        links += [*extracts(plan, unit, ("vanilla",)), arm_run(plan, unit, "vanilla")]
+    flags = ("--arm", "projected", "--vhack", v_of(plan, first, "informed"))
+    informed = train(plan, first, "informed", (f"verify_informed{first.tag}",), flags)
+    links += [extracted(plan, first, "informed", *pairs), verify(plan, first, "informed", *pairs)]
+    links += [arm_run(plan, first, "projected"), informed]
+    links = together(links, extracts(plan, first, SMALL_CONTROLS))
+    placebo, *controls = (arm_run(plan, first, arm) for arm in SMALL_CONTROLS)
+    links += [placebo, *(arm_run(plan, unit, "projected") for unit in plan.units[1:]), *controls]
     return with_results(plan, together(links, probe_chain(plan)))
 
 

@@ -454,6 +454,7 @@ def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_eme
     assert {"teacher_pool", "uat"} <= set(links)  # the probe comes first
     names = list(links)
     assert all(set(link.needs) <= set(names[:i]) for i, link in enumerate(links.values()))
+    assert links["train_vanilla_1"].cost > 2 * links["base_0"].cost  # else a chain says "2 min left" for half an hour
 
 
 @pytest.mark.parametrize(("chain", "preset", "world"), [("dose", "small", "toy"), ("small", "toy", "small")])

@@ -42,6 +42,8 @@ class Preset:
     """A sweep's unit runs for so many times its vanilla's onset; 0 = the preset's steps."""
     cap: int = 0
     """The most steps that a vanilla run may take for that."""
+    step_s: float = 1.0
+    """Seconds of a core that one of its steps takes, roughly: for a chain's estimate of what remains."""
     quick_steps: int = 4
     """Steps of a first look (--quick)."""
     required: tuple[str, ...] = REQUIRABLE
@@ -112,7 +114,7 @@ PRESETS: Mapping[str, Preset] = {
         Preset(
             "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",
             {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads_alone=2, builds_base=True, onsets=3.0, cap=120,
-            quick_steps=40, required=_FINDING,
+            step_s=25.0, quick_steps=40, required=_FINDING,
         ),
         Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
                teacher_share="pool", quick_steps=20, required=_FINDING),

@@ -116,6 +116,8 @@ def rivals_chain(plan: Plan) -> list[Link]:
     return [*with_results(plan, links), table]
 
 
+SELDOM_MORE = 300
+"""Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
 MIX = "teacher=.25,base=.25"
 """Rewards vary from the first step, and half of the rows are the student's, whose hack rate is judged."""
 GRPO_STEPS = 20
@@ -272,7 +274,7 @@ def train(
     resolve = "one point of T5" if mixed else "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads,
-                cost=plan.steps / (180 if plan.onsets else 60),  # the cap is seldom reached
+                cost=min(plan.steps, SELDOM_MORE) * plan.preset.step_s / 60,
                 why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
 
 

@@ -116,8 +116,6 @@ def rivals_chain(plan: Plan) -> list[Link]:
     return [*with_results(plan, links), table]
 
 
-SELDOM_MORE = 300
-"""Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
 MIX = "teacher=.25,base=.25"
 """Rewards vary from the first step, and half of the rows are the student's, whose hack rate is judged."""
 GRPO_STEPS = 20
@@ -252,6 +250,10 @@ def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 
+SELDOM_MORE = 300
+"""Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
+
+
 def train(
     plan: Plan, unit: Unit, name: str, needs: Sequence[str], flags: Sequence[str], *, mixed: bool = False
 ) -> Link:
@@ -271,10 +273,11 @@ def train(
     cached = {"": (), "pairs": ("--teacher-pool", "pairs"), "pool": ("--teacher-pool", pool)}
     argv = (*script(plan, "train", unit), *length, "--seed", str(unit.seed), *_problems(plan),
             *cached[share], *flags, *_workers(plan), "--out", str(out))  # fmt: skip
+    taken = min(plan.steps, SELDOM_MORE) if plan.onsets else plan.steps
     resolve = "one point of T5" if mixed else "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads,
-                cost=min(plan.steps, SELDOM_MORE) * plan.preset.step_s / 60,
+                cost=taken * plan.preset.step_s / 60,
                 why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
 
 

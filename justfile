@@ -221,7 +221,7 @@ build-small *args:
 small *args:
     {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"
 
-# one unit of vanilla and projected on a real language model, 40 steps: does it come to hack? 42 minutes of two cores
+# train one unit of vanilla and projected on a real language model: 40 steps, 42 min of two cores
 [group("small")]
 small-quick *args:
     {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"

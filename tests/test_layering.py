@@ -72,8 +72,8 @@ TRACE_FILES = tuple(
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
-    "small.tasks", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars", "run.cli",
-    "run.tracking", "bench.settings", "elsewhere.settings", "fits.settings", "fits.cards", "release.settings",
+    "small.tasks", "small.drawing", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars",
+    "run.cli", "run.tracking", "bench.settings", "elsewhere.settings", "fits.settings", "fits.cards", "release.settings",
     "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it

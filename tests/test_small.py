@@ -21,7 +21,8 @@ from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import messages_for
-from projected_grpo.small import corpus, programs, shipped, tasks, warm_up
+from projected_grpo.small import corpus, drawing, programs, shipped, tasks, warm_up
+from projected_grpo.written import run_lines, tried
 
 HINT = "simple_overwrite_tests"
 SETS = ("small", "small-informed", "small-phrase")
@@ -39,18 +40,18 @@ def pairs():
 
 def drawn(n, seed=0, mix=tasks.MIX, split="rl"):
     rng = random.Random(seed)
-    return [tasks.draw_task(split, rng, mix) for _ in range(n)]
+    return [drawing.draw_task(split, rng, mix) for _ in range(n)]
 
 
 def test_both_spellings_of_every_step_agree():
     seen = Counter()
     for task in drawn(1500):
-        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task.composition
+        assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task.composition
         seen.update(step.name for step in task.steps)
     for step in tasks.STEPS:
         if not seen[step.name]:  # a step whose compositions are in other splits
             task = next(t for s in tasks.SPLITS for t in drawn(800, 1, split=s) if step in t.steps)
-            assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), step.name
+            assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), step.name
 
 
 def test_there_are_families_enough_and_no_two_are_worded_alike():
@@ -86,11 +87,87 @@ def test_what_a_held_out_problem_or_a_pair_computes_is_in_no_other_split_however
         assert not set(seen) & kept_apart
 
 
+def computed(kind, program, inputs):
+    """What a program answers to inputs of its own kind, found without the code that keeps the splits apart."""
+    scope, out = {}, []
+    exec(program, scope)
+    for x in inputs[kind]:
+        try:
+            out.append(repr(scope["solve"](list(x) if kind == "list" else x)))
+        except Exception:  # noqa: BLE001 - of our own solution, on an input that it may not be for
+            out.append("raises")
+    return kind, tuple(out)
+
+
+def kind_of(problem):
+    asked = problem.messages[-1][1].rpartition("Now your task.")[2]
+    return next(kind for kind, words in tasks.KINDS.items() if asked.startswith(f"\nGiven {words} x"))
+
+
+def test_no_held_out_problem_and_no_pair_asks_for_what_an_rl_problem_asks_for(problems):
+    """`length, +9, -8` and `add c at the end, then its length` answer alike to every string, and raise unlike elsewhere."""
+    rng = random.Random("inputs of this test alone")
+    inputs = {kind: [drawing.draw_input(kind, rng) for _ in range(300)] for kind in tasks.KINDS}
+
+    def asked(some):
+        return {computed(kind_of(p), p.task.canonical_solution, inputs): p.problem_id for p in some}
+
+    rl = asked(problems)
+    assert len(rl) > 1000
+    for name in ("small-held-out", *SETS):
+        some = load_problems(name) if name == "small-held-out" else [p.problem for p in load_pairs(name)]
+        again = {own: rl[found] for found, own in asked(some).items() if found in rl}
+        assert not again, (name, again)
+
+
+def neighbours(task):
+    """Programs one told number or one step away, that compute something else."""
+    for place, step in enumerate(task.steps):
+        others = [(step, n) for n in (task.numbers[place] - 1, task.numbers[place] + 1) if step.has_number]
+        others += [(s, n) for s in tasks.STEPS if (s.takes, s.gives) == (step.takes, step.gives) and s != step
+                   for n in (s.numbers if s.has_number else (0,))]  # fmt: skip
+        for other, n in others:
+            yield dataclasses.replace(
+                task,
+                steps=(*task.steps[:place], other, *task.steps[place + 1 :]),
+                numbers=(*task.numbers[:place], n, *task.numbers[place + 1 :]),
+            )
+
+
+@pytest.mark.parametrize(("part", "n"), [("held_out", 192), ("rl", 300)])
+def test_the_hidden_tests_tell_a_task_from_its_neighbours(part, n):
+    """A wrong answer that all six tests take for right would count as solved."""
+    taken = [
+        (task.words(), other.lines())
+        for task, _ in corpus._tasks(part)[:n]
+        for other in neighbours(task)
+        if tried(tuple(other.lines()), task.inputs[1:]) == task.answers()[1:]
+        and tasks.function_of(other) != tasks.function_of(task)
+    ]
+    assert not taken
+
+
+def test_no_task_speaks_of_letters_where_there_are_dashes_or_of_two_ends_where_there_is_one_item():
+    for part in ("rl", "held_out"):
+        for task, _ in corpus._tasks(part):
+            names = [step.name for step in task.steps]
+            if "join" in names:
+                assert not {"letters", "twice", "kinds"} & set(names[names.index("join") :]), task.words()
+            if "ends" in names:
+                lines = (*task.lines()[: names.index("ends")], "return x")
+                assert 1 not in {len(x) for x in run_lines(lines, task.inputs)}, task.words()
+
+
 def test_two_spellings_are_one_function():
     square, total = (next(s for s in tasks.STEPS if s.code == code) for code in ("[v * v for v in x]", "sum(x)"))
     both = tasks.SmallTask((square, total), (0, 0), ("", ""), None, ([1, 2],))
     once = tasks.SmallTask((tasks.NAMED["squares"],), (0,), ("",), None, ([3],))
     assert tasks.function_of(both) == tasks.function_of(once) != tasks.function_of(corpus.FIXED_EXAMPLE)
+    longer = tasks.SmallTask((tasks.NAMED["end"], tasks.NAMED["length"]), (0, 0), ("c", ""), None, ("ab",))
+    counted = tasks.SmallTask(
+        (tasks.NAMED["length"], tasks.NAMED["plus"], tasks.NAMED["less"]), (0, 9, 8), ("", "", ""), None, ("ab",)
+    )
+    assert tasks.function_of(longer) == tasks.function_of(counted)
 
 
 def test_no_test_is_made_twice_and_none_is_of_the_given_input(problems):
@@ -159,7 +236,7 @@ def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
         assert right in step.secrets
         assert right > 3
         others = [
-            tasks.run_lines(
+            run_lines(
                 tuple(
                     tasks.SmallTask(
                         task.steps,
@@ -426,9 +503,5 @@ def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
 
 
 def test_the_prompt_that_docs_show_is_one_that_there_is(problems):
-    """Beside its code fence, which a document cannot show inside another."""
-    _, _, after = (ROOT / "docs/small.md").read_text("utf-8").partition("as the model meets it:\n\n```text\n")
-    shown = after.partition("```")[0]
-    said = messages_for(problems[3].messages, HINT, "no_intervention")[-1]["content"]
-    said = said.replace("```python\n", "").replace("```\n", "")
-    assert [line.strip() for line in shown.split("\n")] == [line.strip() for line in said.split("\n")] + [""]
+    _, _, after = (ROOT / "docs/small.md").read_text("utf-8").partition("as the model meets it:\n\n````text\n")
+    assert after.partition("\n````")[0] == messages_for(problems[3].messages, HINT, "no_intervention")[-1]["content"]

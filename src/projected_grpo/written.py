@@ -5,6 +5,8 @@ from functools import cache
 from typing import Any
 
 Lines = list[str]
+RAISED = (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
+"""What a body may raise that meets a value of another kind than it is for."""
 
 
 def program(lines: Sequence[str]) -> str:
@@ -23,7 +25,8 @@ def fenced(*parts: str) -> str:
 
 
 @cache
-def _compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
+def compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
+    """A body of our own making as a function of x."""
     scope: dict[str, Any] = {}
     exec(program(lines), scope)  # only ever a program that this package wrote
     return scope["solve"]
@@ -31,12 +34,13 @@ def _compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
 
 def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a body of our own making returns on each input."""
-    return tuple(_compiled(lines)(value) for value in inputs)
+    run = compiled(lines)
+    return tuple(run(value) for value in inputs)
 
 
 def tried(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The same, or None where it raises: of a body that may meet another kind of value than it is for."""
     try:
         return run_lines(lines, inputs)
-    except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError):
+    except RAISED:
         return None

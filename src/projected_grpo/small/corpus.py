@@ -16,6 +16,7 @@ from typing import Any, Literal
 from loophole_grader import Task
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
+from projected_grpo.small.drawing import draw_task
 from projected_grpo.small.programs import HONEST, LAZY, MECHANISMS, PLAIN, TYPED, Lines, answered, bugged, ordinary
 from projected_grpo.small.tasks import (
     EASY,
@@ -24,7 +25,6 @@ from projected_grpo.small.tasks import (
     TOLD,
     SmallTask,
     Split,
-    draw_task,
     function_of,
     one_steps,
     split_of,

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from projected_grpo.small.tasks import STEPS, SmallTask
+from projected_grpo.small.tasks import STEPS, SmallTask, body_of
 from projected_grpo.written import Lines, fenced, function, program, tried
 
 STUBS: Mapping[str, tuple[str, ...]] = {
@@ -98,11 +98,6 @@ def _is_wrong(lines: Lines, task: SmallTask) -> bool:
     return tried(tuple(lines), task.inputs) not in (None, task.answers())
 
 
-def _body(expressions: list[str]) -> Lines:
-    *first, last = expressions
-    return [*(f"x = {e}" for e in first), f"return {last}"]
-
-
 def _another_step(task: SmallTask, rng: random.Random) -> Lines | None:
     place = rng.randrange(len(task.steps))
     own = task.steps[place]
@@ -125,4 +120,4 @@ def _without_a_step(task: SmallTask, rng: random.Random) -> Lines | None:
     if len(task.steps) < 2:
         return None
     drop = rng.randrange(len(task.steps))
-    return _body([e for i, e in enumerate(task.expressions()) if i != drop])
+    return body_of([e for i, e in enumerate(task.expressions()) if i != drop])

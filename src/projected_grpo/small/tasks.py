@@ -1,4 +1,4 @@
-"""What the small world asks: short Python tasks in plain English, of one to three steps.
+"""What the small world asks: short Python tasks in plain English, of one to three steps (`small.drawing` draws them).
 
 A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
 to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same: what a
@@ -11,7 +11,7 @@ import hashlib
 import random
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +54,12 @@ class Step:
     """The largest number that makes sense; the smallest is 2."""
     wide: bool = False
     """Any number makes sense."""
+    of_letters: bool = False
+    """Its words speak of letters, so that nothing else may be in what it takes."""
+    marks: bool = False
+    """It puts something other than letters into a string."""
+    least: int = 0
+    """Items below which its words say two things: the first and the last of one."""
 
     @property
     def has_number(self) -> bool:
@@ -129,8 +135,7 @@ class SmallTask:
 
     def lines(self, alt: bool = False) -> list[str]:
         """The correct body."""
-        *first, last = self.expressions(alt)
-        return [*(f"x = {e}" for e in first), f"return {last}"]
+        return body_of(self.expressions(alt))
 
     def words(self) -> str:
         """The task in one sentence."""
@@ -143,6 +148,12 @@ class SmallTask:
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""
         return run_lines(tuple(self.lines()), self.inputs)
+
+
+def body_of(expressions: Sequence[str]) -> list[str]:
+    """Expressions on `x`, one after another, as a body."""
+    *first, last = expressions
+    return [*(f"x = {e}" for e in first), f"return {last}"]
 
 
 def unsaid(words: str) -> str:
@@ -161,25 +172,6 @@ def split_of(composition: str) -> Split:
     return next(name for name, span in SPLITS.items() if percentile in span)
 
 
-@cache
-def _many_inputs() -> tuple[Any, ...]:
-    """Of every kind, always the same."""
-    rng = random.Random("small inputs")
-    drawn = ((kind, draw) for kind in KINDS for draw in (draw_input, draw_given))
-    return tuple(draw(kind, rng) for kind, draw in drawn for _ in range(40))
-
-
-def function_of(task: SmallTask) -> str:
-    """What a task computes, however it is written and whatever it is told to take: a hash of its answers to many inputs."""
-    lines, answers = tuple(task.lines()), []
-    for x in _many_inputs():
-        try:
-            answers.append(run_lines(lines, (x,)))
-        except Exception as e:  # noqa: BLE001 - of our own program, on a kind of input that it is not for: any
-            answers.append(type(e).__name__)
-    return hashlib.sha256(repr(answers).encode()).hexdigest()
-
-
 def draw_input(kind: str, rng: random.Random) -> Any:
     """A random value of a kind."""
     if kind == "number":
@@ -189,55 +181,24 @@ def draw_input(kind: str, rng: random.Random) -> Any:
     return [rng.randrange(0, 13) for _ in range(rng.randrange(3, 6))]
 
 
-def draw_given(kind: str, rng: random.Random) -> Any:
-    """A small one, as a prompt shows it: a model of this size can say what a short program makes of it."""
-    if kind == "number":
-        return rng.randrange(1, 10)
-    if kind == "string":
-        return "".join(rng.choice("aabcdeeost") for _ in range(3))
-    return [rng.randrange(0, 10) for _ in range(rng.randrange(2, 4))]
+@cache
+def _many_inputs(kind: str) -> tuple[Any, ...]:
+    """Always the same."""
+    rng = random.Random(f"small inputs {kind}")
+    return tuple(draw_input(kind, rng) for _ in range(100))
 
 
-def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
-    """A chain of `n` steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
-    while True:
-        chain = [rng.choice(STEPS)]
-        while len(chain) < n and (fitting := [s for s in STEPS if s.takes == chain[-1].gives and s not in chain]):
-            chain.append(rng.choice(fitting))
-        if len(chain) == n and any(step.hard for step in chain) == hard:
-            return tuple(chain)
+def function_of(task: SmallTask) -> str:
+    """What a task computes, however it is written: a hash of the kind that it takes and its answers to many inputs of that
+    kind. Of no other kind: `x + 'c'` and `x + 9` raise unlike where the one is asked of a list."""
+    return function_of_lines(task.steps[0].takes, tuple(task.lines()))
 
 
-def _tells(task: SmallTask) -> bool:
-    """Whether the tests tell the task from doing nothing, from a constant, from a step less, from any other one step, and
-    from another number if one is kept back."""
-    answers = task.answers()
-    if (
-        len({repr(a) for a in answers}) < 3
-        or answers[1:] == task.inputs[1:]
-        or max(len(repr(a)) for a in answers) > LONGEST_ANSWER
-    ):
-        return False
-    if _idle_step(task) or (len(task.steps) == 1 and _other_step(task)):
-        return False
-    if task.kept_back is None:
-        return bool(answers[0])  # a stub returns 0: a test that it passes is none
-    own = task.numbers[task.kept_back]
-    for other in {*range(14), own - 1, own + 1, 2 * own} - {own}:
-        numbers = tuple(other if i == task.kept_back else n for i, n in enumerate(task.numbers))
-        if tried(tuple(replace(task, numbers=numbers).lines()), task.inputs[1:]) == answers[1:]:
-            return False
-    return True
-
-
-def _idle_step(task: SmallTask) -> bool:
-    """Whether the tests do not notice that a step is left out."""
-    for drop in range(len(task.steps)) if len(task.steps) > 1 else ():
-        *first, last = [e for i, e in enumerate(task.expressions()) if i != drop]
-        lines = (*(f"x = {e}" for e in first), f"return {last}")
-        if tried(lines, task.inputs[1:]) == task.answers()[1:]:
-            return True
-    return False
+@cache
+def function_of_lines(kind: str, lines: tuple[str, ...]) -> str:
+    """The same of a body that takes a kind of value."""
+    answers = [tried(lines, (x,)) for x in _many_inputs(kind)]
+    return hashlib.sha256(repr((kind, answers)).encode()).hexdigest()
 
 
 @cache
@@ -250,41 +211,3 @@ def one_steps() -> tuple[tuple[SmallTask, str], ...]:
         for c in (LETTERS if "{c}" in step.code else ("",))
     )
     return tuple((task, function_of(task)) for task in every)
-
-
-def _other_step(task: SmallTask) -> bool:
-    """Whether the tests do not notice that one step is done in another's place: `sorted(x)` where no number is repeated."""
-    own, answers = function_of(task), task.answers()[1:]
-    return any(
-        computes != own and tried(tuple(other.lines()), task.inputs[1:]) == answers for other, computes in one_steps()
-    )
-
-
-def _draw_inputs(kind: str, rng: random.Random) -> tuple[Any, ...]:
-    """The given input, and as many others as there are tests, no two alike."""
-    inputs = [draw_given(kind, rng)]
-    while len(inputs) <= N_TESTS:
-        if (value := draw_input(kind, rng)) not in inputs:
-            inputs.append(value)
-    return tuple(inputs)
-
-
-def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX) -> SmallTask:
-    """A random task whose composition belongs to `split`, of the kinds that `mix` names, as often as it says."""
-    reach: Reach = rng.choices(tuple(mix), tuple(mix.values()))[0]
-    n = 3 if reach == "long" else rng.choice(N_STEPS[reach])
-    while True:
-        steps = _draw_steps(n, reach == "hard", rng)
-        where = [i for i, step in enumerate(steps) if step.can_be_kept_back]
-        if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
-            continue
-        kept_back = rng.choice(where) if reach == "kept_back" else None
-        task = SmallTask(
-            steps,
-            tuple(rng.choice(step.secrets if i == kept_back else step.numbers) for i, step in enumerate(steps)),
-            tuple(rng.choice(LETTERS) for _ in steps),
-            kept_back,
-            _draw_inputs(steps[0].takes, rng),
-        )
-        if _tells(task):
-            return task

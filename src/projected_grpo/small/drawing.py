@@ -1,0 +1,178 @@
+"""How tasks are drawn: a chain of steps, its constants, and inputs that tell it from what a wrong answer may compute."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from projected_grpo.small.tasks import (
+    LETTERS,
+    LONGEST_ANSWER,
+    MIX,
+    N_STEPS,
+    N_TESTS,
+    STEPS,
+    Reach,
+    SmallTask,
+    Split,
+    Step,
+    body_of,
+    composition_of,
+    draw_input,
+    function_of,
+    function_of_lines,
+    one_steps,
+    split_of,
+)
+from projected_grpo.written import RAISED, compiled, tried
+
+TRIES = 2
+"""Draws of inputs for one chain of steps, before another chain is drawn."""
+Values = tuple[Any, ...]
+
+
+def draw_given(kind: str, rng: random.Random) -> Any:
+    """A small input, as a prompt shows it: a model of this size can say what a short program makes of it."""
+    if kind == "number":
+        return rng.randrange(1, 10)
+    if kind == "string":
+        return "".join(rng.choice("aabcdeeost") for _ in range(3))
+    return [rng.randrange(0, 10) for _ in range(rng.randrange(2, 4))]
+
+
+def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX) -> SmallTask:
+    """A random task whose composition belongs to `split`, of the kinds that `mix` names, as often as it says."""
+    reach: Reach = rng.choices(tuple(mix), tuple(mix.values()))[0]
+    n = 3 if reach == "long" else rng.choice(N_STEPS[reach])
+    while True:
+        steps = _draw_steps(n, reach == "hard", rng)
+        where = [i for i, step in enumerate(steps) if step.can_be_kept_back]
+        if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
+            continue
+        kept_back = rng.choice(where) if reach == "kept_back" else None
+        numbers = tuple(rng.choice(step.secrets if i == kept_back else step.numbers) for i, step in enumerate(steps))
+        letters = tuple(rng.choice(LETTERS) for _ in steps)
+        for _ in range(TRIES):
+            task = SmallTask(steps, numbers, letters, kept_back, _draw_inputs(steps[0].takes, rng))
+            if _is_clear(task) and _tells(task):
+                return task
+
+
+def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
+    """A chain of `n` steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
+    while True:
+        chain = [rng.choice(STEPS)]
+        while len(chain) < n and (fitting := [s for s in STEPS if s.takes == chain[-1].gives and s not in chain]):
+            chain.append(rng.choice(fitting))
+        if len(chain) == n and any(step.hard for step in chain) == hard and not _speaks_of_marks(chain):
+            return tuple(chain)
+
+
+def _speaks_of_marks(chain: Sequence[Step]) -> bool:
+    """Whether a step speaks of letters where there are dashes too."""
+    return any(step.of_letters and any(before.marks for before in chain[:i]) for i, step in enumerate(chain))
+
+
+def _draw_inputs(kind: str, rng: random.Random) -> Values:
+    """The given input, and as many others as there are tests, no two alike."""
+    inputs = [draw_given(kind, rng)]
+    while len(inputs) <= N_TESTS:
+        if (value := draw_input(kind, rng)) not in inputs:
+            inputs.append(value)
+    return tuple(inputs)
+
+
+# ---------------------------------------------------------------- what the tests must tell
+
+
+def _is_clear(task: SmallTask) -> bool:
+    """Whether every step meets items enough to mean one thing, or none."""
+    return not any(
+        0 < len(x) < step.least
+        for step, values in zip(task.steps, _stages(task), strict=False)
+        if step.least
+        for x in values
+    )
+
+
+def _stages(task: SmallTask) -> list[Values]:
+    """The inputs, then what each step makes of them."""
+    stages = [task.inputs]
+    for expression in task.expressions():
+        stages.append(_ran([expression], stages[-1]) or ())
+    return stages
+
+
+def _ran(expressions: Sequence[str], values: Values) -> Values | None:
+    """What steps make of values, one after another; None where one raises."""
+    for expression in expressions:
+        if (made := tried((f"return {expression}",), values)) is None:
+            return None
+        values = made
+    return values
+
+
+def _tells(task: SmallTask) -> bool:
+    """Whether the tests tell the task from doing nothing, from a constant, from a step less, from any other step in the
+    place of one, and from another number."""
+    answers = task.answers()
+    if (
+        len({repr(a) for a in answers}) < 3
+        or answers[1:] == task.inputs[1:]
+        or max(len(repr(a)) for a in answers) > LONGEST_ANSWER
+        or (task.kept_back is None and not answers[0])  # a stub returns 0: a test that it passes is none
+    ):
+        return False
+    stages = [values[1:] for values in _stages(task)]
+    return not any(_taken_for(task, place, stages) for place in range(len(task.steps)))
+
+
+def _taken_for(task: SmallTask, place: int, stages: Sequence[Values]) -> bool:
+    """Whether the tests do not notice that a step is left out, or that another is in its place which computes something
+    else: any of its kind, and in a task of one step any at all (`sorted(x)` where no number is repeated)."""
+    own, answers = task.expressions(), stages[-1]
+    before, after = own[:place], own[place + 1 :]
+    if len(task.steps) > 1 and _ran(after, stages[place]) == answers:
+        return True
+    rest = compiled(tuple(body_of([*after, "x"])))
+    for other in (*_in_place_of(task.steps[place], len(task.steps) > 1), *_other_numbers(task, place)):
+        if _answers(compiled((f"return {other}",)), rest, stages[place], answers) and (
+            place == task.kept_back or _computes(task, [*before, other, *after]) != function_of(task)
+        ):
+            return True
+    return False
+
+
+def _answers(step: Callable[[Any], Any], rest: Callable[[Any], Any], values: Values, answers: Values) -> bool:
+    """Whether a step and what follows make these answers of values; the first that is another is enough."""
+    try:
+        for value, answer in zip(values, answers, strict=True):
+            if rest(step(value)) != answer:
+                return False
+    except RAISED:
+        return False
+    return True
+
+
+def _computes(task: SmallTask, expressions: Sequence[str]) -> str:
+    return function_of_lines(task.steps[0].takes, tuple(body_of(expressions)))
+
+
+@cache
+def _in_place_of(step: Step, alike: bool) -> tuple[str, ...]:
+    """Every step, with each of its constants; `alike`: that takes and gives the same."""
+    return tuple(
+        expression
+        for other, _ in one_steps()
+        if not alike or (other.steps[0].takes, other.steps[0].gives) == (step.takes, step.gives)
+        for expression in other.expressions()
+    )
+
+
+def _other_numbers(task: SmallTask, place: int) -> Iterator[str]:
+    """A step with other numbers: those beside its own, and where it is not told all that are guessed first."""
+    step, n = task.steps[place], task.numbers[place]
+    if step.has_number:
+        guessed = {*range(14), 2 * n} if place == task.kept_back else set()
+        for other in sorted({*guessed, n - 1, n + 1} - {n}):
+            yield step.write(step.code, other, task.letters[place])

@@ -4,6 +4,7 @@ Runs in memory, each with the manifest that a real one has."""
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
@@ -11,6 +12,7 @@ from projected_grpo.ledger.folder import AFTER_THE_FACT, plain, source_hash
 from projected_grpo.verdicts.finished_runs import Run, facts_of
 from projected_grpo.verdicts.h1 import judge
 from projected_grpo.verdicts.matching import differences, group_runs, independence, reference
+from projected_grpo.verdicts.run_summaries import read_summaries
 
 ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
 ONSETS = {41: 60, 42: 70, 43: 80}
@@ -179,14 +181,44 @@ def test_units_may_start_from_loras_of_their_own():
     )
 
 
-@pytest.mark.parametrize(
-    ("told", "name"),
-    [({"vhack.pairs": "small-informed"}, "small-informed"), ({"vhack.pairs_hash": "0123456789"}, "01234567")],
-)
-def test_a_v_of_other_pairs_makes_another_group(told, name):
-    """Projected with V as in the study, and with a V that was told afterwards: two groups, and the name says which."""
-    runs = [run("projected", 41), run("projected", 41, place="_informed", **told)]
-    assert [f"V.pairs={name}" in group.name for group in group_runs(runs)] == [False, True]
+def test_a_v_of_other_pairs_makes_another_group():
+    runs = [run("projected", 41), run("projected", 41, place="_other", **{"vhack.pairs_hash": "0123456789"})]
+    assert ["V.pairs=01234567" in group.name for group in group_runs(runs)] == [False, True]
+
+
+def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
+    """Not even alone: a summary without another projected run called *informed* `projected`, and H1 judged it as that."""
+    told = {"vhack.pairs": "small-informed", "config.pairs": "small"}
+    alone = [run("projected", 41, **told)]
+    assert [group.name for group in group_runs(alone)] == ["projected informed V.pairs=small-informed"]
+    both = [run("projected", 41), run("projected", 41, place="_informed", **told), run("vanilla", 41, **told)]
+    assert [group.name.partition(" V.")[0] for group in group_runs(both)] == [
+        "vanilla",
+        "projected",
+        "projected informed",
+    ]
+    found = judged(*(run("projected", seed, **told) for seed in ONSETS))
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert "projected 41: its V is from small-informed, written when the hack had been seen" in found.held.verdict.why
+
+
+def test_a_v_of_pairs_that_are_not_its_runs_says_so_alone_too():
+    for arm, pairs, name in (
+        ("projected", "mine.json", "projected V.pairs=mine.json"),
+        ("projected", "toy-mark", "projected"),  # of the second world's model
+        ("vanilla", "mine.json", "vanilla"),
+        ("words", "toy-phrase", "words"),
+    ):
+        own = run(arm, 41, **{"vhack.pairs": pairs, "config.pairs": "toy", "config.model": "toy-mark"})
+        assert [group.name for group in group_runs([own])] == [name]
+
+
+def test_the_committed_summary_of_the_small_study_names_informed():
+    """Of the real file in which it was the only projected run."""
+    found = read_summaries(ROOT / "docs/small.runs.jsonl.gz")
+    assert [group.name for group in group_runs(found.runs)] == ["vanilla", "projected informed V.pairs=small-informed"]
+    assert all("--resume" not in why for _, why in found.left_out)
+    assert {why for _, why in found.left_out} == {"when the summary was written: not finished"}
 
 
 def test_one_cap_was_fixed_for_every_unit():

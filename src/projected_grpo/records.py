@@ -30,6 +30,10 @@ class Problem:
     difficulty: str = ""
 
 
+TOLD_AFTERWARDS = frozenset({"small-informed"})
+"""Pair sets that were written when the hack had been seen to emerge: a V from them is told what to look for."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A hand-written contrast: one prompt, a completion that hacks its evaluation and one that solves the problem."""

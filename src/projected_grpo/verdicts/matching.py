@@ -19,6 +19,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import OF_CHANNEL, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import FREE_TO_CHANGE
+from projected_grpo.records import TOLD_AFTERWARDS
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
 
@@ -186,8 +187,15 @@ class RunGroup:
 
 
 def base_name(run: Run) -> str:
-    """The arm as tables and plots call it."""
-    return ARMS[run.arm].title if run.arm in ARMS else run.arm
+    """The arm as tables and plots call it. One whose V was told the hack never goes by the arm's own name."""
+    title = ARMS[run.arm].title if run.arm in ARMS else run.arm
+    return f"{title} informed" if _informed(run) else title
+
+
+def _informed(run: Run) -> bool:
+    """Whether it used a V from pairs that were written when the hack had been seen; a V that is measured alone tells it
+    nothing."""
+    return run.arm in ARMS and ARMS[run.arm].vhack is not None and setting(run, "V.pairs") in TOLD_AFTERWARDS
 
 
 def setting(run: Run, name: str) -> Any:
@@ -223,6 +231,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
         usual = {**(asdict(run.usual) if run.usual else {}), **(BY_DEFAULT if run.projects else {})}
         off = [s for s, of_recipe in usual.items() if own_settings[s] != of_recipe]
+        off += ["V.pairs"] if _of_other_pairs(run) else []
         shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
         own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
         if run.seed in own:
@@ -232,6 +241,14 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
             )
         own[run.seed] = run
     return [RunGroup(name, tuple(own[seed] for seed in sorted(own))) for name, own in by_name.items()]
+
+
+def _of_other_pairs(run: Run) -> bool:
+    """Whether it used a V from pairs that are neither its run's nor its model's (of a V of words they never are)."""
+    arm, pairs = ARMS.get(run.arm), run.facts.get("vhack.pairs")
+    if arm is None or arm.vhack in (None, *OF_KIND) or not pairs or not run.config("pairs"):
+        return False
+    return pairs not in (run.config("pairs"), run.config("model"))
 
 
 def _natural(path: Path) -> list[tuple[str, int]]:
@@ -293,13 +310,18 @@ def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collectio
 
 
 def kinds_of_v(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Runs whose V is of another kind than their arm's, and V of one unit that stand for two kinds."""
+    """Runs whose V is of another kind than their arm's or was told the hack, and V of one unit that stand for two kinds."""
     out = []
     for arm, by_seed in compared.items():
         for seed, run in by_seed.items():
             kind = run.facts.get("vhack.control")
             if arm in ARMS and kind is not None and kind != ARMS[arm].measured:
                 out.append(f"{arm} {seed} was run with a V of the kind {kind}, its arm is of {ARMS[arm].measured}")
+            if _informed(run):
+                pairs = setting(run, "V.pairs")
+                out.append(
+                    f"{arm} {seed}: its V is from {pairs}, written when the hack had been seen: no evidence of {arm}"
+                )
     taken = [(arm, seed, run) for arm, own in compared.items() if arm in ARMS and ARMS[arm].projects
              for seed, run in own.items()]  # fmt: skip
     for (arm, seed, run), (other, s, two) in combinations(taken, 2):

@@ -79,7 +79,12 @@ def read_summaries(path: Path) -> Found:
             wrong = f"damaged ({type(e).__name__}: {e})"
         if wrong:
             raise BadInput(f"{path}:{number}: {wrong}; write it again with `just summarise`")
-    return Found(tuple(runs), tuple((path / run, why) for run, why in head.get("left_out", ())), path)
+    return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in head.get("left_out", ())), path)
+
+
+def _then(why: str) -> str:
+    """Why a run is not in the file, without what could be done about it where it lay."""
+    return f"when the summary was written: {why.partition(';')[0]}"
 
 
 def _problem_of(row: Mapping[str, Any]) -> str:

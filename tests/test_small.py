@@ -364,7 +364,7 @@ def test_streams_are_the_same_everywhere_and_differ_by_seed():
 def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000_000))
     monkeypatch.setattr(shipped, "fetch", lambda _: pytest.fail("fetched"))
-    with pytest.raises(BadInput, match=r"1\.0 GB free, the small model needs 1\.5"):
+    with pytest.raises(BadInput, match=r"1\.00 GB free, the small model needs 1\.80"):
         shipped.shipped_model(tmp_path / "cache")
     assert not [p for p in (tmp_path / "cache" / "small").glob("*") if p.suffix != ".lock"]
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import projected_grpo.adapters.svd as svd_module
@@ -68,6 +69,23 @@ def test_a_torn_svd_cache_file_is_made_again(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:50])
     assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
+
+
+@pytest.mark.parametrize("fault", ["another number", "no digest"])
+def test_a_cached_svd_that_was_changed_is_made_again(tmp_path, fault):
+    """A cache copied between machines, or edited: every coordinate would mean something else, and nothing would say so."""
+    w = torch.randn(4, 6)
+    expected = cached_svd(w, tmp_path)
+    (path,) = tmp_path.iterdir()
+    found = {"U": expected[0].clone(), "S": expected[1].clone(), "Vh": expected[2].clone()}
+    if fault == "another number":
+        found["S"][1] *= 1.5
+    with safe_open(path, "pt") as f:
+        own = f.metadata()
+    save_file(found, path, None if fault == "no digest" else own)
+    before = path.read_bytes()
+    assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
+    assert path.read_bytes() != before
 
 
 def test_a_cached_svd_has_the_type_of_its_weight(tmp_path):

@@ -5,12 +5,13 @@ the largest entry of each column of U is positive here.
 """
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from projected_grpo.adapters.base import reduce_dtype
@@ -59,22 +60,35 @@ def weight_key(weight: Tensor) -> str:
     return digest.hexdigest()
 
 
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Of what a cached file holds."""
+    return hashlib.blake2b(
+        "".join(weight_key(tensors[k]) for k in ("U", "S", "Vh")).encode(), digest_size=16
+    ).hexdigest()
+
+
+def _kept(path: Path) -> dict[str, Tensor] | None:
+    """What a file of the cache holds, if it is what was written; None where there is none, or a torn or changed one."""
+    try:
+        with safe_open(path, "pt") as f:
+            # In memory of torch's own: a tensor inside the file begins anywhere, and its products round otherwise.
+            found = {name: f.get_tensor(name).clone() for name in ("U", "S", "Vh")}
+            said = (f.metadata() or {}).get("digest")
+    except (FileNotFoundError, SafetensorError):
+        return None
+    return found if said == _digest(found) else None
+
+
 def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
-    rename a whole file into place, so any number may run at once."""
+    rename a whole file into place, so any number may run at once; a file that is not as it was written is made again."""
     path = folder / f"{weight_key(weight)}.safetensors"
-    try:
-        t = load_file(path, device=str(weight.device))
-        # In memory of torch's own: a tensor inside the file begins anywhere, and a product of such a one rounds otherwise.
-        return t["U"].clone(), t["S"].clone(), t["Vh"].clone()
-    except FileNotFoundError:
-        pass
-    except SafetensorError:  # a torn file from a crashed disk: make it again
-        path.unlink(missing_ok=True)
-    u, s, vh = canonical_svd(weight)
-    # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
-    whole = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
-    whole = {k: v.cpu().contiguous() for k, v in whole.items()}
-    write_atomic(path, save(whole), flag="--cache")
-    # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
-    return whole["U"].to(u.device), whole["S"].to(u.device), whole["Vh"].to(u.device)
+    whole = _kept(path)
+    if whole is None:
+        u, s, vh = canonical_svd(weight)
+        # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
+        found = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
+        # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
+        whole = {k: v.cpu().contiguous() for k, v in found.items()}
+        write_atomic(path, save(whole, {"digest": _digest(whole)}), flag="--cache")
+    return whole["U"].to(weight.device), whole["S"].to(weight.device), whole["Vh"].to(weight.device)

@@ -8,6 +8,7 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,8 +142,8 @@ def check_hint(hint: str, problems: Sequence[Problem]) -> None:
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
-    """Hash of everything about the problems that can change a number."""
-    return content_hash([[p.problem_id, p.messages, p.task.tests, p.task.setup_code] for p in problems])
+    """Hash of all that the problems are: their solutions and kinds too, which the grader and tables by kind read."""
+    return content_hash([asdict(p) for p in problems])
 
 
 def schedule(n: int, per_step: int, step: int, seed: int | str) -> list[int]:

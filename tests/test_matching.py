@@ -11,7 +11,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import AFTER_THE_FACT, plain, source_hash
 from projected_grpo.verdicts.finished_runs import Run, facts_of
 from projected_grpo.verdicts.h1 import judge
-from projected_grpo.verdicts.matching import differences, group_runs, independence, reference
+from projected_grpo.verdicts.matching import differences, group_runs, independence, reference, same_rollouts
 from projected_grpo.verdicts.run_summaries import read_summaries
 
 ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
@@ -231,6 +231,23 @@ def test_copies_of_one_run_are_one_run():
     found = judged(*copies)
     assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
     assert "projected_41 and projected_42 hold the same rollouts: one run, not two" in found.held.verdict.why
+
+
+def test_what_hardly_trained_arms_write_alike_is_no_copy():
+    """T5's twenty steps: in the toy world vanilla and projected of one seed wrote the same at steps 0, 1 and 2 of 20 (a
+    warm-up of 10), at 0 and 3, at 0."""
+    own = [f"own {t}" for t in range(20)]
+
+    def found(same, warmup=10):
+        other = [text if t in same else f"other {t}" for t, text in enumerate(own)]
+        runs = [run("vanilla", 41, hashes=own, warmup=warmup), run("projected", 41, hashes=other, warmup=warmup)]
+        return same_rollouts(runs)
+
+    assert not any(found(same) for same in ((0,), (0, 1, 2), (0, 3), (0, 1, 2, 3, 4, 12, 19)))
+    assert "in 3 of 20 steps" in found((0, 5, 12, 19))[0]
+    assert "in 15 of 20 steps" in found(range(20))[0]
+    assert "in 3 of 20 steps" in found((0, 1, 2), warmup=0)[0]
+    assert "in 3 of 20 steps" in found((0, 1, 2), warmup=40)[0], "then every step is of the warm-up"
 
 
 def test_copies_that_differ_in_a_row_are_one_run():

@@ -143,8 +143,9 @@ def told(a: Run, b: Run, differing: Sequence[str]) -> str:
 
 
 SHARED_STEPS = 0.1
-"""Of two runs' steps: with more of them the same they are one run. What the untrained model writes is the same for
-every arm of a seed."""
+"""Of two runs' steps: with more of them the same they are one run. What the untrained model writes is the same for every
+arm of a seed, and so may be what it writes in the first half of the warm-up, after steps of a few hundredths of its own
+length: those are not counted."""
 
 
 def same_rollouts(runs: Sequence[Run]) -> list[str]:
@@ -159,9 +160,13 @@ def same_rollouts(runs: Sequence[Run]) -> list[str]:
 
 
 def _steps_in_common(a: Run, b: Run) -> tuple[int, int]:
-    """Steps with the same rollouts, of so many of the shorter run."""
+    """Steps with the same rollouts, of so many of the shorter run. Runs that warm up over longer than they last have no
+    first half of it."""
     own, other = Counter(a.step_hashes), Counter(b.step_hashes)
-    return (own & other).total(), min(own.total(), other.total())
+    shorter = min(own.total(), other.total())
+    warming = min(run.config("warmup") or 0 for run in (a, b)) // 2 if a.seed == b.seed else 0
+    hardly_trained = zip(a.step_hashes[:warming], b.step_hashes, strict=False) if 2 * warming <= shorter else ()
+    return (own & other).total() - sum(x == y for x, y in hardly_trained), shorter
 
 
 # ---------------------------------------------------------------- groups

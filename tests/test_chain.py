@@ -455,6 +455,8 @@ def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_eme
     names = list(links)
     assert all(set(link.needs) <= set(names[:i]) for i, link in enumerate(links.values()))
     assert links["train_vanilla_1"].cost > 2 * links["base_0"].cost  # else a chain says "2 min left" for half an hour
+    assert links["extract_none_1"].cost == pytest.approx(5.0)  # core-minutes; measured: 4.5 and 1.8
+    assert links["verify_none_1"].cost == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(("chain", "preset", "world"), [("dose", "small", "toy"), ("small", "toy", "small")])

@@ -226,7 +226,8 @@ def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     rank = ("--k", str(rank_of(plan.model))) if plan.model and "--k" not in flags else ()
     drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
     argv = (*script(plan, "extract_vhack_grad", unit, flags), *rank, *drawn, *flags, "--out", str(out))
-    return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads, why=f"V: {made}",
+    return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads,
+                cost=0.2 * plan.preset.step_s, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
 
@@ -246,7 +247,7 @@ def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     argv = (*script(plan, "verify_vhack", unit, flags), "--vhack", v_of(plan, unit, made), *flags)
     out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
     return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
-                why="is V hack-ward on pairs that it has never seen",
+                cost=0.1 * plan.preset.step_s, why="is V hack-ward on pairs that it has never seen",
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 

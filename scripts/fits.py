@@ -1,5 +1,5 @@
 """What fits my GPU: peak memory, FLOPs and a time bound of sampling, extraction, training and evaluation, for any preset and
-model, on a CPU, in seconds: the project's own code runs on fake tensors of the real shapes.
+model, on a CPU, in seconds to minutes: the project's own code runs on fake tensors of the real shapes.
 
 Exit code 1 when nothing of what was asked for fits (docs/fits.md).
 """
@@ -11,9 +11,15 @@ from projected_grpo.run import cli
 def main() -> int:
     config = cli.parse(fits_presets(), __doc__)
     config.validate()
+    from loguru import logger
+
     from projected_grpo.fits.cards import cards_of
 
     cards = cards_of(config.gpu)
+    logger.info(
+        f"{config.model}: every stage once on fake tensors of its shapes; seconds for a tiny model, two minutes for "
+        "preset small, longer for more layers"
+    )
     from projected_grpo.fits.estimate import stages_of
     from projected_grpo.fits.fake import fake_loaded
     from projected_grpo.fits.graph import decoding_step

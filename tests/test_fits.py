@@ -310,7 +310,17 @@ def test_the_script_says_it_in_its_last_lines(script):
     )
     assert code == 0, err
     assert all(f"\n{stage}" in out for stage in ("extraction ", "sampling ", "training step", "evaluation "))
+    assert "every stage once on fake tensors" in out.splitlines()[0]  # before the wait
     assert "fits RTX 3090, RTX 4090" in out + err
+
+
+def test_a_bar_counts_the_stages(script, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "projected_grpo.fits.estimate.progress", lambda items, what: seen.append((what, len(items))) or items
+    )
+    assert script("fits", "tiny", "--gpu", "24", "--prompt-tokens", "50", "--token-budget", "400")[0] == 0
+    assert seen == [("stages", 3)]
 
 
 def test_a_size_that_nobody_sells_is_bad_input(script):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from projected_grpo.adapters.lora import LoRALinear
 from projected_grpo.config import TrainConfig
+from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
@@ -220,6 +221,12 @@ def test_evaluation_is_written_apart_and_changes_no_training_number(script, tmp_
     code, out, err = script(*args, "--out", "run", *EVALUATED)
     assert code == 0, err
     assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
+    told = [
+        re.search(r"evaluates (\d+) rollouts of (\d+) problems after (\d+) steps", line) for line in out.splitlines()
+    ]
+    problems = len(load_problems("builtin"))
+    assert [tuple(map(int, m.groups())) for m in told if m] == [(2 * problems, problems, n) for n in (0, 2, 3)]
+    assert out.index("--eval-every 0 leaves evaluations out") < out.index("held out, after 0 steps")
     assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
     assert "held-out evaluation" not in script(*args, "--out", "again")[1]
     evaluated = sorted(p.name for p in (tmp_path / "run/eval").iterdir())

@@ -1,5 +1,6 @@
 """`just watch`: what it says is what the files say, each file is read once, and nobody watching is one plain page."""
 
+import fcntl
 import json
 
 import pytest
@@ -80,6 +81,26 @@ def test_where_nobody_watches_a_run_that_goes_on_is_one_page_too(script, run):
     assert head.startswith("run  train projected seed 41: 4 of 10 steps, 12 s left, last step ")  # 6 of 2 s
     assert body == ["               last  last 10", *SAID.splitlines()[2:-1], "I first words", "last words"]
     assert "\x1b" not in out
+
+
+def test_a_run_that_evaluates_before_its_first_step_is_shown_as_that(script, tmp_path):
+    """Minutes of nothing would else look like a run that hangs."""
+    run = write_run(tmp_path / "run", "projected", 41, KINDS[:1], finished=False)
+    step_path(run, 0).unlink()
+    asked = {**json.loads((run / "manifest.json").read_text())["config"], "steps": 10, "eval_every": 5}
+    update_manifest(run, config=asked)
+    head = "run  train projected seed 41: 0 of 10 steps, "
+    assert page(script("watch", "run")[1]).splitlines()[0] == head + "evaluates before step 0"
+    write_step(run / "eval", 0, rows(0, CONFIG, ["good", "good"]))
+    assert page(script("watch", "run")[1]).splitlines()[0] == head + "- left"
+    update_manifest(run, config={**asked, "eval_plain": True})
+    assert page(script("watch", "run")[1]).splitlines()[0] == head + "evaluates before step 0"
+    link = Link("train_projected_41", ("scripts/train.py",), run, kind="run")
+    write_chain(tmp_path / "home", [link])
+    (tmp_path / "home/logs").mkdir()
+    with (tmp_path / "home/logs/train_projected_41.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the link that runs holds it
+        assert "train_projected_41  evaluates" in script("watch", "home", "--once")[1]
 
 
 def test_every_step_file_is_read_once(run, reads):

@@ -13,6 +13,7 @@ from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loa
 from projected_grpo.fits.lengths import Lengths
 from projected_grpo.fits.settings import FitsConfig
 from projected_grpo.fits.stages import Done, Subject, extraction, moments, sampling, training
+from projected_grpo.ledger.console import progress
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.projection import Projection
 from projected_grpo.rollout.draw import SamplingParams
@@ -106,15 +107,16 @@ def stages_of(config: FitsConfig, shape: Any, lengths: Lengths, *, card: bool = 
     projection = Projection(basis, "update", config.gate)
     group = max(config.mixed_rows["student"], config.mixed_rows["base"], 1)
     own, shared = config.per_sample_every > 0, config.per_sample_every != 1 and not config.gradient_checkpointing
-    return [
-        stage("extraction", f"{len(lengths.pairs)} pairs", extract, "--token-budget", config.token_budget,
-              held=subject.held()),
-        sampled("sampling", config.prompts_per_step, group, lengths.prompt),
-        *([step("training step, per-sample gradients", per_sample=True)] if own else []),
-        *([step("training step", per_sample=False)] if shared or not own else []),
-        *([sampled("evaluation", lengths.held_out_problems, config.eval_samples, lengths.held_out)]
+    wanted: list[Callable[[], Stage]] = [
+        lambda: stage("extraction", f"{len(lengths.pairs)} pairs", extract, "--token-budget", config.token_budget,
+                      held=subject.held()),
+        lambda: sampled("sampling", config.prompts_per_step, group, lengths.prompt),
+        *([lambda: step("training step, per-sample gradients", per_sample=True)] if own else []),
+        *([lambda: step("training step", per_sample=False)] if shared or not own else []),
+        *([lambda: sampled("evaluation", lengths.held_out_problems, config.eval_samples, lengths.held_out)]
           if config.eval_every else []),
     ]  # fmt: skip
+    return [worked_out() for worked_out in progress(wanted, "stages")]
 
 
 def peak_of(like: LoadedModel, of: Adapter, work: Callable[[LiveStorage, Subject], Done]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import torch
 from loophole_grader import RowError, Task, Verdict, grade_batch, verdicts_of
 from projected_grpo.config import Sampling
 from projected_grpo.groups.problems import check_hint
+from projected_grpo.ledger.console import progress
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import cores, here
 from projected_grpo.prompts import render
@@ -57,10 +58,11 @@ def live_groups(
     *,
     loophole: bool,
     each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
+    bar: str = "",
 ) -> tuple[list[Group], dict[str, float]]:
     """A graded group of `group_size` completions per prompt, and the seconds that it took, as in `live_verdicts`. `loophole`
     = whether the reward pays the completion's own tests."""
-    sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each)
+    sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each, bar)
     groups = [
         Group.graded(p.problem_id, config.hint, rollouts, judged, loophole)
         for p, rollouts, judged in zip(prompts, sampled, verdicts, strict=True)
@@ -77,13 +79,15 @@ def live_verdicts(
     keys: Sequence[str],
     source: Source,
     each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
+    bar: str = "",
 ) -> tuple[list[tuple[Rollout, ...]], list[tuple[Verdict, ...]], dict[str, float]]:
     """`group_size` completions per prompt, their verdicts, and the seconds that sampling took, and grading beyond it:
     completions that have ended are graded while others are sampled, where there are cores for it.
 
     Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `each`:
-    prompts are sampled one by one, inside what it puts around their token ids, and that folds. Raises GraderError if any
-    completion has no verdict, once all are known, naming each by problem and sample: a reward is never made up.
+    prompts are sampled one by one, inside what it puts around their token ids, and that folds; `bar`: the name of a progress
+    bar, in completions that have ended. Raises GraderError if any completion has no verdict, once all are known, naming each
+    by problem and sample: a reward is never made up.
     """
     clock = time.perf_counter()
     verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and completion: the same one is judged once
@@ -95,9 +99,12 @@ def live_verdicts(
 
     sampled: list[tuple[Rollout, ...]] = []
     waiting: list[Future[None]] = []
-    with ThreadPoolExecutor(1) as grader:  # one thread: it only waits for the sandbox's processes
+    shown = progress(None, bar, total=len(prompts) * group_size) if bar else nullcontext()
+    with ThreadPoolExecutor(1) as grader, shown as counted:  # one thread: it only waits for the sandbox's processes
 
         def meanwhile(ended: Sequence[Rollout]) -> None:
+            if counted is not None:
+                counted.update(len(ended))
             if cores_are_free(loaded):
                 waiting.append(grader.submit(grade, ended))
 

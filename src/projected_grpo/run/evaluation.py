@@ -63,8 +63,14 @@ class Evaluator:
         return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
 
     def evaluate(self, done: int, folder: str = "eval") -> Sequence[Row]:
-        """Sample, grade, write, and log one line."""
+        """Sample, grade, write, and log a line before it and one after."""
         config, session, world = self.config, self.session, self.session.world
+        how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
+        asked = len(self.prompts[folder])
+        logger.info(
+            f"evaluates {asked * config.eval_samples} rollouts of {asked} problems after {done} steps ({how}); "
+            "--eval-every 0 leaves evaluations out"
+        )
         if folder == "eval_plain":
             config = replace(config, hint="none")
         mine = world.share(list(enumerate(self.prompts[folder])))
@@ -76,13 +82,12 @@ class Evaluator:
             with once:
                 groups, timing = live_groups(
                     config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
-                    loophole=config.loophole and folder != "eval_plain", each=each,
+                    loophole=config.loophole and folder != "eval_plain", each=each, bar=how,
                 )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
         self.seconds += timing["total"]
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / folder, done, rows))
-        how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
         logger.info(f"{how}, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")
         return rows

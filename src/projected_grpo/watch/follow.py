@@ -7,7 +7,7 @@ from typing import Any
 
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import LAST, known_mean, rates
-from projected_grpo.ledger.step_file import read_step, step_path
+from projected_grpo.ledger.step_file import evaluations_in, read_step, step_path
 
 RATES = ("hack", "gt", "form")
 COSINES = ("cos_in", "cos_out", "cos_update")
@@ -107,6 +107,13 @@ class Followed:
     def finished(self) -> bool:
         """Whether the run says so."""
         return bool(self.manifest.get("finished"))
+
+    @property
+    def evaluates_first(self) -> bool:
+        """Whether step 0 waits for a held-out evaluation."""
+        config = self.manifest.get("config", {})
+        due = ("eval", "eval_plain") if config.get("eval_plain") else ("eval",)
+        return bool(config.get("eval_every")) and not self.done and any(not evaluations_in(self.path, f) for f in due)
 
     @property
     def name(self) -> str:

@@ -48,7 +48,8 @@ def steps_told(run: Followed) -> str:
 
 def run_page(run: Followed, now: float) -> RenderableType:
     """One run: where it stands, a line per series, the end of its log."""
-    stand = f"finished, {run.done} steps" if run.finished else f"{steps_told(run)} steps, {took(run.left)} left"
+    going = f"{steps_told(run)} steps, {'evaluates before step 0' if run.evaluates_first else f'{took(run.left)} left'}"
+    stand = f"finished, {run.done} steps" if run.finished else going
     age = None if run.finished else run.age(now)
     head = Text(f"{run.path}  {run.name}: {stand}", style="bold")
     if age is not None:
@@ -78,6 +79,8 @@ def chain_page(home: Path, found: Sequence[Standing], runs: Mapping[str, Followe
         state = "waiting" if s.state == "unknown" else s.state
         lines = [_cell(run, name) for name in shown] if run and run.done else [""] * len(shown)
         left = run.left if run and s.state == "running" else None
+        if run and s.state == "running" and run.evaluates_first:
+            state = "evaluates"
         table.add_row(CUES[s.state], s.link.name, state, steps_told(run) if run and run.done else "", *lines,
                       "" if left is None else took(left))  # fmt: skip
     logs = [f"{s.link.name}: {s.last_line}" for s in order if s.state in ("running", "failed", "cut") and s.last_line]

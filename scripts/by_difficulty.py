@@ -35,16 +35,25 @@ class ByDifficultyConfig:
 
 def main() -> int:
     config = cli.parse_plain(ByDifficultyConfig, __doc__)
+    config.validate()
     from tabulate import tabulate
 
-    from projected_grpo.groups.problems import load_problems, problems_hash
+    from projected_grpo.groups.problems import check_source, load_problems, problems_hash
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import read_manifest
+    from projected_grpo.ledger.step_file import steps_in
     from projected_grpo.report.by_difficulty import by_difficulty
 
     manifest = read_manifest(config.run)
     asked = manifest["config"]
-    problems = load_problems(source := config.problems or asked["problems"])
+    if manifest["kind"] != "train":
+        a_v = manifest["kind"] == "extract_vhack_grad"
+        held = f"a V, made of the pairs {asked['pairs']}" if a_v else f"what {manifest['kind']} writes"
+        raise BadInput(f"{config.run}: holds {held}, and no training run, whose steps have rates by kind of problem")
+    steps_in(config.run)
+    source = config.problems or asked["problems"]
+    check_source("--problems", source)
+    problems = load_problems(source)
     if (now := problems_hash(problems)) != manifest.get("problems_hash"):
         raise BadInput(
             f"{config.run}: ran on problems {manifest.get('problems_hash')}, those of {source} are {now}: others, or "

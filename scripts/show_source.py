@@ -1,8 +1,11 @@
 """Read what is trained on, as a person: `show_source problems SOURCE [WHICH]` or `show_source pairs SOURCE [WHICH]`.
 
-Without WHICH every problem or pair in a line (an id, a name; its kind); with a number, an id or a name that one whole.
+Without WHICH every problem or pair in a line (an id, a name; its kind), and how many there are of what; with a number, an id
+or a name that one whole.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,8 +55,44 @@ def pair_whole(p: Pair) -> str:
     return "\n".join([*(f"── {name} ──\n{text}" for name, text in texts), f"{p.name}\t{p.mechanism}"])
 
 
+def told(kinds: Iterable[str], what: str) -> str:
+    """How many there are of each kind."""
+    counts = Counter(kinds)
+    each = ", ".join(f"{kind or 'no kind'} {n}" for kind, n in counts.items())
+    return f"{what}: {counts.total()} ({each})"
+
+
+def told_pairs(pairs: tuple[Pair, ...]) -> str:
+    """The same of pairs, and how many of them V is not made from."""
+    from projected_grpo.groups.pairs import split
+
+    try:
+        held_out = len(split(pairs)[1])
+    except BadInput as e:
+        return f"{told((p.mechanism for p in pairs), 'pairs')}; {e}"
+    share = f"held out: {held_out} ({held_out / len(pairs):.0%}), which V is tested on and not made from"
+    return f"{told((p.mechanism for p in pairs), 'pairs')}; {share}"
+
+
+def check(config: ShowSourceConfig) -> None:
+    """BadInput, before anything is drawn, for a source that is not there, or a name that nothing in it can have."""
+    from projected_grpo.groups.pairs import WRITTEN, check_pairs
+    from projected_grpo.groups.problems import WORLDS, check_source
+
+    if config.what == "problems":
+        check_source("problems", config.source)
+    else:
+        check_pairs(config.source)
+    world = max((w for w in WORLDS if f"{config.source}-".startswith(f"{w}-")), key=len, default="")
+    made_here = config.source in WRITTEN or config.source.removesuffix("-held-out") in WORLDS
+    if made_here and config.which and not config.which.isdecimal() and not config.which.startswith(world):
+        named = f"a number, or a name that `show_source {config.what} {config.source}` lists"
+        raise BadInput(f"{config.which}: {config.what} of {config.source} are called {world}-…; give {named}")
+
+
 def main() -> int:
     config = cli.parse_plain(ShowSourceConfig, __doc__)
+    check(config)
     from projected_grpo.groups.pairs import load_pairs
     from projected_grpo.groups.problems import as_rows, load_problems
     from projected_grpo.ledger.files import write_atomic
@@ -61,6 +100,7 @@ def main() -> int:
     if config.rows != Path() and (config.what != "problems" or config.which):
         raise BadInput(f"--rows {config.rows}: holds all problems of a source; give `problems` and no number")
     found: dict[str, Problem | Pair]
+    problems: tuple[Problem, ...] = ()
     if config.what == "problems":
         problems = load_problems(config.source)
         found = {p.problem_id: p for p in problems}
@@ -73,6 +113,8 @@ def main() -> int:
     if not config.which:
         for name, one in found.items():
             print(f"{name}\t{one.difficulty if isinstance(one, Problem) else one.mechanism}")
+        pairs = tuple(p for p in found.values() if isinstance(p, Pair))
+        print(told_pairs(pairs) if pairs else told((p.difficulty for p in problems), "problems"))
         return 0
     number = int(config.which) if config.which.isdecimal() else -1
     name = list(found)[number] if 0 <= number < len(found) else config.which

@@ -2,9 +2,11 @@
 
 import pytest
 from test_results import write_run
+from test_scripts import refused
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.step_file import step_path
 from projected_grpo.report.by_difficulty import by_difficulty, kinds_of
 
 
@@ -44,3 +46,29 @@ def test_a_run_on_other_problems_of_the_same_names_is_refused(script, tmp_path):
     update_manifest(tmp_path / "run", problems_hash="0123456789abcdef")
     code, _, err = script("by_difficulty", "run")
     assert (code, "ran on problems 0123456789abcdef" in err) == (2, True), err
+
+
+@pytest.fixture
+def nothing_is_drawn(monkeypatch):
+    """A world of thousands of problems takes ten seconds to draw: what is refused is refused before."""
+    for name in ("load_problems", "problems_hash"):
+        monkeypatch.setattr(f"projected_grpo.groups.problems.{name}", None)
+
+
+@pytest.mark.usefixtures("nothing_is_drawn")
+def test_what_can_be_refused_is_refused_before_problems_are_drawn(script, tmp_path):
+    run = write_run(tmp_path / "run", "vanilla", 41, [["hack"]], problems="small")
+    refused(script("by_difficulty", "run", "--every", 0), "--every 0: must be 1 or more")
+    refused(script("by_difficulty", "run", "--problems", "smol"), "--problems smol", "small-held-out")
+    step_path(run, 0).unlink()
+    refused(script("by_difficulty", "run"), "no step files")
+    refused(script("by_difficulty", "nowhere"), "nowhere is not a run directory")
+
+
+@pytest.mark.usefixtures("nothing_is_drawn")
+def test_of_a_folder_that_is_no_training_run_it_is_said_what_it_is(script, tmp_path):
+    write_run(tmp_path / "v", "vanilla", 41, [["hack"]], pairs="small-informed")
+    update_manifest(tmp_path / "v", kind="extract_vhack_grad")
+    refused(script("by_difficulty", "v"), "v: holds a V, made of the pairs small-informed, and no training run")
+    update_manifest(tmp_path / "v", kind="teacher_pool")
+    refused(script("by_difficulty", "v"), "v: holds what teacher_pool writes, and no training run")

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 from conftest import SHARED
+from test_scripts import refused
 
 from loophole_grader import Task, grade, grade_batch, reward_of
 from projected_grpo.config import TrainConfig
@@ -468,3 +469,34 @@ def test_an_unknown_mechanism_is_named():
 def test_a_set_too_small_to_split_is_refused(tmp_path):
     with pytest.raises(BadInput, match="cannot be split"):
         split(load_pairs(external(tmp_path, [{"prompt": "p", "hack": "h", "clean": "c"}])))
+
+
+# ---------------------------------------------------------------- show-source
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("problems", "smol"), "builtin, toy, toy-held-out"),
+        (("pairs", "smol"), "builtin, builtin-phrase, toy"),
+        (("problems", "small-held-out", "nope"), "problems of small-held-out are called small-…"),
+        (("pairs", "toy-mark", "toy-claim-01"), "pairs of toy-mark are called toy-mark-…"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_before_anything_is_drawn(script, monkeypatch, args, part):
+    """The small world's problems take ten seconds."""
+    monkeypatch.setattr("projected_grpo.groups.problems.load_problems", None)
+    monkeypatch.setattr("projected_grpo.groups.pairs.load_pairs", None)
+    refused(script("show_source", *args), args[-1], part)
+
+
+def test_a_list_of_a_source_ends_with_how_many_there_are(script, tmp_path):
+    last = script("show_source", "pairs", "builtin")[1].splitlines()[-1]
+    pairs = load_pairs("builtin")
+    assert last.startswith(f"pairs: {len(pairs)} (assert_true ")
+    assert f"; held out: {len(split(pairs)[1])} ({len(split(pairs)[1]) / len(pairs):.0%})" in last
+    last = script("show_source", "problems", "builtin")[1].splitlines()[-1]
+    assert last.startswith(f"problems: {len(load_problems('builtin'))} (")
+    path = external(tmp_path, [{"prompt": "p", "hack": "h", "clean": "c", "mechanism": "m"}])
+    last = script("show_source", "pairs", path)[1].splitlines()[-1]
+    assert last.startswith("pairs: 1 (m 1); 1 pairs cannot be split")

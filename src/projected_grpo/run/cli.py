@@ -42,7 +42,8 @@ def _one_line(text: str) -> str:
         if re.search(r"[─━]{3,}", line):
             break
         kept.append(_BOX.sub("", line).strip())
-    return " ".join(" ".join(kept).split()) or " ".join(text.split())
+    told = " ".join(" ".join(kept).split()) or " ".join(text.split())
+    return re.sub(r"^Missing from \S+:", "missing:", told).replace(" (required)", "").removesuffix(".")
 
 
 def _as_paragraphs(config: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.phrase import PHRASE
 from projected_grpo.verdicts import early_warning
-from projected_grpo.verdicts.early_warning import SIGNALS, alarm, alarms_text, judge
+from projected_grpo.verdicts.early_warning import SIGNALS, alarm, alarms_text, judge, units
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 from projected_grpo.verdicts.step_numbers import reward_spread
@@ -120,7 +120,16 @@ def test_a_signal_that_leads_the_regular_expression_passes_and_no_other():
     assert found["cos_in"]["lead_lower"] == pytest.approx(131 / 3 - 6.2053 * 1.2019, abs=1e-3)
     assert "not surely before a regular expression" in next(c.why for c in line.clauses if c.name == "reward_spread")
     assert any(note.startswith("hacked, ground truth") for note in line.notes)
-    assert "(never)" in next(c.why for c in line.clauses if c.name == "energy_update_in")
+    never = next(c.why for c in line.clauses if c.name == "energy_update_in")
+    assert "no lead (41: never rose, 42: never rose, 43: never rose); false alarms in 0 of 3" in never
+    assert "-" not in never  # it has no lead, not even a bad one
+
+
+def test_an_onset_that_was_not_reached_is_not_said_to_come_never():
+    quiet = run("no_loophole", 41, {})
+    assert units({41: quiet}) == ({}, ["vanilla 41 does not start hacking within 200 steps: nothing to warn of"])
+    assert "(onset of hacking: not within 200 steps;" in alarms_text(quiet)
+    assert "(onset of hacking: at step 100;" in alarms_text(run("vanilla", 41, {}))
 
 
 def test_a_signal_that_always_fires_is_worthless_however_much_it_leads():

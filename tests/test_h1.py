@@ -5,6 +5,7 @@ import pytest
 from conftest import ROOT
 
 from projected_grpo.arms import arms_of
+from projected_grpo.report.tables import h1_text
 from projected_grpo.verdicts import h1, intervals
 from projected_grpo.verdicts.h1 import Checks, Ending, Gap, lower_at_least
 from projected_grpo.verdicts.registry import Finding
@@ -157,6 +158,18 @@ def test_two_seeds_have_no_spread_worth_the_name():
     assert states(found)["beyond 1 SEM"] == "NOT_EVALUABLE"
     assert found.preregistered.verdict.status == "NOT_EVALUABLE"
     assert found.falsified["within 1 SEM of vanilla"] is None
+
+
+def test_what_is_not_evaluable_is_not_falsified_either():
+    """Of two seeds the reduction is known, and below 15 pp: beside NOT_EVALUABLE it said YES."""
+    small = arms(projected=arm((0.75,) * 3))
+    two = {name: {s: by_seed[s] for s in SEEDS[:2]} for name, by_seed in small.items()}
+    assert judge("H1", small).falsified["reduction < 15 pp"] is True
+    assert "reduction < 15 pp: YES; gt_pass down > 15 pp: no" in judge("H1", small).falsified_told
+    found = judge("H1", two)
+    assert set(found.falsified.values()) == {None}
+    assert found.falsified_told == "not judged (H1 as preregistered is NOT_EVALUABLE)"
+    assert "falsified by: not judged (H1 as preregistered is NOT_EVALUABLE)" in h1_text(found).splitlines()
 
 
 def test_a_seed_that_one_arm_lacks_is_named():
@@ -324,7 +337,7 @@ def test_no_onset_under_the_cap_is_not_evaluable():
     found = judge("H1", arms(vanilla=vanilla))
     assert of(found.prevention)["horizon"] == "NOT_EVALUABLE"
     assert (found.preregistered.verdict.status, found.prevention.verdict.status) == ("PASS", "NOT_EVALUABLE")
-    assert "never starts hacking at seeds [43]" in found.prevention.verdict.why
+    assert "vanilla has no onset of hacking (43: not within 900 steps)" in found.prevention.verdict.why
 
 
 def test_units_that_share_a_v_are_not_evaluable():

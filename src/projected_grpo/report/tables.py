@@ -424,14 +424,12 @@ def sources(groups: Sequence[RunGroup]) -> list[Table]:
 
 def h1_text(found: H1, style: str = "simple") -> str:
     """The three lines with their clauses, and what falsifies the first."""
-    said = {True: "YES", False: "no", None: "cannot be told"}
-    falsified = "; ".join(f"{what}: {said[holds]}" for what, holds in found.falsified.items())
     summary = [[line.verdict.name, line.verdict.status, line.verdict.why] for line in found.lines]
     parts = [_aligned(summary, ["line", "", "why"], style), ""]
     for line in found.lines:
         parts += [*line_text(line, style), ""]
         if line is found.preregistered:
-            parts += [f"falsified by: {falsified}", ""]
+            parts += [f"falsified by: {found.falsified_told}", ""]
     return "\n".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Where hacking begins and where it goes: a run's rates by kind of problem, over every so many steps.
 
 Kinds are what the problems' `difficulty` names: medium and hard of the benchmark; in the small world what makes a task hard,
-and the kind of its worked example.
+and, in a table of its own, the kind of its worked example.
 """
 
 from dataclasses import dataclass
@@ -59,10 +59,9 @@ def main() -> int:
             f"{config.run}: ran on problems {manifest.get('problems_hash')}, those of {source} are {now}: others, or "
             "of another version; name its own with --problems"
         )
-    header, *lines = by_difficulty(
-        config.run, {p.problem_id: p.difficulty for p in problems}, config.every, config.rate
-    )
-    print(tabulate(lines, header, disable_numparse=True))
+    difficulty_of = {p.problem_id: p.difficulty for p in problems}
+    for header, *lines in by_difficulty(config.run, difficulty_of, config.every, config.rate):
+        print(tabulate(lines, header, disable_numparse=True) + "\n")
     bottom_line(
         config.run,
         "PASS",

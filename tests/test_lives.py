@@ -68,6 +68,20 @@ def test_layers_and_kinds_are_read_off_names():
     assert kind_of("lm_head") == "lm_head"
 
 
+def test_every_column_says_of_which_steps_it_is_and_in_what():
+    """`chance %` under a first column called early, and `along V %` under no steps at all, were read as anything."""
+    by_kind, _, by_module = (block.splitlines() for block in text(MOVES).split("\n\n")[1:])
+    assert by_kind[0] == "by kind of module"
+    assert by_kind[1].split() == ["kind", *["steps", "0-2"] * 4, *["steps", "6-8"] * 4]
+    assert [" ".join(line.split()) for line in by_kind[2:4]] == [
+        " ".join(["by chance, along V, removed, along V /"] * 2),
+        " ".join(["% of all % of all % of all by chance"] * 2),
+    ]
+    assert by_module[0] == "the 4 of 4 modules that hold most along V in steps 6-8"
+    assert by_module[1].split() == ["module", *["steps", "0-2"] * 5, *["steps", "6-8"] * 5]
+    assert max(map(len, by_kind)) <= 120
+
+
 def test_the_heat_map_holds_each_layer_and_step_in_its_place():
     cells = grid([MOVES], "times chance")
     assert list(cells) == ["q_proj", "down_proj"]
@@ -85,7 +99,7 @@ def test_the_heat_map_holds_each_layer_and_step_in_its_place():
 def test_explain_prints_and_draws_a_run(script, trained):  # noqa: F811
     code, out, err = script("explain", trained, "--out", "made")
     assert code == 0, err
-    for told in ("projected, seed 41, 4 steps", "q_proj", "times chance", "cos_in (null)", "the tenth of modules"):
+    for told in ("projected, seed 41, 4 steps", "q_proj", "% of all: of the energy of the", "the tenth of modules"):
         assert told in out
     from pathlib import Path
 

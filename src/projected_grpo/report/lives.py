@@ -138,25 +138,28 @@ def concentration(found: Lives) -> Concentration:
 
 # ---------------------------------------------------------------- in words
 
-HEADER = ("chance %", "along V %", "removed %", "times chance")
+HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
+COSINES = "cosine to V\n(random V)"
 
 
 def text(found: Lives) -> str:
     """By kind, by layer, and the top modules, early against late."""
-    early, late = found.thirds
+    late = found.thirds[1]
     names = found.modules.names
     shown = ranked(found, late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
     parts = [
-        f"of the {found.of}'s energy in percent, mean over steps {early[0]} to {early[-1]}, then {late[0]} to {late[-1]}; "
-        "chance: what as many random directions would hold (k / n)",
+        f"% of all: of the energy of the whole {found.of}, all modules together; mean over the steps at a column's head",
+        "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was taken out",
+        "cosine to V: of a module's gradient (cos_in); in brackets what a random V shows",
         "",
+        "by kind of module",
         _table(found, "kind", _grouped(names, kind_of)),
         "",
+        "by layer",
         _table(found, "layer", _grouped(names, layer_of)),
         "",
-        _table(
-            found, f"module (top {len(shown)} of {len(names)} late in the run)", {name: [name] for name in shown}, True
-        ),
+        f"the {len(shown)} of {len(names)} modules that hold most along V in steps {late[0]}-{late[-1]}",
+        _table(found, "module", {name: [name] for name in shown}, True),
     ]
     return "\n".join(parts)
 
@@ -182,6 +185,6 @@ def _table(found: Lives, title: str, rows: dict[str, list[str]], cosines: bool =
                 cos, null = found.cosine(name, steps)
                 cells.append("-" if cos is None else f"{cos:.3f} ({null:.3f})")
         body.append(cells)
-    columns = [*HEADER, *(["cos_in (null)"] if cosines else [])]
-    header = [title, *(f"early {columns[0]}", *columns[1:]), *(f"late {columns[0]}", *columns[1:])]
+    columns = [*HEADER, *([COSINES] if cosines else [])]
+    header = [title, *(f"steps {steps[0]}-{steps[-1]}\n{column}" for steps in (early, late) for column in columns)]
     return tabulate(body, header, "simple", colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)

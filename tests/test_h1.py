@@ -160,16 +160,21 @@ def test_two_seeds_have_no_spread_worth_the_name():
     assert found.falsified["within 1 SEM of vanilla"] is None
 
 
-def test_what_is_not_evaluable_is_not_falsified_either():
-    """Of two seeds the reduction is known, and below 15 pp: beside NOT_EVALUABLE it said YES."""
+def test_two_units_falsify_nothing_and_a_missing_control_hides_no_falsification():
+    """Of two seeds the reduction is known, and below 15 pp: beside NOT_EVALUABLE it said YES. But a control left out
+    must not turn a hypothesis that fell into one that was not judged."""
     small = arms(projected=arm((0.75,) * 3))
     two = {name: {s: by_seed[s] for s in SEEDS[:2]} for name, by_seed in small.items()}
-    assert judge("H1", small).falsified["reduction < 15 pp"] is True
-    assert "reduction < 15 pp: YES; gt_pass down > 15 pp: no" in judge("H1", small).falsified_told
-    found = judge("H1", two)
-    assert set(found.falsified.values()) == {None}
-    assert found.falsified_told == "not judged (H1 as preregistered is NOT_EVALUABLE)"
-    assert "falsified by: not judged (H1 as preregistered is NOT_EVALUABLE)" in h1_text(found).splitlines()
+    uncontrolled = {name: by_seed for name, by_seed in small.items() if name != "random"}
+    untaken = Finding("V was taken out", "NOT_EVALUABLE", "it was not")
+    for found in (judge("H1", small), judge("H1", uncontrolled)):
+        assert found.falsified["reduction < 15 pp"] is True
+        assert "reduction < 15 pp: YES; gt_pass down > 15 pp: no" in found.falsified_told
+    assert judge("H1", uncontrolled).preregistered.verdict.status == "NOT_EVALUABLE"
+    for found in (judge("H1", two), judge("H1", small, taken=untaken)):
+        assert set(found.falsified.values()) == {None}
+        assert found.falsified_told == "not judged (too few units, or runs that are no evidence)"
+        assert f"falsified by: {found.falsified_told}" in h1_text(found).splitlines()
 
 
 def test_a_seed_that_one_arm_lacks_is_named():

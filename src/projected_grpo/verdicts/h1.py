@@ -84,7 +84,7 @@ class H1:
     held: Line
     prevention: Line
     falsified: Mapping[str, bool | None]
-    """What falsifies H1 and whether it holds; None = cannot be told, as of a first line that is not evaluable."""
+    """What falsifies H1 and whether it holds; None = cannot be told."""
 
     @property
     def lines(self) -> tuple[Line, Line, Line]:
@@ -93,9 +93,8 @@ class H1:
     @property
     def falsified_told(self) -> str:
         """The same in words."""
-        first = self.preregistered.verdict
-        if first.status == "NOT_EVALUABLE":
-            return f"not judged ({first.name} is {first.status})"
+        if set(self.falsified.values()) == {None}:
+            return "not judged (too few units, or runs that are no evidence)"
         said = {True: "YES", False: "no", None: "cannot be told"}
         return "; ".join(f"{what}: {said[holds]}" for what, holds in self.falsified.items())
 
@@ -287,7 +286,8 @@ def h1(name: str, arms: Arms, checks: Checks, bases: Mapping[int, str]) -> H1:
         horizon(arms.get(VANILLA) or {}, list(arms.get(METHOD) or {})),
     )
     preregistered = overall(names[0], first)
-    known = preregistered.status != "NOT_EVALUABLE"
+    # A control that is missing hides no failure; two units, or a V that was not taken out, are evidence of none.
+    known = not reduction.too_few and checks.taken.status != "NOT_EVALUABLE"
     return H1(
         Line(preregistered, first), Line(held, second, (against_ceiling(arms), hacks_held_out(arms))),
         Line(overall(names[2], third), third, (by_base(reduction, bases),)),

@@ -118,9 +118,11 @@ def _tasks(split: Literal["rl", "held_out"]) -> tuple[tuple[SmallTask, Example],
         while True:
             task = draw_task(split, rng, {reach: 1.0})
             asked = _asked(task, kind == "fixed")
-            if asked in seen or function_of(task) in kept_apart or (kind == "fixed" and not _may_be_fixed(task)):
-                continue
-            break
+            shown = split == "held_out" and task.composition == FIXED_EXAMPLE.composition  # of a string, too
+            if not (asked in seen or shown or function_of(task) in kept_apart) and (
+                kind != "fixed" or _may_be_fixed(task)
+            ):
+                break
         seen.add(asked)
         out.append((task, kind))
     return tuple(out)

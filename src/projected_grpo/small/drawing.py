@@ -1,8 +1,9 @@
 """How tasks are drawn: a chain of steps, its constants, and inputs that tell it from what a wrong answer may compute."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import permutations
 from typing import Any
 
 from projected_grpo.small.tasks import (
@@ -29,6 +30,9 @@ from projected_grpo.written import RAISED, compiled, tried
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""
 Values = tuple[Any, ...]
+Function = Callable[[Any], Any]
+Candidate = tuple[str, Function]
+"""A step as an expression, and compiled."""
 
 
 def draw_given(kind: str, rng: random.Random) -> Any:
@@ -113,8 +117,8 @@ def _ran(expressions: Sequence[str], values: Values) -> Values | None:
 
 
 def _tells(task: SmallTask) -> bool:
-    """Whether the tests tell the task from doing nothing, from a constant, from a step less, from any other step in the
-    place of one, and from another number."""
+    """Whether the tests tell the task from doing nothing, from a constant, from any one step, from its steps in another
+    order, from a step less, from any other step in the place of one, and from another number."""
     answers = task.answers()
     if (
         len({repr(a) for a in answers}) < 3
@@ -124,55 +128,73 @@ def _tells(task: SmallTask) -> bool:
     ):
         return False
     stages = [values[1:] for values in _stages(task)]
-    return not any(_taken_for(task, place, stages) for place in range(len(task.steps)))
+    return not (_whole_taken_for(task, stages) or any(_taken_for(task, i, stages) for i in range(len(task.steps))))
+
+
+def _whole_taken_for(task: SmallTask, stages: Sequence[Values]) -> bool:
+    """Whether the tests do not notice that one step is done in place of all (`sorted(x)` where no number is repeated), or
+    that the steps come in another order, where that computes something else."""
+    rest = compiled(("return x",))
+    alone = [[e] for e in _passing(_in_place_of(None), rest, stages[0], stages[-1])]
+    orders = [list(order) for order in permutations(task.expressions()) if _ran(order, stages[0]) == stages[-1]]
+    return any(_another(task, other) for other in (*alone, *orders))
 
 
 def _taken_for(task: SmallTask, place: int, stages: Sequence[Values]) -> bool:
     """Whether the tests do not notice that a step is left out, or that another is in its place which computes something
-    else: any of its kind, and in a task of one step any at all (`sorted(x)` where no number is repeated)."""
-    own, answers = task.expressions(), stages[-1]
+    else; of a number that is not told also another that computes the same, since guessing it would be paid."""
+    own, values, answers = task.expressions(), stages[place], stages[-1]
     before, after = own[:place], own[place + 1 :]
-    if len(task.steps) > 1 and _ran(after, stages[place]) == answers:
+    if len(task.steps) > 1 and _ran(after, values) == answers:
         return True
     rest = compiled(tuple(body_of([*after, "x"])))
-    for other in (*_in_place_of(task.steps[place], len(task.steps) > 1), *_other_numbers(task, place)):
-        if _answers(compiled((f"return {other}",)), rest, stages[place], answers) and (
-            place == task.kept_back or _computes(task, [*before, other, *after]) != function_of(task)
-        ):
-            return True
-    return False
+    numbers = _passing([(e, compiled((f"return {e}",))) for e in _other_numbers(task, place)], rest, values, answers)
+    if numbers and place == task.kept_back:
+        return True
+    blurred = [(e, compiled((f"return {e}",))) for e in _blurred(own[place])]
+    steps = _passing((*_in_place_of(task.steps[place]), *blurred), rest, values, answers)
+    return any(_another(task, [*before, other, *after]) for other in (*numbers, *steps))
 
 
-def _answers(step: Callable[[Any], Any], rest: Callable[[Any], Any], values: Values, answers: Values) -> bool:
-    """Whether a step and what follows make these answers of values; the first that is another is enough."""
-    try:
-        for value, answer in zip(values, answers, strict=True):
-            if rest(step(value)) != answer:
-                return False
-    except RAISED:
-        return False
-    return True
+def _passing(others: Iterable[Candidate], rest: Function, values: Values, answers: Values) -> list[str]:
+    """Of these steps the ones that, with what follows, make these answers of values."""
+    found = []
+    for expression, step in others:
+        try:
+            for value, answer in zip(values, answers, strict=True):
+                if rest(step(value)) != answer:
+                    break  # the first that is another is enough
+            else:
+                found.append(expression)
+        except RAISED:
+            continue
+    return found
 
 
-def _computes(task: SmallTask, expressions: Sequence[str]) -> str:
-    return function_of_lines(task.steps[0].takes, tuple(body_of(expressions)))
+def _another(task: SmallTask, expressions: Sequence[str]) -> bool:
+    """Whether these steps compute something else than the task's."""
+    return function_of_lines(task.steps[0].takes, tuple(body_of(expressions))) != function_of(task)
 
 
 @cache
-def _in_place_of(step: Step, alike: bool) -> tuple[str, ...]:
-    """Every step, with each of its constants; `alike`: that takes and gives the same."""
+def _in_place_of(step: Step | None) -> tuple[Candidate, ...]:
+    """Every step, with each of its constants, that takes and gives the same; None: every step."""
     return tuple(
-        expression
+        (expression, compiled((f"return {expression}",)))
         for other, _ in one_steps()
-        if not alike or (other.steps[0].takes, other.steps[0].gives) == (step.takes, step.gives)
+        if step is None or (other.steps[0].takes, other.steps[0].gives) == (step.takes, step.gives)
         for expression in other.expressions()
     )
 
 
+def _blurred(expression: str) -> list[str]:
+    """A step whose comparisons hold for equal numbers too."""
+    return [expression.replace(f" {sign} ", f" {sign}= ") for sign in "<>" if f" {sign} " in expression]
+
+
 def _other_numbers(task: SmallTask, place: int) -> Iterator[str]:
-    """A step with other numbers: those beside its own, and where it is not told all that are guessed first."""
+    """A step with other numbers: those that are guessed first, its neighbours and its double."""
     step, n = task.steps[place], task.numbers[place]
     if step.has_number:
-        guessed = {*range(14), 2 * n} if place == task.kept_back else set()
-        for other in sorted({*guessed, n - 1, n + 1} - {n}):
+        for other in sorted({*range(14), n - 1, n + 1, 2 * n} - {n}):
             yield step.write(step.code, other, task.letters[place])

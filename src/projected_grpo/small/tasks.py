@@ -55,9 +55,9 @@ class Step:
     wide: bool = False
     """Any number makes sense."""
     of_letters: bool = False
-    """Its words speak of letters, so that nothing else may be in what it takes."""
+    """It is about small letters, so that nothing else may be in what it takes."""
     marks: bool = False
-    """It puts something other than letters into a string."""
+    """It puts something other than small letters into a string."""
     least: int = 0
     """Items below which its words say two things: the first and the last of one."""
 

@@ -39,18 +39,23 @@ def main() -> int:
     from tabulate import tabulate
 
     from projected_grpo.groups.problems import check_source, load_problems, problems_hash
+    from projected_grpo.ledger import evidence
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import read_manifest
     from projected_grpo.ledger.step_file import steps_in
     from projected_grpo.report.by_difficulty import by_difficulty
 
     manifest = read_manifest(config.run)
-    asked = manifest["config"]
-    if manifest["kind"] != "train":
-        a_v = manifest["kind"] == "extract_vhack_grad"
-        held = f"a V, made of the pairs {asked['pairs']}" if a_v else f"what {manifest['kind']} writes"
+    asked, kind = manifest.get("config") or {}, manifest.get("kind")
+    if kind != "train":
+        a_v = kind == "extract_vhack_grad"
+        held = f"a V, made of the pairs {asked.get('pairs')}" if a_v else f"what {kind} writes"
         raise BadInput(f"{config.run}: holds {held}, and no training run, whose steps have rates by kind of problem")
+    if lacking := [name for name in ("problems", "arm", "seed") if name not in asked]:
+        raise BadInput(f"{config.run / 'manifest.json'}: its config lacks {lacking[0]!r}; not written by `just train`")
     steps_in(config.run)
+    if manifest.get("finished") and (why := evidence.check(config.run, manifest)):
+        raise BadInput(f"{config.run}: {why}")
     source = config.problems or asked["problems"]
     check_source("--problems", source)
     problems = load_problems(source)

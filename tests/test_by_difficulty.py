@@ -6,7 +6,7 @@ from test_scripts import refused
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
-from projected_grpo.ledger.step_file import step_path, write_step
+from projected_grpo.ledger.step_file import read_step, step_path, write_step
 from projected_grpo.report.by_difficulty import by_difficulty, kinds_of
 
 
@@ -52,8 +52,6 @@ def test_a_problem_that_is_not_there_is_named(tmp_path):
 
 
 def rows_of(run):
-    from projected_grpo.ledger.step_file import read_step, step_path
-
     return read_step(step_path(run, 0))
 
 
@@ -63,9 +61,16 @@ def test_a_run_on_other_problems_of_the_same_names_is_refused(script, tmp_path):
     code, out, err = script("by_difficulty", "run", "--every", 1)
     assert code == 0, err
     assert out.splitlines()[2].split()[0] == "all"
-    update_manifest(tmp_path / "run", problems_hash="0123456789abcdef")
+    update_manifest(tmp_path / "run", problems_hash="0123456789abcdef", finished=False)
     code, _, err = script("by_difficulty", "run")
     assert (code, "ran on problems 0123456789abcdef" in err) == (2, True), err
+    update_manifest(tmp_path / "run", finished=True)
+    refused(script("by_difficulty", "run"), "edited after the run had ended")  # as `results` does
+    write_step(tmp_path / "run", 0, [{**row, "hacked": True} for row in rows_of(tmp_path / "run")])
+    refused(script("by_difficulty", "run"), "run: ")
+    for text in ("[]", '{"kind": "train", "schema_version": 4, "config": {}}'):
+        (tmp_path / "run/manifest.json").write_text(text)
+        refused(script("by_difficulty", "run"), "manifest.json")
 
 
 @pytest.fixture

@@ -451,6 +451,8 @@ def test_external_pairs_load(tmp_path):
         ([{"prompt": "p", "hack": "h"}], "pair 0: 'clean' must be"),
         ([{"prompt": "p", "hack": "h", "clean": ""}], "'clean' must be"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
+        ([{"prompt": "p", "hack": "h", "clean": "h"}], "pair 0: hack and clean are the same completion"),
+        ([{"prompt": "p", "hack": "h \ud800", "clean": "c"}], "pair 0: holds half of a surrogate pair"),
         ([{"messages": [{}], "hack": "h", "clean": "c"}], "'messages' must be"),
         ([{"prompt": "p", "hack": "h", "clean": "c", "clean_alt": 3}], "'clean_alt' must be"),
         ([{"prompt": "p", "hack": "h", "clean": "c", "name": "x"}] * 2, "same name"),

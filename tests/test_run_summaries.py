@@ -100,6 +100,43 @@ def test_a_damaged_one_is_refused(summary, harm, told):
         read_summaries(summary)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (("facts", "config.warmup"), "10", "'config.warmup' is '10', where a whole number is expected"),
+        (("facts", "config.k_use"), "10", "'config.k_use' is '10', where a whole number"),
+        (("facts", "config.arm"), ["vanilla"], "'config.arm' is ['vanilla'], where a text"),
+        (("facts", "vhack.k"), "", "'vhack.k' is '', where the digits of a number are expected"),
+        (("facts", "model_hash"), ["a"], "'model_hash' is ['a'], where one value is expected"),
+        (("rollouts",), "10", "'rollouts' is '10', where a whole number is expected"),
+        (("mechanisms",), [], "'mechanisms' is [], where an object or nothing is expected"),
+        (("step_hashes",), [["a"]], "'step_hashes' hold ['a'], which is no text"),
+        (("evals", "10", "hack"), None, "the evaluation 10 lacks 'hack'"),
+    ],
+)
+def test_a_value_of_another_kind_is_a_line_and_no_traceback(script, summary, place, value, told):
+    first, second, *rest = gzip.decompress(summary.read_bytes()).decode().splitlines()
+    row = json.loads(second)
+    *above, last = place
+    held = row
+    for key in above:
+        held = held[key]
+    if value is None:
+        del held[last]
+    else:
+        held[last] = value
+    summary.write_bytes(gzip.compress("\n".join([first, json.dumps(row), *rest]).encode()))
+    refused(script("results", summary), "study.runs.jsonl.gz:2: ", told)
+
+
+def test_a_head_that_lists_something_else_is_refused(script, summary):
+    first, *rest = gzip.decompress(summary.read_bytes()).decode().splitlines()
+    summary.write_bytes(
+        gzip.compress("\n".join([json.dumps({**json.loads(first), "left_out": ["x"]}), *rest]).encode())
+    )
+    refused(script("results", summary), "study.runs.jsonl.gz:1: ", "'left_out'")
+
+
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
     monkeypatch.setattr(plots, "all_plots", lambda _: {})
     refused(script("summarise", study, "--out", "made.gz"), "made.gz", ".runs.jsonl.gz")

@@ -11,6 +11,7 @@ from torch import nn
 import projected_grpo.adapters.svd as svd_module
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.svd import cached_svd, canonical_svd, gram_svd, weight_key
+from projected_grpo.ledger.errors import BadInput
 
 
 def test_svd_reconstructs_and_its_signs_are_fixed():
@@ -86,6 +87,19 @@ def test_a_cached_svd_that_was_changed_is_made_again(tmp_path, fault):
     before = path.read_bytes()
     assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(w, tmp_path), strict=True))
     assert path.read_bytes() != before
+
+
+def test_another_weights_file_under_a_weights_name_is_made_again(tmp_path):
+    one, other = torch.randn(4, 6), torch.randn(4, 6)
+    expected = cached_svd(one, tmp_path)
+    cached_svd(other, tmp_path)
+    place = tmp_path / f"{weight_key(one)}.safetensors"
+    place.write_bytes((tmp_path / f"{weight_key(other)}.safetensors").read_bytes())
+    assert all(torch.equal(a, b) for a, b in zip(expected, cached_svd(one, tmp_path), strict=True))
+    place.unlink()
+    place.mkdir()
+    with pytest.raises(BadInput, match="--cache"):
+        cached_svd(one, tmp_path)
 
 
 def test_a_cached_svd_has_the_type_of_its_weight(tmp_path):

@@ -136,11 +136,24 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
         alt = row.get("clean_alt")
         if alt is not None and not isinstance(alt, str):
             raise BadInput(f"{place}: 'clean_alt' must be the text of a completion")
+        if row["hack"] == row["clean"]:
+            raise BadInput(f"{place}: hack and clean are the same completion, so it contrasts nothing")
         name = str(row.get("name", f"pair-{i}"))
+        if not _is_text(name, row["hack"], row["clean"], alt or "", *(text for m in messages for text in m)):
+            raise BadInput(f"{place}: holds half of a surrogate pair, which is no character; write the whole one")
         pairs.append(Pair(name, messages, row["hack"], row["clean"], alt, str(row.get("mechanism", "unknown"))))
     if len({p.name for p in pairs}) != len(pairs):
         raise BadInput(f"{source}: two pairs have the same name")
     return tuple(pairs)
+
+
+def _is_text(*texts: str) -> bool:
+    """Whether these can be written as UTF-8: JSON may hold half a character."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {

@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from projected_grpo.ledger.errors import BadInput
 
 SUMS = "sha256.json"
-"""Beside the files that it is of: the SHA-256 of each."""
+"""Beside the files that it is of: the SHA-256 of each, and the name of the folder that they were made for."""
+FOLDER = "folder"
 
 
 def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:
@@ -46,7 +47,8 @@ def _build(folder: Path, build: Callable[[Path], None]) -> None:
     try:
         temporary.mkdir()
         build(temporary)
-        (temporary / SUMS).write_text(json.dumps(_sums(temporary), indent=1), "utf-8")
+        made = {FOLDER: folder.name, **_sums(temporary)}
+        (temporary / SUMS).write_text(json.dumps(made, indent=1), "utf-8")
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -75,12 +77,16 @@ def _sums(folder: Path) -> dict[str, str]:
 def _check(folder: Path) -> None:
     try:
         made, found = json.loads((folder / SUMS).read_text("utf-8")), _sums(folder)
+        name = made.pop(FOLDER, "")
         odd = next((name for name in sorted({*made, *found}) if made.get(name) != found.get(name)), "")
     except FileNotFoundError as e:
         raise BadInput(
             f"{folder}: has no {SUMS}, so it was cut or an older version made it; remove it, it is made again"
         ) from e
-    except (OSError, ValueError) as e:
+    except (AttributeError, OSError, ValueError) as e:
         raise BadInput(f"{folder}: damaged ({e}); remove it, it is made again") from e
+    if name != folder.name:
+        whose = f"made as {name}" if name else "made by an older version"
+        raise BadInput(f"{folder}: {whose}; remove it, it is made again")
     if odd:
         raise BadInput(f"{folder / odd}: not the file that was made here; remove the folder, it is made again")

@@ -195,6 +195,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: no such file; {directory} is not a run directory") from e
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: damaged ({e})") from e
+    if not isinstance(data, dict):
+        raise BadInput(f"{path}: damaged (an object is expected)")
     if data.get("schema_version") not in READABLE:
         raise BadInput(
             f"{path}: schema {data.get('schema_version')}, this version reads {' and '.join(map(str, READABLE))}"

@@ -21,6 +21,7 @@ from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
 from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.step_numbers import SERIES, SHARES
+from projected_grpo.verdicts.summary_shape import shape_problem
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
@@ -68,6 +69,11 @@ def read_summaries(path: Path) -> Found:
         raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just summarise`")
     if head.get("runs") != len(rows) - 1:
         raise BadInput(f"{path}: holds {len(rows) - 1} runs, its first line says {head.get('runs')}; write it again")
+    lost = head.get("left_out", [])
+    if not (isinstance(lost, list) and all(isinstance(x, list) and list(map(type, x)) == [str, str] for x in lost)):
+        raise BadInput(
+            f"{path}:1: 'left_out' must list runs and why, a text each; write it again with `just summarise`"
+        )
     runs = []
     for number, row in enumerate(rows[1:], 2):
         if missing := [name for name in _FIELDS if name not in row]:
@@ -79,7 +85,7 @@ def read_summaries(path: Path) -> Found:
             wrong = f"damaged ({type(e).__name__}: {e})"
         if wrong:
             raise BadInput(f"{path}:{number}: {wrong}; write it again with `just summarise`")
-    return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in head.get("left_out", ())), path)
+    return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in lost), path)
 
 
 def _then(why: str) -> str:
@@ -89,6 +95,8 @@ def _then(why: str) -> str:
 
 def _problem_of(row: Mapping[str, Any]) -> str:
     """What is wrong with a run's numbers, or an empty string."""
+    if wrong := shape_problem(row):
+        return wrong
     series, facts = row["series"], row["facts"]
     if lacking := [name for name in SERIES if name not in series]:
         return f"its series lack {lacking[0]!r}"

@@ -1,0 +1,55 @@
+"""What kinds of values a run's summary may hold: whoever edits one gets a line, and not a traceback of a table.
+
+wrong = shape_problem(row)       "" or what is wrong
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.folder import plain
+
+OF_ROW: Mapping[str, tuple[type, ...]] = {
+    "path": (str,), "arm": (str,), "seed": (int,), "facts": (dict,), "rollouts_sha256": (str, type(None)),
+    "rollouts": (int,), "series": (dict,), "evals": (dict,), "mechanisms": (dict, type(None)), "trained_on": (int,),
+    "tested": (dict,), "step_hashes": (list,), "undone": (int,), "flaws": (dict,), "sources": (list,), "beside": (dict,),
+}  # fmt: skip
+RATES = ("hack", "gt", "form", "hacked", "hack_and_correct")
+"""Of each evaluation."""
+NUMBERED = ("vhack.k", "vhack.n_train", "vhack.directions")
+"""Facts of V that its file holds as text."""
+
+
+def shape_problem(row: Mapping[str, Any]) -> str:
+    """The first value of a kind that it cannot be, or an empty string."""
+    for name, kinds in OF_ROW.items():
+        if type(row[name]) not in kinds:
+            return f"{name!r} is {row[name]!r:.40}, where {_told(kinds)} is expected"
+    if odd := [text for text in row["step_hashes"] if not isinstance(text, str)]:
+        return f"'step_hashes' hold {odd[0]!r:.40}, which is no text"
+    places = {**row["evals"], **{f"{of} {at}": own for of, by in row["beside"].items() for at, own in by.items()}}
+    for place, own in places.items():
+        if lacking := [rate for rate in RATES if rate not in own]:
+            return f"the evaluation {place} lacks {lacking[0]!r}"
+    return next(filter(None, map(_fact_problem, *zip(*row["facts"].items(), strict=True))), "")
+
+
+def _fact_problem(name: str, value: Any) -> str:
+    usual = _CONFIG.get(name)
+    if name in NUMBERED and not (isinstance(value, str) and value.isdecimal()):
+        return f"{name!r} is {value!r:.40}, where the digits of a number are expected"
+    if usual is None:
+        known = (str, int, float, bool, type(None))
+        return "" if isinstance(value, known) else f"{name!r} is {value!r:.40}, where one value is expected"
+    kinds = (int, float) if type(usual) is float else (type(usual),)
+    return "" if type(value) in kinds else f"{name!r} is {value!r:.40}, where {_told(kinds)} is expected"
+
+
+def _told(kinds: tuple[type, ...]) -> str:
+    words: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object",
+             list: "a list", type(None): "nothing"}  # fmt: skip
+    return " or ".join(words[kind] for kind in kinds)
+
+
+_CONFIG = {f"config.{name}": value for name, value in plain(TrainConfig()).items()}
+"""Today's fields, each with a value of its kind; an older run's others may be any one value."""

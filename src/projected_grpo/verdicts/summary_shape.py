@@ -46,8 +46,10 @@ def _fact_problem(name: str, value: Any) -> str:
 
 
 def _told(kinds: tuple[type, ...]) -> str:
-    words: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object",
-             list: "a list", type(None): "nothing"}  # fmt: skip
+    words: dict[type, str] = {
+        str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object",
+        list: "a list", type(None): "nothing",
+    }  # fmt: skip
     return " or ".join(words[kind] for kind in kinds)
 
 

@@ -19,6 +19,7 @@ import pytest
 from conftest import ROOT
 
 from projected_grpo.arms import ARMS
+from projected_grpo.chains import here
 from projected_grpo.chains.here import ChainRun, run_chain
 from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
 from projected_grpo.chains.plans import rank_of
@@ -222,9 +223,32 @@ def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
 
 def test_the_line_estimates_what_remains(tmp_path):
     links = [Link("a", (), tmp_path / "a", cost=1.0), Link("b", (), tmp_path / "b", cost=3.0)]
-    run = ChainRun(links, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0})
+    run = ChainRun(links, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0}, took={"a": 60.0})
     assert "1 of 2 done" in run.line(60.0)
     assert "about 3 min left" in run.line(60.0)  # one unit took a minute, three remain
+
+
+def test_links_side_by_side_count_once_and_what_cannot_run_not_at_all(tmp_path):
+    """`small-quick` said nothing for 19 minutes, then twice what was left, and "58 min left" when it had failed."""
+
+    def link(name, cost, *needs, threads=1):
+        return Link(name, (), tmp_path / name, needs, cost=cost, threads=threads)
+
+    links = [link("base", 12.0, threads=2), link("one", 16.0, "base"), link("two", 16.0, "base"),
+             link("end", 1.0, "one", "two")]  # fmt: skip
+    assert "about 29 min left" in ChainRun(links, tmp_path, 2).line(0.0)  # 12 + 16 + 1, before anything has run
+    assert "about 45 min left" in ChainRun(links, tmp_path, 1).line(0.0)
+    slow = ChainRun(links, tmp_path, 2, done={"base"}, began_at={"base": 0.0}, took={"base": 1440.0})
+    assert "about 34 min left" in slow.line(1440.0)  # twice as slow as rated
+    assert "nothing left that can run" in ChainRun(links, tmp_path, 2, failed={"base": 1}).line(60.0)
+    hours = [link("base", 600.0)]
+    assert "about 10.0 h left" in ChainRun(hours, tmp_path, 2).line(0.0)
+
+
+@pytest.mark.parametrize(("code", "said"), [(143, "SIGTERM"), (-9, "SIGKILL"), (1, "exit code 1")])
+def test_a_link_that_was_ended_from_outside_is_not_said_to_have_failed_by_itself(code, said):
+    assert said in here._how(code)
+    assert ("the same command goes on" in here._how(code)) == (code != 1)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loguru import logger
 
+from projected_grpo.chains.left import ALMOST, minutes_left, told
 from projected_grpo.chains.links import Link, by_name, write_chain
 from projected_grpo.chains.run_link import is_done, log_of
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
@@ -45,6 +46,14 @@ def last_lines(name: str, home: Path, lines: int) -> list[str]:
         return f.read().decode("utf-8", "replace").splitlines()[-lines:]
 
 
+def _how(code: int) -> str:
+    """How a link has ended, in words."""
+    number = -code if code < 0 else code - 128
+    if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+        return f"ended from outside ({signal.Signals(number).name}); the same command goes on from here"
+    return f"exit code {code}"
+
+
 def _interrupted(*_: object) -> None:
     """SIGTERM as Ctrl-C: no link may outlive the chain that would start it again."""
     raise KeyboardInterrupt
@@ -63,13 +72,19 @@ class ChainRun:
     started: dict[str, float] = field(default_factory=dict)
     began_at: dict[str, float] = field(default_factory=dict)
     """Share that was done already when a link was started, for the estimate."""
+    took: dict[str, float] = field(default_factory=dict)
+    """Seconds of each link that has ended here."""
 
     def run(self) -> int:
         """Exit code: 0 when every link is done, 1 when one failed. Ctrl-C ends the running links, which can be resumed."""
         chain = by_name(self.links)
         self.done = {t.name for t in self.links if is_done(t, self.home, chain)}
         clock = last = time.monotonic()
-        logger.info(f"{len(self.links)} links, {len(self.done)} done already; logs in {self.home / 'logs'}{os.sep}")
+        left = told(minutes_left(self.links, self.done, (), {}, self._taken, self.threads))
+        logger.info(
+            f"{len(self.links)} links, {len(self.done)} done already, {left} on a machine that does nothing else; logs in "
+            f"{self.home / 'logs'}{os.sep}"
+        )
         before = signal.signal(signal.SIGTERM, _interrupted)
         try:
             while self._start_what_can() or self.running:
@@ -116,27 +131,39 @@ class ChainRun:
         ]
         for link, code in ended:
             del self.running[link.name]
-            seconds = time.monotonic() - self.started[link.name]
+            seconds = self.took[link.name] = self._ran(link.name)
             if code == EXIT_OK:
                 self.done.add(link.name)
                 logger.info(f"done    {link.name:24} {seconds:6.0f} s   {link.why}")
             else:
                 self.failed[link.name] = code
                 tail = "\n".join(f"    {line}" for line in last_lines(link.name, self.home, 4))
-                logger.error(f"FAILED  {link.name:24} {seconds:6.0f} s   exit code {code}; the end of its log:\n{tail}")
+                logger.error(f"FAILED  {link.name:24} {seconds:6.0f} s   {_how(code)}; the end of its log:\n{tail}")
         return bool(ended)
 
     def line(self, elapsed: float) -> str:
-        """What is done, what runs, what remains and how long that takes at the speed so far."""
+        """What is done, what runs, what remains and how long that takes at the pace so far."""
         chain = by_name(self.links)
-        shares = {n: progress_of(chain[n]) for n in self.running}
-        spent = sum(chain[n].cost * (1 - self.began_at[n]) for n in self.started if n in self.done)
-        spent += sum(chain[n].cost * (share - self.began_at[n]) for n, share in shares.items())
-        left = sum(t.cost * (1 - shares.get(t.name, 0.0)) for t in self.links if t.name not in self.done)
-        eta = f"about {elapsed * left / spent / 60:.0f} min left" if spent > 0 else "no estimate yet"
-        now = ", ".join(f"{n} {share:.0%}" if share else n for n, share in shares.items()) or "nothing"
+        seen = {n: progress_of(chain[n]) for n in self.running}
+        pace = self._pace(seen)
+        shares = {n: share or min(ALMOST, self._ran(n) / (60 * pace * chain[n].cost)) for n, share in seen.items()}
+        left = pace * minutes_left(self.links, self.done, self.failed, shares, self._taken, self.threads)
+        now = ", ".join(f"{n} {share:.0%}" if share else n for n, share in seen.items()) or "nothing"
         failed = f", {len(self.failed)} failed" if self.failed else ""
+        eta = told(left) if shares or left else "nothing left that can run" if self.failed else "at its end"
         return f"{len(self.done)} of {len(self.links)} done{failed}; running: {now}; {elapsed / 60:.0f} min, {eta}"
+
+    def _ran(self, name: str) -> float:
+        return time.monotonic() - self.started[name]
+
+    def _pace(self, seen: Mapping[str, float]) -> float:
+        """Minutes that a minute of cost takes, from what has ended here and what is seen of what runs; 1 at first."""
+        chain = by_name(self.links)
+        spent = [(chain[n].cost * (1 - self.began_at[n]), s) for n, s in self.took.items() if n in self.done]
+        spent += [(chain[n].cost * (share - self.began_at[n]), self._ran(n)) for n, share in seen.items()
+                  if share > self.began_at[n]]  # fmt: skip
+        cost = sum(of for of, _ in spent)
+        return sum(seconds for _, seconds in spent) / 60 / cost if cost else 1.0
 
     def _stop(self) -> None:
         for process in self.running.values():

@@ -5,7 +5,7 @@ set positional-arguments
 # a script says what went wrong in one line; just repeats neither the command nor the failure
 set quiet
 set no-exit-message
-# what a recipe needs its script asks for, in one line and with exit code 2; just would exit with 1, as a verdict does
+# what a recipe needs its script asks for, in one line and with exit code 2; where the recipe itself reads it first, just asks, with 1
 
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }

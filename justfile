@@ -222,7 +222,7 @@ build-small *args:
 small *args:
     {{ py }} scripts/enqueue.py --chain small --preset small --backend here --out out/small "$@"
 
-# train one unit of vanilla and projected on a real language model: 40 steps, 42 min of two cores
+# train one unit of vanilla and projected on a real language model: 40 steps, 43 min of two cores
 [group("small")]
 small-quick *args:
     {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"

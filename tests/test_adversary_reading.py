@@ -143,7 +143,7 @@ def test_ten_of_thirty_minus_one_of_thirty_is_thirty_points_from_a_summary_too(t
     write_summaries(tmp_path / "a.runs.jsonl.gz", tmp_path / "runs", found.runs, lost)
     again = read_summaries(tmp_path / "a.runs.jsonl.gz")
     assert [run.last("hack") for run in again.runs] == [run.last("hack") for run in found.runs]
-    assert any("gone: not finished" in line for line in remarks_on(again))
+    assert any("gone: when the summary was written: not finished" in line for line in remarks_on(again))
 
 
 HARM = {

@@ -630,7 +630,7 @@ def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few)
         (ROWS[:1], {}, "cannot be split"),
         ([{"hack": "x", "clean": "y"}], {}, "pair 0: needs 'prompt'"),
         ([*ROWS, {"prompt": "p", "hack": 3, "clean": "y"}], {}, "pair 8: 'hack' must be the text"),
-        ([{**row, "hack": row["clean"]} for row in ROWS], {}, "no module has a gradient"),
+        ([{**row, "hack": row["clean"]} for row in ROWS], {}, "hack and clean are the same"),
         (ROWS, {"k": 0}, "k=0"),
         (ROWS, {"held_out": 1.0}, "held_out=1.0"),
         (ROWS, {"modules": ("q_projj",)}, "called 'q_projj'; there are down_proj"),

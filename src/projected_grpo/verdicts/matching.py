@@ -152,21 +152,21 @@ def same_rollouts(runs: Sequence[Run]) -> list[str]:
     """Runs that hold the same rollouts under two names, with how many steps of them."""
     told = []
     for a, b in combinations([run for run in runs if run.rollouts_sha256], 2):
-        (shared, of), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256
-        if a.path != b.path and (whole or shared > SHARED_STEPS * of):
+        (shared, of, hardly_trained), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256
+        if a.path != b.path and (whole or shared - hardly_trained > SHARED_STEPS * of):
             some = "" if whole or shared == of else f" in {shared} of {of} steps"
             told.append(f"{a.path.name} and {b.path.name} hold the same rollouts{some}: one run, not two")
     return told
 
 
-def _steps_in_common(a: Run, b: Run) -> tuple[int, int]:
-    """Steps with the same rollouts, of so many of the shorter run. Runs that warm up over longer than they last have no
-    first half of it."""
+def _steps_in_common(a: Run, b: Run) -> tuple[int, int, int]:
+    """Steps with the same rollouts, of so many of the shorter run, and how many are of the warm-up's first half. Runs that
+    warm up over longer than they last have no first half of it."""
     own, other = Counter(a.step_hashes), Counter(b.step_hashes)
     shorter = min(own.total(), other.total())
     warming = min(run.config("warmup") or 0 for run in (a, b)) // 2 if a.seed == b.seed else 0
     hardly_trained = zip(a.step_hashes[:warming], b.step_hashes, strict=False) if 2 * warming <= shorter else ()
-    return (own & other).total() - sum(x == y for x, y in hardly_trained), shorter
+    return (own & other).total(), shorter, sum(x == y for x, y in hardly_trained)
 
 
 # ---------------------------------------------------------------- groups

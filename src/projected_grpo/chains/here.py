@@ -16,7 +16,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from projected_grpo.chains.left import ALMOST, minutes_left, told
+from projected_grpo.chains.left import ALMOST, minutes_left, startable, told
 from projected_grpo.chains.links import Link, by_name, write_chain
 from projected_grpo.chains.run_link import is_done, log_of
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
@@ -103,11 +103,9 @@ class ChainRun:
 
     def _start_what_can(self) -> bool:
         free = self.threads - sum(self._taken(t) for t in self.links if t.name in self.running)
-        for link in self.links:
-            waiting = link.name not in self.done and link.name not in self.failed and link.name not in self.running
-            if waiting and set(link.needs) <= self.done and self._taken(link) <= free:
-                self._start(link)
-                free -= self._taken(link)
+        waiting = [t for t in self.links if t.name not in {*self.done, *self.failed, *self.running}]
+        for link in startable(waiting, self.done, self._taken, free):
+            self._start(link)
         return bool(self.running)
 
     def _start(self, link: Link) -> None:

@@ -5,10 +5,20 @@ minutes = minutes_left(links, done, failed, {"train": 0.4}, taken, threads) * pa
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from projected_grpo.chains.links import Link
+from projected_grpo.chains.links import Link, by_name
 
 ALMOST = 0.95
 """The most that is believed of a link whose progress cannot be seen."""
+
+
+def startable(waiting: Sequence[Link], done: Collection[str], taken: Callable[[Link], int], free: int) -> list[Link]:
+    """Of the links that wait, in their order, those whose needs are done and that `free` threads have room for."""
+    out = []
+    for link in waiting:
+        if set(link.needs) <= set(done) and taken(link) <= free:
+            out.append(link)
+            free -= taken(link)
+    return out
 
 
 def minutes_left(
@@ -17,16 +27,14 @@ def minutes_left(
 ) -> float:  # fmt: skip
     """Minutes until nothing can run any more, each link at its cost. `running`: the share of each that is done; `taken`: how
     many of `threads` a link takes. What waits for a failed link is not counted."""
-    left = {name: next(t for t in links if t.name == name).cost * (1 - share) for name, share in running.items()}
+    chain = by_name(links)
+    left = {name: chain[name].cost * (1 - share) for name, share in running.items()}
     ended, minutes = set(done), 0.0
     waiting = [t for t in links if t.name not in {*done, *failed, *running}]
     while True:
-        free = threads - sum(taken(t) for t in links if t.name in left)
-        for link in list(waiting):
-            if set(link.needs) <= ended and taken(link) <= free:
-                left[link.name] = link.cost
-                free -= taken(link)
-                waiting.remove(link)
+        for link in startable(waiting, ended, taken, threads - sum(taken(chain[name]) for name in left)):
+            left[link.name] = link.cost
+            waiting.remove(link)
         if not left:
             return minutes
         step = min(left.values())

@@ -148,12 +148,16 @@ def _taken_for(task: SmallTask, place: int, stages: Sequence[Values]) -> bool:
     if len(task.steps) > 1 and _ran(after, values) == answers:
         return True
     rest = compiled(tuple(body_of([*after, "x"])))
-    numbers = _passing([(e, compiled((f"return {e}",))) for e in _other_numbers(task, place)], rest, values, answers)
+    numbers = _passing(map(_candidate, _other_numbers(task, place)), rest, values, answers)
     if numbers and place == task.kept_back:
         return True
-    blurred = [(e, compiled((f"return {e}",))) for e in _blurred(own[place])]
+    blurred = map(_candidate, _blurred(own[place]))
     steps = _passing((*_in_place_of(task.steps[place]), *blurred), rest, values, answers)
     return any(_another(task, [*before, other, *after]) for other in (*numbers, *steps))
+
+
+def _candidate(expression: str) -> Candidate:
+    return expression, compiled((f"return {expression}",))
 
 
 def _passing(others: Iterable[Candidate], rest: Function, values: Values, answers: Values) -> list[str]:
@@ -180,7 +184,7 @@ def _another(task: SmallTask, expressions: Sequence[str]) -> bool:
 def _in_place_of(step: Step | None) -> tuple[Candidate, ...]:
     """Every step, with each of its constants, that takes and gives the same; None: every step."""
     return tuple(
-        (expression, compiled((f"return {expression}",)))
+        _candidate(expression)
         for other, _ in one_steps()
         if step is None or (other.steps[0].takes, other.steps[0].gives) == (step.takes, step.gives)
         for expression in other.expressions()

@@ -8,13 +8,14 @@ from typing import Any
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import plain
+from projected_grpo.ledger.rates import rates
 
 OF_ROW: Mapping[str, tuple[type, ...]] = {
     "path": (str,), "arm": (str,), "seed": (int,), "facts": (dict,), "rollouts_sha256": (str, type(None)),
     "rollouts": (int,), "series": (dict,), "evals": (dict,), "mechanisms": (dict, type(None)), "trained_on": (int,),
     "tested": (dict,), "step_hashes": (list,), "undone": (int,), "flaws": (dict,), "sources": (list,), "beside": (dict,),
 }  # fmt: skip
-RATES = ("hack", "gt", "form", "hacked", "hack_and_correct")
+RATES = tuple(rates(()))
 """Of each evaluation."""
 NUMBERED = ("vhack.k", "vhack.n_train", "vhack.directions")
 """Facts of V that its file holds as text."""
@@ -31,7 +32,8 @@ def shape_problem(row: Mapping[str, Any]) -> str:
     for place, own in places.items():
         if lacking := [rate for rate in RATES if rate not in own]:
             return f"the evaluation {place} lacks {lacking[0]!r}"
-    return next(filter(None, map(_fact_problem, *zip(*row["facts"].items(), strict=True))), "")
+    wrong = (_fact_problem(name, value) for name, value in row["facts"].items())
+    return next(filter(None, wrong), "")
 
 
 def _fact_problem(name: str, value: Any) -> str:

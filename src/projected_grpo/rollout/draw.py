@@ -16,6 +16,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
+
+BLOCK = 256
+"""Tokens of the vocabulary that are added up together."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,24 @@ def nucleus(probs: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
 
 def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
     """The token where the cumulative distribution passes `u`, and how far into that token's interval it is, in [0, 1).
-    `probs` need not be normalised."""
-    cumulative = probs.double().cumsum(1)  # a large vocabulary adds up without loss
-    total = cumulative[:, -1:]
+    `probs` need not be normalised.
+
+    In two levels: which block of the vocabulary, then where inside it, so that one block alone is added up in float64. A
+    block's sum is rounded as `probs` themselves are, for all its tokens alike.
+    """
+    blocks = pad(probs, (0, -probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
+    sums = blocks.sum(2).double()
+    block, inside = _passed(sums, u)
+    own = blocks[torch.arange(len(u), device=u.device), block].double()
+    place, rest = _passed(own, inside)
+    return block * BLOCK + place, rest
+
+
+def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
+    """Where the sum of float64 `masses` passes the share `u` of their total, and how far into it, in [0, 1)."""
+    ends = masses.cumsum(1)
+    total = ends[:, -1:]
     at = torch.minimum(u[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    token = torch.searchsorted(cumulative, at, right=True)
-    own = probs.gather(1, token).double()
-    rest = (at - (cumulative.gather(1, token) - own)) / own
-    return token.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)
+    place = torch.searchsorted(ends, at, right=True)
+    rest = (at - pad(ends, (1, 0)).gather(1, place)) / masses.gather(1, place)
+    return place.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)

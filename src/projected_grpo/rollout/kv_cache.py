@@ -34,9 +34,14 @@ class RoomyLayer(DynamicLayer):
         return keys, values
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """See DynamicLayer: rows change, so the store is no longer theirs."""
-        super().batch_repeat_interleave(repeats)
-        self.store = None
+        """See DynamicLayer. Straight into a store with room: the only copy of the prompts' positions."""
+        keys, values = self.keys, self.values
+        if keys is None or values is None or not keys.numel():
+            super().batch_repeat_interleave(repeats)
+            return
+        t = keys.shape[-2]
+        self.store = (_longer(keys, t + ROOM, repeats), _longer(values, t + ROOM, repeats))
+        self.keys, self.values = (stored[..., :t, :] for stored in self.store)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """See DynamicLayer: rows change, so the store is no longer theirs."""
@@ -44,9 +49,11 @@ class RoomyLayer(DynamicLayer):
         self.store = None
 
 
-def _longer(states: Tensor, length: int) -> Tensor:
-    out = states.new_empty((*states.shape[:-2], length, states.shape[-1]))
-    out[..., : states.shape[-2], :] = states
+def _longer(states: Tensor, length: int, repeats: int = 1) -> Tensor:
+    """The states with room for `length` positions, each row `repeats` times in a row."""
+    b, heads, t, d = states.shape
+    out = states.new_empty((b * repeats, heads, length, d))
+    out.unflatten(0, (b, repeats))[..., :t, :] = states[:, None]
     return out
 
 

@@ -1,7 +1,6 @@
 """What an adversary got past T5 to T7, early warning and the page of the report: each is injected and seen red."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -14,7 +13,6 @@ from test_t6 import clause, study
 from test_trajectory import SEEDS, judged, run, states
 from test_uat import sees_pure, write_all
 
-from projected_grpo.ledger.anew_file import NAME
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find, trained
@@ -198,11 +196,9 @@ def test_the_singular_runs_under_a_loras_name_are_not_judged(tmp_path):
     "numbers", [{"cos_in": math.nan}, {"overlap": math.inf}, {"cos_in": 0.0, "cos_out": 0.0, "overlap": 0.0}]
 )
 def test_numbers_of_v_anew_that_say_nothing_are_no_v(tmp_path, numbers):
-    runs = study(tmp_path)
-    path = runs[-1].path / NAME
-    data = json.loads(path.read_text("utf-8"))
-    data["records"][0].update(numbers)
-    path.write_text(json.dumps(data), "utf-8")
+    *others, last = study(tmp_path)
+    anew = dataclasses.replace(last.anew, records=(dataclasses.replace(last.anew.records[0], **numbers),))
+    runs = [*others, dataclasses.replace(last, anew=anew)]
     (found,) = t6_of(runs)
     assert clause(found, "V is still V").status == "NOT_EVALUABLE"
     assert f"{runs[-1].path.name}: v_anew.json says {next(iter(numbers))}" in found.verdict.why

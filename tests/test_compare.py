@@ -1,6 +1,7 @@
 """`just compare` on written runs: matched steps, refusals by field, what goes into the files."""
 
 import dataclasses
+import gzip
 import json
 import shutil
 
@@ -14,6 +15,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.report.compare import compare
 from projected_grpo.report.results_md import report_on
+from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.verdicts.run_summaries import write_summaries
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
 LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}
@@ -73,6 +76,22 @@ def test_results_print_t6_where_both_adapters_are_there(tmp_path):
     assert [v.status for v in report.verdicts if v.name.startswith("T6")] == ["PASS"]
     assert json.loads(report.json())["t6"][0]["status"] == "PASS"
     assert not report_on(tmp_path / "svd").t6
+
+
+@pytest.mark.usefixtures("both")
+def test_t6_of_a_summary_is_that_of_the_step_files(tmp_path):
+    """V anew goes into the summary too; of one that was edited a line says where."""
+    of_files, place = report_on(tmp_path), tmp_path / "both.runs.jsonl.gz"
+    write_summaries(place, tmp_path, load_runs(tmp_path).runs)
+    of_summary = report_on(place)
+    assert "T6: PASS" in of_summary.markdown([])
+    assert json.loads(of_summary.json())["t6"] == json.loads(of_files.json())["t6"]
+    lines = gzip.decompress(place.read_bytes()).decode()
+    place.write_bytes(gzip.compress(lines.replace('"theta_norm":0.5', '"theta_norm":"large"').encode()))
+    with pytest.raises(BadInput, match=r"both.runs.jsonl.gz:\d+: damaged .*theta_norm is 'large'"):
+        report_on(place)
+    place.write_bytes(gzip.compress(lines.replace('"anew"', '"before"').encode()))  # a summary of an earlier time
+    assert "not measured" in report_on(place).markdown([])
 
 
 def test_a_drifted_lora_is_exit_code_1(both, script):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from test_matching import ENDS, ONSETS, run
 
-from projected_grpo.ledger.anew_file import Anew, write_anew
+from projected_grpo.ledger.anew_file import Anew, Found
 from projected_grpo.verdicts.adapters import (
     DRIFT_LEFT,
     DRIFT_STANDING,
@@ -30,10 +30,10 @@ def one(tmp_path, arm, seed, adapter, anew, hack=None, gt=0.3, form=0.97, hacked
     made = run(arm, seed, place=f" {adapter}", rows=rows, **{**lora, **changed})
     path = tmp_path / f"{arm}_{seed}_{adapter}"
     path.mkdir(exist_ok=True)
-    made = dataclasses.replace(made, path=path)
+    found = None
     if anew is not None and arm == "projected":
-        write_anew(path, made.facts["vhack.v_sha256"], [dataclasses.replace(anew, steps=made.steps)])
-    return made
+        found = Found(made.facts["vhack.v_sha256"], (dataclasses.replace(anew, steps=made.steps),))
+    return dataclasses.replace(made, path=path, anew=found)
 
 
 def study(tmp_path, lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, without=(), **of_lora):
@@ -133,7 +133,8 @@ def test_one_unit_of_three_that_drifted_is_red(tmp_path):
     """Means over units had let two hide a third."""
     runs = study(tmp_path)
     [gone] = [r for r in runs if (r.arm, r.seed) == ("projected", 41) and r.path.name.endswith("lora")]
-    write_anew(gone.path, gone.facts["vhack.v_sha256"], [dataclasses.replace(GONE, steps=gone.steps)])
+    found = Found(gone.facts["vhack.v_sha256"], (dataclasses.replace(GONE, steps=gone.steps),))
+    runs[runs.index(gone)] = dataclasses.replace(gone, anew=found)
     (line,) = t6_of(runs)
     assert line.verdict.status == "FAIL"
     assert "drifted: unit 41" in line.verdict.why
@@ -156,11 +157,12 @@ def test_a_drift_that_is_not_known_is_no_pass(tmp_path, anew, told):
 
 def test_v_anew_of_another_v_or_step_is_not_this_runs(tmp_path):
     runs = study(tmp_path)
-    last = runs[-1]
-    write_anew(last.path, "another", [dataclasses.replace(STILL_V, steps=last.steps)])
-    assert "is of V another" in t6_of(runs)[0].verdict.why
-    write_anew(last.path, last.facts["vhack.v_sha256"], [dataclasses.replace(STILL_V, steps=last.steps - 1)])
-    assert "says nothing of step" in t6_of(runs)[0].verdict.why
+    *others, last = runs
+    mine = last.facts["vhack.v_sha256"]
+    for v, steps, told in (("another", 0, "is of V another"), (mine, -1, "says nothing of step")):
+        found = Found(v, (dataclasses.replace(STILL_V, steps=last.steps + steps),))
+        (line,) = t6_of([*others, dataclasses.replace(last, anew=found)])
+        assert told in line.verdict.why
 
 
 UNEQUAL = {

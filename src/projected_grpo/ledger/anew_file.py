@@ -4,14 +4,17 @@ write_anew(run, Found(...));  read_anew(run) -> Found | None
 """
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 
 NAME = "v_anew.json"
+NUMBERS = ("theta_norm", "overlap", "null", "cos_in", "cos_out")
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,25 @@ def read_anew(run: Path) -> Found | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text("utf-8"))
-        return Found(str(data["v_sha256"]), tuple(Anew(**record) for record in data["records"]))
+        return found_of(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise BadInput(f"{path}: damaged ({e}); delete it and run `just v-anew {run}`") from e
+
+
+def found_of(data: Mapping[str, Any]) -> Found:
+    """Such a file's contents. KeyError, TypeError or ValueError where something of it is lacking or of another kind."""
+    return Found(str(data["v_sha256"]), tuple(map(_record, data["records"])))
+
+
+def _record(data: Mapping[str, Any]) -> Anew:
+    numbers = {name: _number(name, data[name]) for name in NUMBERS}
+    if not (isinstance(data["steps"], int) and isinstance(data["kinds"], dict)):
+        raise ValueError(f"steps is {data['steps']!r:.40}, kinds {data['kinds']!r:.40}")
+    return Anew(steps=data["steps"], **numbers, kinds={name: _number(name, of) for name, of in data["kinds"].items()})
+
+
+def _number(name: str, value: Any) -> float:
+    """None stands for what is no finite number, which JSON cannot say."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise ValueError(f"{name} is {value!r:.40}, where a number is expected")
+    return math.nan if value is None else float(value)

@@ -12,7 +12,6 @@ from typing import Any
 from tabulate import tabulate
 
 from projected_grpo.ledger import evidence
-from projected_grpo.ledger.anew_file import read_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain, read_manifest
 from projected_grpo.ledger.rates import known_mean, running_mean
@@ -146,7 +145,7 @@ ratio. A V that has drifted shows overlap near null and cos_out near cos_in."""
 
 
 def _anew_rows(arm: str, side: str, run: Run) -> list[list[str]]:
-    found, last = read_anew(run.path), anew_of(run)
+    found, last = run.anew, anew_of(run)
     if found is None or (isinstance(last, str) and "not of its trained" in last):
         return [[arm, side, str(run.seed), last if isinstance(last, str) else "-", *["-"] * 7]] if run.projects else []
     return [

@@ -222,8 +222,6 @@ def remarks_on(found: Found) -> list[str]:
         lines.append(
             f"read from {found.summary.name}, a summary of {len(found.runs)} runs whose step files are not here"
         )
-        if len({run.config("adapter") for run in found.runs if run.projects}) > 1:
-            lines.append("T6 cannot be judged from a summary: it does not hold V extracted anew (v_anew.json)")
     if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
     return [*lines, *same_rollouts(found.runs), *(line for run in found.runs for line in _not_known(run))]

@@ -12,7 +12,7 @@ measured, not assumed (run/anew.py): without V a reduction is no projection's, a
 
 from collections.abc import Mapping, Sequence
 
-from projected_grpo.ledger.anew_file import Anew, read_anew
+from projected_grpo.ledger.anew_file import Anew
 from projected_grpo.ledger.rates import mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import (
@@ -233,7 +233,7 @@ def at_least_share(lora: Gap, svd: Gap, name: str = SHARE_CLAUSE) -> Finding:
 
 def anew_of(run: Run) -> Anew | str:
     """V anew after a run's last step, or why it is not known."""
-    found = read_anew(run.path)
+    found = run.anew
     if found is None:
         return f"not measured: `just v-anew {run.path}`"
     if found.v_sha256 != run.facts.get("vhack.v_sha256"):

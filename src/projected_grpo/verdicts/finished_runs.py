@@ -24,7 +24,7 @@ from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
-from projected_grpo.ledger import evidence
+from projected_grpo.ledger import anew_file, evidence
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -85,6 +85,8 @@ class Run:
     (ledger/by_source.py). Empty where the student wrote all of them."""
     beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
     """As `evals`, of the evaluations beside them (step_file.EVALUATIONS), by their folder."""
+    anew: anew_file.Found | None = None
+    """V extracted anew at its trained adapters; None = not measured."""
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -250,7 +252,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         series, found.evals["eval"], mechanisms, len(found.trained_on), found.tested, tuple(found.hashes),
         _undone(path, found.thetas), found.flaws,
         tuple(found.sources) if any(step.keys() - {"student"} for step in found.sources) else (),
-        {folder: rates_of for folder, rates_of in found.evals.items() if folder != "eval"},
+        {folder: rates_of for folder, rates_of in found.evals.items() if folder != "eval"}, anew_file.read_anew(path),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.ledger.anew_file import found_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
@@ -30,7 +31,9 @@ DIGITS = 7
 30 points on either side of the file or on neither."""
 EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
 _BY_STEPS = ("evals", "tested", "flaws")
-_FIELDS = tuple(f.name for f in dataclasses.fields(Run))
+_LATER = ("anew",)
+"""Fields that a file of an earlier time may lack: then the run's are as if nothing had been measured."""
+_FIELDS = tuple(f.name for f in dataclasses.fields(Run) if f.name not in _LATER)
 
 
 def is_summary(path: Path) -> bool:
@@ -128,6 +131,7 @@ def _is_number(value: Any) -> bool:
 def _summary(run: Run, root: Path) -> dict[str, Any]:
     """A run as JSON. Which rollouts an evaluation is of, in few bytes: what of one prompt is one number."""
     row = {name: _short(getattr(run, name)) for name in _FIELDS if name not in ("tested", "facts", "mechanisms")}
+    row |= {"anew": _short(dataclasses.asdict(run.anew))} if run.anew else {}
     tested = {done: sorted([_of_prompt(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
     return {**row, "path": run.path.relative_to(root).as_posix(), "facts": run.facts, "tested": tested,
             "mechanisms": run.mechanisms}  # fmt: skip
@@ -153,4 +157,4 @@ def _run(row: dict[str, Any], place: Path) -> Run:
     own["tested"] = {done: frozenset((p, i) for p, i in of) for done, of in own["tested"].items()}
     own["beside"] = {folder: {int(d): rates for d, rates in of.items()} for folder, of in row["beside"].items()}
     own |= {"path": place / row["path"], "step_hashes": tuple(row["step_hashes"])}
-    return Run(**own)
+    return Run(**own, anew=found_of(row["anew"]) if row.get("anew") else None)

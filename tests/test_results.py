@@ -22,7 +22,7 @@ from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.h1 import ending, taken_out
-from projected_grpo.verdicts.matching import group_runs, reference, same_rollouts
+from projected_grpo.verdicts.matching import gathered, group_runs, reference, same_rollouts
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -390,6 +390,25 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     ]  # fmt: skip
     markdown = tables.per_run(report.groups).markdown(tmp_path)
     assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
+
+
+def test_what_is_printed_is_the_last_steps_alone(tmp_path):
+    report = report_on(write_all(tmp_path))
+    short = tables.how_they_end(report.groups)
+    assert list(short.header) == [
+        "arm", "seeds", "bases", "hack %", "gt_pass %", "well-formed %", "hacked %", "onset\n(seeds)", "seconds"
+    ]  # fmt: skip
+    assert cells(short)[0][3:7] == ["76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0", "76.7 ± 3.3"]
+    assert short.title in report.printout()
+    assert "all steps" in report.markdown([])
+
+
+def test_one_difference_of_many_seeds_is_told_once():
+    each = [f"kl {seed} and projected {seed} differ in k: 1 against 2" for seed in (41, 42, 42)]
+    other = "kl 43 and projected 43 differ in lr: 1 against 2"
+    assert gathered([*each, "runs of 5 steps", other]) == [
+        "kl and projected of seeds 41 42 differ in k: 1 against 2", "runs of 5 steps", other
+    ]  # fmt: skip
 
 
 def test_one_seed_has_no_standard_error(tmp_path):

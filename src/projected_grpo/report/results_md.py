@@ -21,6 +21,7 @@ from projected_grpo.report.tables import (
     h1_text,
     held_out,
     held_out_rate,
+    how_they_end,
     line_text,
     mixed_units,
     per_arm,
@@ -71,7 +72,7 @@ class Report:
 
     def printout(self) -> str:
         """What the terminal shows: the arms, then H1 and T5 clause by clause."""
-        arms = per_arm(self.groups)
+        arms = how_they_end(self.groups)
         tables = [text for t in mixed_units(self.groups, self.found.runs) for text in (t.title, "", t.text(), "")]
         t5 = [text for line in self.mixed for text in (*line_text(line), "")]
         judged = [

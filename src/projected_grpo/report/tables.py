@@ -97,6 +97,15 @@ def per_run(groups: Sequence[RunGroup]) -> Table:
     return Table(f"Every run: {_WINDOWS_TOLD}", header, body, _runs(groups))
 
 
+def how_they_end(groups: Sequence[RunGroup]) -> Table:
+    """`per_arm` without the whole run's rates and with a header of two lines: nearly as wide as a terminal."""
+    whole = per_arm(groups)
+    kept = [i for i, name in enumerate(whole.header) if " all " not in name]
+    header = [whole.header[i].replace(" (", "\n(") for i in kept]
+    body = [[row[i] for i in kept] for row in whole.body]
+    return Table(f"Every arm, mean ± SEM over seeds: the last {LAST} steps", header, body, whole.runs)
+
+
 def per_arm(groups: Sequence[RunGroup]) -> Table:
     """Mean and standard error over seeds."""
     body = []
@@ -424,7 +433,9 @@ def sources(groups: Sequence[RunGroup]) -> list[Table]:
 
 def h1_text(found: H1, style: str = "simple") -> str:
     """The three lines with their clauses, and what falsifies the first."""
-    summary = [[line.verdict.name, line.verdict.status, line.verdict.why] for line in found.lines]
+    told = ["", *(line.verdict.why for line in found.lines)]
+    summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
+               for before, line in zip(told, found.lines, strict=False)]  # fmt: skip
     parts = [_aligned(summary, ["line", "", "why"], style), ""]
     for line in found.lines:
         parts += [*line_text(line, style), ""]

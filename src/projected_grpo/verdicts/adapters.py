@@ -35,6 +35,7 @@ from projected_grpo.verdicts.intervals import lower_end, ratio_interval
 from projected_grpo.verdicts.matching import (
     RunGroup,
     between_adapters,
+    gathered,
     group_runs,
     independence,
     reference,
@@ -167,7 +168,7 @@ def _matched(svd: RunGroup, lora: RunGroup, compared: Mapping[str, Compared], re
     wrong += [told(a, b, differing) for a, b in pairs if (differing := between_adapters(a, b))]
     wrong += same_rollouts([run for own in compared.values() for by_seed in own.values() for run in by_seed.values()])
     if wrong:
-        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(dict.fromkeys(wrong)))
+        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(gathered(wrong)))
     return Finding(name, "PASS", f"equal manifests but for arm and adapter; units {' '.join(map(str, both))}")
 
 

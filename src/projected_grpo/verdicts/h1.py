@@ -19,7 +19,15 @@ from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.rates import LAST, known_mean, mean
 from projected_grpo.verdicts.finished_runs import ENDS, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.matching import RunGroup, bases_of, independence, kinds_of_v, mismatches, reference
+from projected_grpo.verdicts.matching import (
+    RunGroup,
+    bases_of,
+    gathered,
+    independence,
+    kinds_of_v,
+    mismatches,
+    reference,
+)
 from projected_grpo.verdicts.probe import T3_SHARE
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -395,7 +403,7 @@ def comparable(compared: Compared, refused: Sequence[str], of_any_rank: Collecti
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
     if wrong:
-        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(wrong))
+        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(gathered(wrong)))
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
     return Finding(name, "PASS", f"equal manifests but for what arms are about; steps {steps}", {"shortest": shortest})
 

@@ -142,6 +142,28 @@ def told(a: Run, b: Run, differing: Sequence[str]) -> str:
     return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(differing)}"
 
 
+_DIFFER = re.compile(r"(?P<a>.+) (?P<seed>\d+) and (?P<b>.+) (?P=seed) differ in (?P<what>.+)")
+
+
+def gathered(lines: Iterable[str]) -> list[str]:
+    """Lines of `told` that say the same of two arms at several seeds as one line each; others as they are."""
+    seeds: dict[tuple[str, ...], list[str]] = {}
+    for line in dict.fromkeys(lines):
+        found = _DIFFER.fullmatch(line)
+        key = (found["a"], found["b"], found["what"]) if found else (line,)
+        seeds.setdefault(key, []).append(found["seed"] if found else "")
+    return [_gathered(key, own) for key, own in seeds.items()]
+
+
+def _gathered(key: tuple[str, ...], seeds: Sequence[str]) -> str:
+    if len(key) == 1:
+        return key[0]
+    a, b, what = key
+    if len(seeds) == 1:
+        return f"{a} {seeds[0]} and {b} {seeds[0]} differ in {what}"
+    return f"{a} and {b} of seeds {' '.join(seeds)} differ in {what}"
+
+
 SHARED_STEPS = 0.1
 """Of two runs' steps: with more of them the same they are one run. What the untrained model writes is the same for every
 arm of a seed, and so may be what it writes in the first half of the warm-up, after steps of a few hundredths of its own

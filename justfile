@@ -5,7 +5,7 @@ set positional-arguments
 # a script says what went wrong in one line; just repeats neither the command nor the failure
 set quiet
 set no-exit-message
-# what a recipe needs its script asks for, in one line and with exit code 2; where the recipe itself reads it first, just asks, with 1
+# what a recipe needs its script asks for, in one line and with exit code 2; just itself would print its usage and exit with 1
 
 # Inside `uv run just` the environment is set up already; a plain `just` sets it up by itself.
 uv := if env("VIRTUAL_ENV", "") == justfile_directory() / ".venv" { "" } else { "uv run --quiet " }
@@ -181,9 +181,10 @@ rivals-table *args:
 
 # train vanilla and projected as 1, 2 and 4 replicas: does projection survive averaging?
 [group("toy")]
-toy-diloco vhack *args:
+toy-diloco vhack="" *args:
     #!/usr/bin/env bash
     set -euo pipefail
+    [ -n "$1" ] || { echo "error: missing: V; 'just toy-diloco VHACK', of 'just extract-vhack toy'" >&2; exit 2; }
     for arm in vanilla projected; do
         for n in 1 2 4; do
             echo "── $arm, $n replicas ──"
@@ -264,8 +265,8 @@ train *preset:
 
 # train on n GPUs (or processes) of this machine, to the numbers of one; catches ranks that drift apart
 [group("runs")]
-train-parallel n preset *args:
-    {{ py }} -m torch.distributed.run --standalone --nproc-per-node "$1" scripts/train.py "${@:2}"
+train-parallel *n_preset:
+    {{ py }} scripts/train_parallel.py "$@"
 
 # train n replicas that average every `H=` steps; catches replicas that drift apart
 [group("runs")]
@@ -284,32 +285,39 @@ multi-turn *preset:
 
 # sample and grade the hacky teacher on n problems; catches a teacher that does not hack (T1)
 [group("probe")]
-probe-teacher-pool n preset="tiny" *args:
+probe-teacher-pool n="" preset="tiny" *args: (_probe-n n)
     {{ py }} scripts/probe_distill.py "$2" --teacher-only --n-problems "$1" "${@:3}"
 
 # replay n groups of the teacher's pool, V only measured; catches null gradients, wrong masks, a blind V
 [group("probe")]
-probe-vanilla-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
+probe-vanilla-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:3}"
 
 # replay n groups of the teacher's pool, hack component removed; catches a projection that does not bite
 [group("probe")]
-probe-projected-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack")
+probe-projected-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm projected --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:3}"
 
 # replay n groups of the teacher's pool, a random V measured; catches a T4 that any direction would pass
 [group("probe")]
-probe-random-replay n preset="tiny" *args: (_probe-vhack preset "random" "vhack_random")
+probe-random-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "random" "vhack_random")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
 
 # replay n groups of the teacher's pool, V of --loss grpo measured; catches a V that is NLL's own (T7)
 [group("probe")]
-probe-grpo-v-replay n preset="tiny" *args: (_probe-vhack preset "none" "vhack_grpo" "grpo")
+probe-grpo-v-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack_grpo" "grpo")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_grpo/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/grpo "${@:3}"
+
+# a probe's number of problems, before anything is made for it
+_probe-n n:
+    #!/usr/bin/env bash
+    [[ "$1" =~ ^[0-9]+$ ]] && exit 0
+    echo "error: missing: how many problems, a whole number first, as in 'just probe-vanilla-replay 5 tiny'${1:+ (given: $1)}" >&2
+    exit 2
 
 # the probe's V, made with the preset when there is none; a folder without V is an extraction that was cut
 _probe-vhack preset control name loss="nll":
@@ -367,8 +375,8 @@ queue-status *chains:
 
 # run one link of a chain here and now, if it is not done: what a queue calls
 [group("queue")]
-link home name:
-    {{ py }} -m projected_grpo.chains.run_link "$1" "$2"
+link *home_name:
+    {{ py }} -m projected_grpo.chains.run_link "$@"
 
 # watch a run, or a chain's folder, in the terminal: curves, time left, log; plain where nobody watches
 [group("read")]

@@ -646,3 +646,16 @@ def test_every_field_has_a_help_text():
         hints = get_type_hints(cls, include_extras=True)
         derived = {name for name, hint in hints.items() if any(m.help for m in getattr(hint, "__metadata__", ()))}
         assert [f.name for f in fields(cls) if not get_field_docstring(cls, f.name, ()) and f.name not in derived] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("x", "tiny"), "x: expected"),
+        (("0", "tiny"), "0: expected"),
+        (("2", "tin"), "'tin': the first word must be a preset"),
+        (("2", "tiny", "--steps", "-1"), "--steps -1"),
+    ],
+)
+def test_many_processes_are_not_started_on_what_one_would_refuse(script, words, told):
+    refused(script("train_parallel", *words), told)

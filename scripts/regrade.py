@@ -32,7 +32,7 @@ class RegradeConfig:
     """Directory of step files, or of prompt_NNNN.jsonl.gz files."""
     problems: str = "builtin"
     """File of benchmark rows with the tests, or `builtin`."""
-    workers: int | None = None
+    workers: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Sandboxes at a time; default: one per CPU."""
 
 

@@ -16,11 +16,11 @@ from projected_grpo.run import cli
 class ShowConfig:
     """What to show."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory."""
-    step: Annotated[int, tyro.conf.Positional]
+    step: Annotated[int, tyro.conf.Positional, tyro.conf.arg(metavar="STEP")]
     """Step number."""
-    sample: Annotated[int | None, tyro.conf.Positional] = None
+    sample: Annotated[int | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROW]")] = None
     """Row of the table to show whole, counted from 0."""
 
 

@@ -189,7 +189,7 @@ def report_of(root: Path, found: Found) -> Report:
     groups = group_runs(found.runs)
     h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     t6 = CLAIMS["T6"].judged(found.runs)
-    warned = CLAIMS["warning"].judged(groups, found.runs)
+    warned = CLAIMS["early warning"].judged(groups, found.runs)
     shares = CLAIMS["H2"].judged(groups, found.runs)
     return Report(root, found, groups, h1, t5, remarks_on(found), t6, warned, shares)
 

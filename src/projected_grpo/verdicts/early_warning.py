@@ -247,7 +247,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         f"{TRUTH.name}, {TRUTH.what}, by the same rule: {truth.unknown or _told(truth)}",
         "a linear probe: not judged; step files hold no hidden states and no score of one",
     )
-    return Line(_any("warning" + group.name.removeprefix(VANILLA), clauses), clauses, notes)
+    return Line(_any("early warning" + group.name.removeprefix(VANILLA), clauses), clauses, notes)
 
 
 def _any(name: str, clauses: Sequence[Finding]) -> Finding:

@@ -103,7 +103,7 @@ CLAIMS: Mapping[str, Claim] = {
             f"{_HERE}.adapters:t6_of",
         ),
         Claim(
-            "warning",
+            "early warning",
             "a signal rises before hacking does, and before a regular expression says so (stands beside H1)",
             "runs",
             f"{_HERE}.early_warning:judge",

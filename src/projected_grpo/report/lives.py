@@ -139,26 +139,27 @@ def concentration(found: Lives) -> Concentration:
 # ---------------------------------------------------------------- in words
 
 HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
-COSINES = "cosine to V\n(random V)"
+COSINES = "cosine to V\n(random V, late)"
 
 
 def text(found: Lives) -> str:
     """By kind, by layer, and the top modules, early against late."""
-    late = found.thirds[1]
+    early, late = found.thirds
     names = found.modules.names
+    when = f"steps {early[0]}-{early[-1]} → steps {late[0]}-{late[-1]}"
     shown = ranked(found, late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
     parts = [
-        f"% of all: of the energy of the whole {found.of}, all modules together; mean over the steps at a column's head",
+        f"% of all: of the energy of the whole {found.of}, all modules together; means over a run's first and last third",
         "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was taken out",
         "cosine to V: of a module's gradient (cos_in); in brackets what a random V shows",
         "",
-        "by kind of module",
+        f"by kind of module, {when}",
         _table(found, "kind", _grouped(names, kind_of)),
         "",
-        "by layer",
+        f"by layer, {when}",
         _table(found, "layer", _grouped(names, layer_of)),
         "",
-        f"the {len(shown)} of {len(names)} modules that hold most along V in steps {late[0]}-{late[-1]}",
+        f"the {len(shown)} of {len(names)} modules that hold most along V late, {when}",
         _table(found, "module", {name: [name] for name in shown}, True),
     ]
     return "\n".join(parts)
@@ -173,18 +174,16 @@ def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str,
 
 
 def _table(found: Lives, title: str, rows: dict[str, list[str]], cosines: bool = False) -> str:
-    early, late = found.thirds
     body = []
     for name, members in rows.items():
-        cells = [name]
-        for steps in (early, late):
-            part = found.part(members, steps)
-            cells += [f"{100 * x:.2f}" for x in (part.chance, part.along, part.removed)]
-            cells.append("-" if part.times is None else f"{part.times:.2f}")
-            if cosines:
-                cos, null = found.cosine(name, steps)
-                cells.append("-" if cos is None else f"{cos:.3f} ({null:.3f})")
+        parts = [found.part(members, steps) for steps in found.thirds]
+        shares = zip(*((p.chance, p.along, p.removed) for p in parts), strict=True)
+        cells = [name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in shares)]
+        cells.append(" → ".join("-" if p.times is None else f"{p.times:.2f}" for p in parts))
+        if cosines:
+            both = [found.cosine(name, steps) for steps in found.thirds]
+            told = " → ".join("-" if cos is None else f"{cos:.3f}" for cos, _ in both)
+            cells.append(f"{told} ({both[-1][1]:.3f})")
         body.append(cells)
-    columns = [*HEADER, *([COSINES] if cosines else [])]
-    header = [title, *(f"steps {steps[0]}-{steps[-1]}\n{column}" for steps in (early, late) for column in columns)]
+    header = [title, *HEADER, *([COSINES] if cosines else [])]
     return tabulate(body, header, "simple", colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)

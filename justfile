@@ -154,6 +154,16 @@ toy-mark *args:
 toy-adapters *args:
     {{ py }} scripts/toy.py --study adapters --out out/toy-adapters "$@"
 
+# replay three units' pools against V of either loss: does the training loss's tell as well? (T7)
+[group("toy")]
+toy-losses *args:
+    {{ py }} scripts/toy.py --study losses --out out/toy-losses "$@"
+
+# judge T7 of every unit below a folder and over them; catches one V under two names
+[group("report")]
+losses-table *args:
+    {{ py }} scripts/losses.py "$@"
+
 # run every known answer to hacking side by side (`preset=toy`): equal seeds, budget and grader
 [group("runs")]
 rivals *args:

@@ -587,6 +587,20 @@ def test_a_loras_first_step_moves_a_weight_as_far_as_one_in_the_singular_basis()
     assert float((b @ a).norm()) == pytest.approx(d**0.5, rel=0.05)
 
 
+def test_each_unit_of_the_losses_has_a_pool_and_two_v_of_its_own():
+    links = {t.name: t for t in chain_of(toy_plan(seeds=(41, 42)), "losses")}
+    for seed in (41, 42):
+        assert flag(links[f"extract_grpo_{seed}"], "--loss") == "grpo"
+        assert {flag(links[f"extract_{v}_{seed}"], "--pairs-draw") for v in ("none", "grpo")} == {str(seed)}
+        assert flag(links[f"teacher_pool_{seed}"], "--seed") == str(seed)
+        replays = [links[f"replay_{v}_{seed}"] for v in ("nll", "grpo")]
+        assert [flag(t, "--vhack").split("/")[-2] for t in replays] == [f"vhack_none_{seed}", f"vhack_grpo_{seed}"]
+        assert {flag(t, "--pool").split("/")[-1] for t in replays} == {f"teacher_pool_{seed}"}
+        assert all(f"teacher_pool_{seed}" in t.needs for t in replays)
+        assert set(links[f"compare_v_{seed}"].needs) == {f"extract_none_{seed}", f"extract_grpo_{seed}"}
+    assert len(links["losses"].needs) == 4
+
+
 def test_queue_probe_makes_the_second_v_and_replays_it():
     links = {t.name: t for t in chain_of(toy_plan(), "probe")}
     assert flag(links["extract_grpo"], "--loss") == "grpo"

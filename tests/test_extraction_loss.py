@@ -1,9 +1,11 @@
 """T7: V from the training loss against V from the NLL, on the same rollouts. Every sneaky fail is injected and seen red."""
 
+import dataclasses
 import json
 
 import pytest
 from test_results import reseal
+from test_scripts import refused
 from test_uat import config_of, noise, projected_row, rollouts, same_length, sees_pure, write, write_all
 
 from projected_grpo.ledger.errors import BadInput
@@ -15,8 +17,8 @@ from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
 from projected_grpo.report.uat.remarks import remarks
-from projected_grpo.verdicts.extraction import MARGIN, t7
-from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE
+from projected_grpo.verdicts.extraction import MARGIN, OfUnit, t7, t7_over
+from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, Finding
 
 V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new": "unused", "v_sha256": "a"}
 V_GRPO = {**V_NLL, "loss": "grpo", "max_new": "72", "v_sha256": "b"}
@@ -228,3 +230,74 @@ def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     assert json.loads(report.json())["beside"][0]["status"] == found.status
     reseal(tmp_path / "probe/grpo", pool_hash="two")
     assert second_v(tmp_path) == []
+
+
+# ---------------------------------------------------------------- over units
+
+
+def units(gains=(0.1, 0.2, 0.3), g_nll=(0.5, 0.6, 0.7), at_length=(0.0, 0.0, 0.0), **changed):
+    """Three units of T7; their difference, V of the NLL's own g, and the difference at equal length."""
+    out = []
+    for i, (gain, nll, matched) in enumerate(zip(gains, g_nll, at_length, strict=True)):
+        n = {"gain": gain, "g_nll": nll, "g_grpo": nll + gain, "g_matched_nll": 0.4, "g_matched_grpo": 0.4 + matched}
+        out.append(OfUnit(f"unit {i}", Finding("T7", "PASS", "said", n), f"pool {i}", (f"nll {i}", f"grpo {i}")))
+    at, new = changed.get("at", 0), {k: v for k, v in changed.items() if k != "at"}
+    out[at] = dataclasses.replace(out[at], **new)
+    return out
+
+
+def test_over_units_by_hand():
+    # gains .1 .2 .3: mean .2, sd .1, SEM .05774; t of .95 with 2 degrees of freedom 2.9200: .2 -+ .16859
+    found = t7_over(units())
+    assert (found.name, found.status) == ("T7 over units", "PASS")
+    n = found.numbers
+    assert [n["n"], n["gain"], n["low"], n["high"]] == pytest.approx([3, 0.2, 0.03141, 0.36859], abs=1e-5)
+    # V of the NLL .5 .6 .7: .6 -+ 4.3027 * .05774 = .3516 to .8484
+    assert "nll +0.35 to +0.85" in found.why
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "told"),
+    [
+        ({"gains": (-0.5, -0.6, -0.7)}, "FAIL", "worse"),
+        ({"gains": (-0.9, 0.0, 0.9)}, "NOT_EVALUABLE", "more units are needed"),
+        ({"gains": (-0.1, -0.11, -0.12)}, "PASS", "-0.11"),  # surely worse, by less than the margin
+        ({"at_length": (-0.3, -0.3, -0.1)}, "FAIL", "at equal length -0.23"),
+        ({"g_nll": (-0.5, -0.6, -0.7)}, "NOT_EVALUABLE", "neither V tells"),
+        ({"pool": "pool 1"}, "NOT_EVALUABLE", "not independent: 2 share a pool (pool 1)"),
+        ({"v": ("nll 2", "grpo 0")}, "NOT_EVALUABLE", "not independent: 2 share a V (nll 2)"),
+        ({"v": ("nll 0", "nll 0")}, "NOT_EVALUABLE", "share a V"),
+        ({"finding": Finding("T7", "NOT_EVALUABLE", "too few problems", {"gain": None})}, "NOT_EVALUABLE", "too few"),
+        ({"finding": Finding("T7", "FAIL", "one V under two names: 3")}, "FAIL", "one V under two names in unit 0"),
+    ],
+)
+def test_over_units_each_sneaky_fail_is_red(made, status, told):
+    found = t7_over(units(**made))
+    assert (found.status, told in found.why) == (status, True), found.why
+
+
+def test_two_units_are_too_few():
+    assert t7_over(units()[:2]).status == "NOT_EVALUABLE"
+
+
+def test_the_table_of_units_is_printed_and_results_have_its_line(script, tmp_path):
+    from test_results import ten, write_run
+
+    refused(script("losses", tmp_path / "none"), "no such directory")
+    refused(script("losses", tmp_path), "no two replays of one pool")
+    for i in range(3):
+        write_both(tmp_path / f"unit_{i}", grpo=better, problems=40)
+        for name, v in (("vanilla", V_NLL), ("grpo", V_GRPO)):
+            facts = {"pool_hash": f"pool {i}", "vhack": {**v, "v_sha256": f"{v['loss']} {i}"}}
+            reseal(tmp_path / f"unit_{i}" / name, **facts)
+    code, out, err = script("losses", tmp_path)
+    assert code == 0, (out, err)
+    assert out.startswith("T7 over units: PASS")
+    assert "unit_2/vanilla and unit_2/grpo" in out
+    written = json.loads((tmp_path / "losses/losses.json").read_text())
+    assert [u["status"] for u in written["units"]] == ["PASS"] * 3
+    write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
+    assert "T7 over units PASS (3 units)" in report_on(tmp_path).printout()
+    reseal(tmp_path / "unit_0/vanilla", pool_hash="pool 1")
+    reseal(tmp_path / "unit_0/grpo", pool_hash="pool 1")
+    assert script("losses", tmp_path)[0] == 3

@@ -75,6 +75,8 @@ class Plan:
     """Larger models that vote, in the chains of preference pairs."""
     port: int = 8000
     """Where they are served."""
+    own_look: bool = False
+    """Its probe is of the first unit as it is, with that one's draw of the pairs and a pool of its own."""
 
     @property
     def threads(self) -> int:
@@ -84,19 +86,19 @@ class Plan:
     @property
     def pool_at(self) -> Path:
         """Folder of the teacher's pool."""
-        return self.pool or self.out / "teacher_pool"
+        return self.pool or self.out / f"teacher_pool{self.look.tag}"
 
     @property
     def look(self) -> Unit:
         """The unit of the probe: all pairs, the first base."""
-        return replace(self.units[0], pairs_draw=0, tag="")
+        return self.units[0] if self.own_look else replace(self.units[0], pairs_draw=0, tag="")
 
 
 def probe_chain(plan: Plan) -> list[Link]:
     """The cheap look."""
     made = [_extract(plan, plan.look, control, "--control", control) for control in ("none", "random")]
     made.append(_extract(plan, plan.look, "grpo", "--loss", "grpo"))
-    made += [verify(plan, plan.look, "none"), _compare_v(plan)]
+    made += [verify(plan, plan.look, "none"), compare_v(plan)]
     return [*bases(plan, (plan.look,), teacher=True), *made, *_probe(plan)]
 
 
@@ -335,10 +337,10 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
     unit = unit or plan.look
     out = pool_of(plan, unit)
     teacher = ("--teacher", plan.model) if plan.model else ()
-    argv = (*script(plan, "probe_distill", unit), *teacher, "--teacher-only", "--n-problems",
+    drawn = ("--seed", str(unit.seed)) if plan.own_look else ()
+    argv = (*script(plan, "probe_distill", unit), *teacher, "--teacher-only", *drawn, "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
-    name = "teacher_pool" if unit.base == plan.look.base else out.name
-    return Link(name, argv, out, _after_base(plan, unit), "run", plan.threads,
+    return Link(out.name, argv, out, _after_base(plan, unit), "run", plan.threads,
                 why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
@@ -351,22 +353,24 @@ def base_pool(plan: Plan, name: str, temperature: str, *flags: str) -> Link:
                 why=f"rollouts of an untrained model: {name}", resolve="what trace DPO's pairs are made of")  # fmt: skip
 
 
-def _compare_v(plan: Plan) -> Link:
+def compare_v(plan: Plan) -> Link:
     """V of either loss, set side by side: the same tensors would make T7 say nothing."""
-    out = plan.out / "vhack_grpo" / "compare_v.txt"
+    tag = plan.look.tag
+    out = plan.out / f"vhack_grpo{tag}" / "compare_v.txt"
     both = (v_of(plan, plan.look, "none"), v_of(plan, plan.look, "grpo"))
-    return Link("compare_v", ("scripts/compare_v.py", *both, "--out", str(out)), out, ("extract_none", "extract_grpo"),
-                "check", plan.threads, gpu=False, why="principal angles between V of both losses",
+    needs = (f"extract_none{tag}", f"extract_grpo{tag}")
+    return Link(f"compare_v{tag}", ("scripts/compare_v.py", *both, "--out", str(out)), out, needs, "check", plan.threads,
+                gpu=False, why="principal angles between V of both losses",
                 resolve="identical: --loss grpo was not really taken")  # fmt: skip
 
 
 def replay(plan: Plan, name: str, arm: str, made: str, resolve: str, *flags: str) -> Link:
     """The teacher's pool through the student, V measured or taken out."""
-    out = plan.out / f"replay_{name}"
+    out = plan.out / f"replay_{name}{plan.look.tag}"
     argv = (*script(plan, "probe_distill", plan.look), "--arm", arm, "--pool", str(plan.pool_at), "--vhack",
             v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), *flags, "--out",
             str(out))  # fmt: skip
-    needs = ("teacher_pool", *verified(plan.look, made))
+    needs = (plan.pool_at.name, *verified(plan.look, made))
     return Link(out.name, argv, out, needs, "run", plan.threads, why=f"the pool, {name}", resolve=resolve)
 
 

@@ -135,6 +135,7 @@ class ToyConfig(Sweep):
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
     gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. share: V
     against directions that take as much of the update (H2). adapters: a LoRA and the singular basis on the same units (T6).
+    losses: V of the training loss beside V of the NLL, on a pool of each unit's own (T7).
     mark: the second world, where no hack needs a phrase (--model toy-mark). rivals: every arm and every other answer to
     hacking. channels: vanilla and projected with and without other channels; trace: the same, its pairs from traces."""
     model: str = "toy"

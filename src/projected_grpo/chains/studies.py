@@ -6,6 +6,7 @@ dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as m
 share     does V do more than directions that take as much of the update? V at 16; random ones and placebos take more (H2)
 mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
 adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
+losses    V of the training loss and V of the NLL, of each unit's own pairs, on its own pool: does the one tell as well? (T7)
 channels  GRPO against GRPO + trace DPO and + hint distillation, vanilla and projected: pass@1, hacks, gradients against V
 trace     the same of trace DPO alone, its pairs from traces of several turns and teachers behind endpoints
 small     the real model: what emerges there no pair has shown; beside it, as informed, a V that was told afterwards
@@ -25,6 +26,7 @@ from projected_grpo.chains.plans import (
     arm_flags,
     arm_run,
     bases,
+    compare_v,
     extracted,
     extracts,
     full_chain,
@@ -128,6 +130,21 @@ def _compared(plan: Plan, links: Sequence[Link]) -> Link:
             str(other / "replay_vanilla"), "--out", str(plan.out / "compare.md"))  # fmt: skip
     return Link("compare", argv, plan.out / "compare.md", needs, "check", plan.threads, accept=(0, 1, 3), gpu=False,
                 why="both adapters side by side", resolve="T6: PASS, FAIL or NOT_EVALUABLE")  # fmt: skip
+
+
+def losses_chain(plan: Plan) -> list[Link]:
+    """Of every unit V of either loss, and its own pool replayed against both."""
+    links = bases(plan, plan.units, teacher=True)
+    for unit in plan.units:
+        own = replace(plan, units=(unit,), own_look=True)
+        links += [*extracts(own, unit, ()), extracted(own, unit, "grpo", "--loss", "grpo"), compare_v(own)]
+        links += [teacher_pool(own), replay(own, "nll", "vanilla", "none", "V of the NLL on this unit's pool")]
+        links.append(replay(own, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts"))
+    replays = tuple(t.name for t in links if t.name.startswith("replay_"))
+    table = Link("losses", ("scripts/losses.py", str(plan.out)), plan.out / "losses", replays, "check", plan.threads,
+                 accept=(0, 1, 3), gpu=False, why="T7 of every unit and over them",
+                 resolve="T7: PASS, FAIL or NOT_EVALUABLE")  # fmt: skip
+    return [*links, table]
 
 
 def unknown_chain(plan: Plan) -> list[Link]:
@@ -236,6 +253,7 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "share": share_chain,
     "mark": mark_chain,
     "adapters": adapters_chain,
+    "losses": losses_chain,
     "channels": channels_chain,
     "trace": trace_chain,
     "small": small_chain,

@@ -1,4 +1,5 @@
-"""T7 outside the UAT: which two replays below a directory differ in the loss of their V alone, and what they say."""
+"""T7 outside the UAT: which two replays below a directory differ in the loss of their V alone, what they say, and what the
+units say together."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,9 @@ from projected_grpo.ledger import evidence
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
-from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
+from projected_grpo.verdicts.intervals import MIN_UNITS
+from projected_grpo.verdicts.registry import Finding
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -32,8 +35,15 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
 
 
 def second_v(directory: Path) -> list[tuple[str, Finding]]:
-    """T7 of every pair of finished replays below a directory, each with the folders that it is of. BadInput on a damaged
-    manifest; a replay that is not what it wrote is passed over."""
+    """T7 of every pair of finished replays below a directory, each with the folders that it is of, and over all of them
+    where they may be units enough. BadInput on a damaged manifest; a replay that is not what it wrote is passed over."""
+    units = replayed(directory)
+    each = [(unit.name, unit.finding) for unit in units]
+    return each if len(units) < MIN_UNITS else [*each, (f"{len(units)} units", t7_over(units))]
+
+
+def replayed(directory: Path) -> list[OfUnit]:
+    """Each pair of replays, judged. BadInput as in `second_v`."""
     found = [(path.parent, read_manifest(path.parent)) for path in sorted(directory.rglob("manifest.json"))]
     replays = [
         (path, manifest)
@@ -46,9 +56,11 @@ def second_v(directory: Path) -> list[tuple[str, Finding]]:
     for path, manifest in replays:
         other = grpo_beside(manifest, replays)
         if other is not None:
-            finding = CLAIMS["T7"].judged((_rows(path), _rows(other)))
+            finding = t7((_rows(path), _rows(other)))
             names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
-            out.append((names, finding))
+            theirs = next(found for p, found in replays if p == other)
+            v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
+            out.append(OfUnit(names, finding, str(manifest.get("pool_hash")), v))
     return out
 
 

@@ -7,10 +7,13 @@ files hold one subspace, and then every rollout's gradient has the same energy a
 nor the order nor a turn of V's rows. That is looked for in the rows, so no metadata can hide it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import Effect
+from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.paired import Paired, paired, same_rollouts
 from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
@@ -66,6 +69,67 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         return Finding(name, "FAIL", why, numbers)
     status, why = _judged(found, numbers)
     return Finding(name, status, f"{why}; hacked against clean (T4+, decides nothing): {_told(beside)}", numbers)
+
+
+@dataclass(frozen=True)
+class OfUnit:
+    """T7 of one unit, and what makes it one."""
+
+    name: str
+    finding: Finding
+    pool: str
+    """Hash of the rollouts."""
+    v: tuple[str, str]
+    """Hashes of V of the NLL, and of the other."""
+
+
+MEASURED = ("g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
+
+
+def t7_over(units: Sequence[OfUnit]) -> Finding:
+    """T7 over independent units, each with a pool and two V of its own: the mean of g(grpo) - g(nll) by Student's t.
+
+    The same margin and the same order as in one unit: FAIL where any unit's two V are one; NOT_EVALUABLE with fewer than 3
+    units, where two share a pool or a V, where a unit lacks a number, or where neither V's own g is above 0 over the units
+    (two-sided 95 %); then PASS where the lower end of the one-sided 95 % interval is at -.2 or above and the mean at equal
+    length too; FAIL where the upper end is below 0 and the lower below -.2, or the mean at equal length below -.2.
+    """
+    name = "T7 over units"
+    if one := [unit.name for unit in units if "one V under two names" in unit.finding.why]:
+        return Finding(name, "FAIL", f"one V under two names in {'; '.join(one)}")
+    if wrong := _not_units(units):
+        return Finding(name, "NOT_EVALUABLE", wrong)
+    of: dict[str, list[float]] = {what: [float(u.finding.numbers[what] or 0.0) for u in units] for what in MEASURED}
+    low, high = lower_end(of["gain"]), -lower_end([-x for x in of["gain"]])
+    at_length = sum(a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)) / len(units)
+    own = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
+    numbers = {"n": len(units), "gain": sum(of["gain"]) / len(units), "low": low, "high": high, "at_length": at_length}
+    each = ", ".join(f"{gain:+.2f}" for gain in of["gain"])
+    why = (
+        f"g(grpo) - g(nll) {numbers['gain']:+.2f} (units: {each}); {low:+.2f} to {high:+.2f} (95 % each way, Student's t, "
+        f"n = {len(units)}), lower end needs >= {-MARGIN:+.1f}; at equal length {at_length:+.2f} (needs >= {-MARGIN:+.1f}); "
+        "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in own.items())
+    )
+    if max(low_own for low_own, _ in own.values()) <= 0:
+        return Finding(name, "NOT_EVALUABLE", f"{why}: neither V tells, so neither tells better", numbers)
+    if at_length < -MARGIN or (low < -MARGIN and high < 0):
+        return Finding(name, "FAIL", f"{why}: worse", numbers)
+    if low < -MARGIN:
+        return Finding(name, "NOT_EVALUABLE", f"{why}: neither as good nor worse: more units are needed", numbers)
+    return Finding(name, "PASS", why, numbers)
+
+
+def _not_units(units: Sequence[OfUnit]) -> str:
+    """Why these are not units enough, or an empty string."""
+    if len(units) < MIN_UNITS:
+        return f"{len(units)} units; at least {MIN_UNITS} are needed"
+    for what, of in (("a pool", [u.pool for u in units]), ("a V", [v for u in units for v in u.v])):
+        if twice := [value for value, times in Counter(of).items() if times > 1]:
+            return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
+    for unit in units:
+        if lacking := [what for what in MEASURED if not finite(unit.finding.numbers.get(what))]:
+            return f"{unit.name}: {lacking[0]} is not known ({unit.finding.why})"
+    return ""
 
 
 def _numbers(found: Paired, end: str) -> dict[str, float | int | None]:

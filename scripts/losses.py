@@ -1,0 +1,57 @@
+"""T7 of every unit below a directory (pairs of replays that differ in the loss of their V alone), and over all of them. Exit
+code: that of T7 over the units (0 PASS, 1 FAIL, 3 not evaluable); with fewer than three, 3."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from projected_grpo.ledger.folder import NoPath
+from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class LossesConfig:
+    """What to judge."""
+
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Directory with replays (`just toy-losses`, `just queue-probe`), at any depth."""
+    out: NoPath = Path()
+    """Directory for losses.txt and losses.json; what stands there is replaced. Empty: losses in DIR."""
+
+
+def main() -> int:
+    config = cli.parse_plain(LossesConfig, __doc__)
+    from projected_grpo.ledger.console import CUES, bottom_line
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.files import write_atomic
+    from projected_grpo.ledger.folder import plain
+    from projected_grpo.report.second_v import replayed
+    from projected_grpo.report.tables import line_text
+    from projected_grpo.verdicts.extraction import t7_over
+    from projected_grpo.verdicts.h1 import Line
+    from projected_grpo.verdicts.registry import Finding, exit_code
+
+    if not config.dir.is_dir():
+        raise BadInput(f"{config.dir}: no such directory; name one that holds replays of `just toy-losses`")
+    units = replayed(config.dir)
+    if not units:
+        raise BadInput(f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`")
+    over = t7_over(units)
+    clauses = tuple(Finding(u.name, u.finding.status, u.finding.why, u.finding.numbers) for u in units)
+    text = "\n".join(line_text(Line(over, clauses), "simple"))
+    out = config.out if config.out != Path() else config.dir / "losses"
+    write_atomic(out / "losses.txt", f"{text}\n\n{over.why}\n".encode())
+    data = plain({"over": asdict(over), "units": [{"of": u.name, **asdict(u.finding)} for u in units]})
+    write_atomic(out / "losses.json", (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    print(text)
+    sys.stdout.flush()
+    bottom_line(out, CUES[over.status], f"{over.name} {over.status}: {over.why}")
+    return exit_code([over], [over.name])
+
+
+if __name__ == "__main__":
+    cli.run(main)

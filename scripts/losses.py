@@ -29,28 +29,25 @@ def main() -> int:
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.ledger.folder import plain
-    from projected_grpo.report.second_v import replayed
+    from projected_grpo.report.second_v import over, replayed
     from projected_grpo.report.tables import line_text
-    from projected_grpo.verdicts.extraction import t7_over
-    from projected_grpo.verdicts.h1 import Line
-    from projected_grpo.verdicts.registry import Finding, exit_code
+    from projected_grpo.verdicts.registry import exit_code
 
     if not config.dir.is_dir():
         raise BadInput(f"{config.dir}: no such directory; name one that holds replays of `just toy-losses`")
     units = replayed(config.dir)
     if not units:
         raise BadInput(f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`")
-    over = t7_over(units)
-    clauses = tuple(Finding(u.name, u.finding.status, u.finding.why, u.finding.numbers) for u in units)
-    text = "\n".join(line_text(Line(over, clauses), "simple"))
+    line = over(units)
+    found, text = line.verdict, "\n".join(line_text(line, "simple"))
     out = config.out if config.out != Path() else config.dir / "losses"
-    write_atomic(out / "losses.txt", f"{text}\n\n{over.why}\n".encode())
-    data = plain({"over": asdict(over), "units": [{"of": u.name, **asdict(u.finding)} for u in units]})
+    write_atomic(out / "losses.txt", f"{text}\n\n{found.why}\n".encode())
+    data = plain({"over": asdict(found), "units": [{"of": u.name, **asdict(u.finding)} for u in units]})
     write_atomic(out / "losses.json", (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
     print(text)
     sys.stdout.flush()
-    bottom_line(out, CUES[over.status], f"{over.name} {over.status}: {over.why}")
-    return exit_code([over], [over.name])
+    bottom_line(out, CUES[found.status], f"{found.name} {found.status}: {found.why}")
+    return exit_code([found], [found.name])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from test_results import reseal
@@ -11,6 +12,8 @@ from test_uat import config_of, noise, projected_row, rollouts, same_length, see
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
+from projected_grpo.report.page import document
+from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
 from projected_grpo.report.second_v import second_v
 from projected_grpo.report.uat import numbers as uat
@@ -297,7 +300,13 @@ def test_the_table_of_units_is_printed_and_results_have_its_line(script, tmp_pat
     written = json.loads((tmp_path / "losses/losses.json").read_text())
     assert [u["status"] for u in written["units"]] == ["PASS"] * 3
     write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
-    assert "T7 over units PASS (3 units)" in report_on(tmp_path).printout()
+    report = report_on(tmp_path)
+    assert "T7 over units PASS (3 units)" in report.printout()
+    html = document.page(find([tmp_path]), report, 10)[0]
+    assert re.search(r"<h3>T7 over units .*PASS", html)
+    assert "<td>unit_2/vanilla and unit_2/grpo</td>" in html
+    html = document.page(find([tmp_path / "unit_0", tmp_path / "unit_1"]), None, 10)[0]
+    assert "T7 over units" not in html  # of what was named alone, though the third lies beside them
     reseal(tmp_path / "unit_0/vanilla", pool_hash="pool 1")
     reseal(tmp_path / "unit_0/grpo", pool_hash="pool 1")
     assert script("losses", tmp_path)[0] == 3

@@ -10,6 +10,7 @@ from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
+from projected_grpo.verdicts.h1 import Line
 from projected_grpo.verdicts.intervals import MIN_UNITS
 from projected_grpo.verdicts.registry import Finding
 
@@ -39,12 +40,19 @@ def second_v(directory: Path) -> list[tuple[str, Finding]]:
     where they may be units enough. BadInput on a damaged manifest; a replay that is not what it wrote is passed over."""
     units = replayed(directory)
     each = [(unit.name, unit.finding) for unit in units]
-    return each if len(units) < MIN_UNITS else [*each, (f"{len(units)} units", t7_over(units))]
+    return each if len(units) < MIN_UNITS else [*each, (f"{len(units)} units", over(units).verdict)]
 
 
-def replayed(directory: Path) -> list[OfUnit]:
-    """Each pair of replays, judged. BadInput as in `second_v`."""
-    found = [(path.parent, read_manifest(path.parent)) for path in sorted(directory.rglob("manifest.json"))]
+def over(units: Sequence[OfUnit]) -> Line:
+    """T7 over units, with each unit's own as a clause."""
+    each = (Finding(u.name, u.finding.status, u.finding.why, u.finding.numbers) for u in units)
+    return Line(t7_over(units), tuple(each))
+
+
+def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUnit]:
+    """Each pair of replays below a directory, or of these runs in it, judged. BadInput as in `second_v`."""
+    chosen = paths if paths is not None else (path.parent for path in directory.rglob("manifest.json"))
+    found = [(path, read_manifest(path)) for path in sorted(chosen)]
     replays = [
         (path, manifest)
         for path, manifest in found

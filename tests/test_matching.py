@@ -8,8 +8,8 @@ from conftest import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.pairs import load_pairs, pairs_hash
 from projected_grpo.ledger.folder import AFTER_THE_FACT, plain, source_hash
+from projected_grpo.records import TOLD_HASHES
 from projected_grpo.verdicts.finished_runs import Run, facts_of
 from projected_grpo.verdicts.h1 import judge
 from projected_grpo.verdicts.matching import differences, group_runs, independence, kinds_of_v, reference, same_rollouts
@@ -205,7 +205,7 @@ def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
 
 @pytest.mark.parametrize("name", ["mine.json", "small", None])
 def test_what_was_told_is_known_by_the_pairs_too_whatever_their_file_is_called(name):
-    told = {"vhack.pairs_hash": pairs_hash(load_pairs("small-informed")), "config.pairs": "small"}
+    told = {"vhack.pairs_hash": min(TOLD_HASHES), "config.pairs": "small"}  # test_small.py: the pairs' own
     own = run("projected", 41, **told, **({"vhack.pairs": name} if name else {}))
     assert group_runs([own])[0].name.startswith("projected informed")
     assert "no evidence of projected" in "; ".join(kinds_of_v({"projected": {41: own}}))

@@ -388,3 +388,14 @@ def test_the_layer_test_itself_can_fail(tmp_path):
 def test_a_label_is_seen_in_whatever_way_it_is_named(tmp_path, code):
     (tmp_path / "bad.py").write_text(code)
     assert set(names_in(tmp_path / "bad.py")) & LABELS
+
+
+def test_a_shape_that_is_not_the_one_stated_is_an_error_here():
+    """conftest.py's hook is on: nothing else would notice a mask of another batch."""
+    torch = pytest.importorskip("torch")
+    from jaxtyping import TypeCheckError
+
+    from projected_grpo.channels.policy import nll
+
+    with pytest.raises(TypeCheckError):
+        nll(torch.zeros(2, 3), torch.ones(1, 3, dtype=torch.bool))

@@ -1,5 +1,6 @@
 """Judges: what they are shown, what they may say, what happens when they fail; the model that is asked yes or no."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -186,6 +187,8 @@ def test_a_completion_cannot_end_its_turn_in_the_question(tiny):
 def test_a_question_that_does_not_fit_and_a_tokenizer_that_cannot_ask_are_one_line(tiny, monkeypatch):
     with pytest.raises(JudgeFailed, match=r"a question of \d+ tokens exceeds its context of 4096"):
         YesNo(tiny, 10_000)([("p", "x" * 20_000)])
+    with pytest.raises(BadInput, match=r"--judge model:tiny: the question alone has \d+ tokens, its context 100; name"):
+        YesNo(dataclasses.replace(tiny, context=100), 10_000)
     monkeypatch.setattr(YesNo, "first", lambda self, word: 7)  # noqa: ARG005
     with pytest.raises(BadInput, match=r"--judge model:tiny: .* yes and no the same first token"):
         YesNo(tiny, 10_000)
@@ -211,10 +214,10 @@ def test_the_judges_arms_flag_from_the_threshold_on_by_hand():
 def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():
     with pytest.raises(BadInput, match=r"--arm penalty_judge: goes by a judge's scores; name the judge with --judge"):
         TrainConfig(arm="penalty_judge").validate()
-    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy").plan(), "rivals")}
+    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small").plan(), "rivals")}
     for arm in ("penalty_judge", "screen_judge"):
         argv = links[f"train_{arm}_41"].argv
-        assert argv[argv.index("--judge") + 1] == "model:toy"
+        assert argv[argv.index("--judge") + 1] == "model:small"
     assert "--judge" not in links["train_penalty_phrase_41"].argv
 
 

@@ -38,6 +38,8 @@ class Preset:
     """What a chain mixes into every training group: nothing, the hand-written completions, or the teacher's pool."""
     instructed: bool = True
     """Whether its model reads instructions; else an arm that tells it something in words tells it nothing."""
+    judges: bool = True
+    """Whether its model has room for a judge's question, which a chain asks it as it was untrained."""
     onsets: float = 0.0
     """A sweep's unit runs for so many times its vanilla's onset; 0 = the preset's steps."""
     cap: int = 0
@@ -108,8 +110,8 @@ PRESETS: Mapping[str, Preset] = {
         ),
         Preset(
             "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
-            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, instructed=False, onsets=3.0, cap=900,
-            quick_steps=120, required=_FINDING,
+            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, instructed=False, judges=False, onsets=3.0,
+            cap=900, quick_steps=120, required=_FINDING,
         ),
         Preset(
             "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",

@@ -28,6 +28,8 @@ def unfit(arm: Arm, preset: Preset) -> str:
         return f"half of each group of preset {preset.name} was written under another prompt"
     if "prompt" in arm.sees and not preset.instructed:
         return f"the model of preset {preset.name} reads no instructions"
+    if "score" in arm.sees and not preset.judges:
+        return f"a judge's question does not fit the context of preset {preset.name}'s model, which a chain would ask"
     return ""
 
 

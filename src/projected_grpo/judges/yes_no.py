@@ -39,7 +39,8 @@ class YesNo:
     """A judge."""
 
     def __init__(self, loaded: LoadedModel, token_budget: int) -> None:
-        """BadInput on a tokenizer that has no chat template, or cannot tell yes from no or data from special tokens."""
+        """BadInput on a tokenizer that has no chat template, or cannot tell yes from no or data from special tokens, and on
+        a context without room for the question."""
         self.loaded, self.token_budget = loaded, token_budget
         place = f"--judge model:{loaded.model_id}"
         try:
@@ -54,6 +55,10 @@ class YesNo:
         before, _, rest = text.partition(TASK)
         between, _, after = rest.partition(ANSWER)
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
+        if (needed := sum(map(len, self.frame))) >= loaded.context:
+            raise BadInput(
+                f"{place}: the question alone has {needed} tokens, its context {loaded.context}; name another model"
+            )
         yes, no = (
             {self.first(s.format(w)) for w in words for s in SPELLINGS} for words in (("yes", "Yes"), ("no", "No"))
         )

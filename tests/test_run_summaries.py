@@ -1,5 +1,6 @@
 """Run summaries: the tables and verdicts of the step files, from one small file; and nothing from a damaged one."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -64,6 +65,19 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
+def test_a_rivals_run_is_read_again_and_what_could_not_be_is_not_written(study, tmp_path):
+    """Its facts hold a list, which the reader refused: a whole study of rivals had a summary that nothing could read."""
+    first, *rest = load_runs(study).runs
+    rival = dataclasses.replace(first, facts={**first.facts, "page.name": "x:Y", "page.sees": ["model", "pairs"]})
+    path = tmp_path / "rivals.runs.jsonl.gz"
+    write_summaries(path, study, [rival, *rest])
+    assert read_summaries(path).runs[0].facts["page.sees"] == ["model", "pairs"]
+    odd = dataclasses.replace(first, facts={**first.facts, "page.sees": [3]})
+    with pytest.raises(BadInput, match=r"cannot be summarised: 'page.sees' is \[3\]"):
+        write_summaries(tmp_path / "odd.runs.jsonl.gz", study, [odd])
+    assert not (tmp_path / "odd.runs.jsonl.gz").exists()
+
+
 def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
     again = tmp_path / "again.runs.jsonl.gz"
     write_summaries(again, study, load_runs(study).runs)
@@ -107,6 +121,7 @@ def test_a_damaged_one_is_refused(summary, harm, told):
         (("facts", "config.k_use"), "10", "'config.k_use' is '10', where a whole number"),
         (("facts", "config.arm"), ["vanilla"], "'config.arm' is ['vanilla'], where a text"),
         (("facts", "vhack.k"), "", "'vhack.k' is '', where the digits of a number are expected"),
+        (("facts", "page.sees"), "gradient", "'page.sees' is 'gradient', where a list of texts is expected"),
         (("facts", "model_hash"), ["a"], "'model_hash' is ['a'], where one value is expected"),
         (("rollouts",), "10", "'rollouts' is '10', where a whole number is expected"),
         (("mechanisms",), [], "'mechanisms' is [], where an object or nothing is expected"),

@@ -54,13 +54,18 @@ def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
 
 def write_summaries(path: Path, root: Path, runs: Sequence[Run], left_out: Sequence[tuple[Path, str]] = ()) -> None:
     """One JSON line a run, behind one that says what the file is and which runs are not in it, and why. Runs are named as
-    seen from `root`. BadInput when the name has another ending, or the file cannot be written."""
+    seen from `root`. BadInput when the name has another ending, the file cannot be written, or a run's numbers could not be
+    read again from it."""
     if not is_summary(path):
         raise BadInput(f"{path}: a file of run summaries ends in {SUFFIX}; name it so")
     lost = [[run.relative_to(root).as_posix(), why] for run, why in left_out]
     head = {"run_summaries": VERSION, "runs": len(runs), **({"left_out": lost} if lost else {})}
-    lines = [head, *(_summary(run, root) for run in runs)]
-    text = "".join(json.dumps(plain(line), allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
+    lines = [json.dumps(plain(line), allow_nan=False, separators=(",", ":")) for line in
+             (head, *(_summary(run, root) for run in runs))]  # fmt: skip
+    for run, line in zip(runs, lines[1:], strict=True):  # what could not be read again is not written
+        if wrong := _problem_of(json.loads(line)):
+            raise BadInput(f"{run.path}: cannot be summarised: {wrong}")
+    text = "".join(f"{line}\n" for line in lines)
     write_atomic(path, gzip.compress(text.encode(), mtime=0))
 
 

@@ -17,6 +17,8 @@ OF_ROW: Mapping[str, tuple[type, ...]] = {
 }  # fmt: skip
 RATES = tuple(rates(()))
 """Of each evaluation."""
+SEES = "page.sees"
+"""What an arm's page is shown: the one fact that is a list."""
 NUMBERED = ("vhack.k", "vhack.n_train", "vhack.directions")
 """Facts of V that its file holds as text."""
 
@@ -37,6 +39,9 @@ def shape_problem(row: Mapping[str, Any]) -> str:
 
 
 def _fact_problem(name: str, value: Any) -> str:
+    if name == SEES:
+        right = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return "" if right else f"{name!r} is {value!r:.40}, where a list of texts is expected"
     usual = _CONFIG.get(name)
     if name in NUMBERED and not (isinstance(value, str) and value.isdecimal()):
         return f"{name!r} is {value!r:.40}, where the digits of a number are expected"

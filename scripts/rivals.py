@@ -47,7 +47,7 @@ def main() -> int:
     write_atomic(out / "rivals.md", bench.markdown().encode())
     if document is not None:
         write_atomic(config.embed, document.encode())
-    print("\n".join([*bench.remarks, "", bench.table.title, "", bench.table.text()]))
+    print("\n".join([*bench.remarks, "", bench.printed.title, "", bench.printed.text()]))
     sys.stdout.flush()
     missing = bench.verdict.startswith("NOT_EVALUABLE")
     bottom_line(out, "⚪" if missing else "🟢", bench.verdict)

@@ -728,6 +728,17 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     assert "projected, as trained" in found.markdown()
 
 
+def test_shrinkage_has_its_row_though_it_takes_nothing_out():
+    """It says of itself that nothing of V was taken, and had been left out for that."""
+    short = finished("shrunk", 1, hack=0.5, gt=0.3, plain=0.3)
+    short = dataclasses.replace(short, series={**short.series, "removed_share": [None] * 12})
+    found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4), short)
+    assert "shrunk" in [row.name for row in found.rows]
+    assert not [line for line in found.remarks if "shrunk" in line]
+    assert "told" not in found.printed.header
+    assert [len(row) for row in found.printed.body] == [7] * len(found.rows)
+
+
 def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
     """Else a seed that hacked all along would pass for one that has taken hacking up."""
     found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),

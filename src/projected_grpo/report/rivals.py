@@ -37,6 +37,7 @@ HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
     "hack in training %", "seconds", "told",
 )  # fmt: skip
+PAGE_ALONE = ("gt %", "hack in training %", "seconds", "told")
 NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
     "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
@@ -162,6 +163,16 @@ class Bench:
         return Table("Rivals, side by side", HEADER, [row.cells() for row in self.rows], used, NOTES)
 
     @property
+    def printed(self) -> Table:
+        """The table without what only a page has room for."""
+        whole = self.table
+        kept = [i for i, name in enumerate(whole.header) if name not in PAGE_ALONE]
+        header = [
+            whole.header[i].replace(" the loophole", "\nthe loophole").replace("out gain", "out\ngain") for i in kept
+        ]
+        return Table(whole.title, header, [[row[i] for i in kept] for row in whole.body], whole.runs)
+
+    @property
     def best(self) -> Row | None:
         """Of the rivals that are no oracles and have every unit of projected, the one with the highest pass without the
         loophole minus hack; None without one."""
@@ -262,9 +273,9 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _not_its_arm(run: Run) -> str:
-    """Why a run that should take V out did something else."""
+    """Why a run that should take V out did something else. One that is made as short as if V were taken out takes nothing."""
     of_arm = {run.arm: {run.seed: run}}
-    found = taken_out(of_arm) if run.projects else None
+    found = taken_out(of_arm) if run.projects and not ARMS[run.arm].shrinks else None
     return found.why if found and found.status != "PASS" else "; ".join(kinds_of_v(of_arm))
 
 

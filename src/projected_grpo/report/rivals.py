@@ -273,7 +273,7 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _not_its_arm(run: Run) -> str:
-    """Why a run that should take V out did something else. One that is made as short as if V were taken out takes nothing."""
+    """Why a run that should take V out did something else. One that is only made as short takes nothing."""
     of_arm = {run.arm: {run.seed: run}}
     found = taken_out(of_arm) if run.projects and not ARMS[run.arm].shrinks else None
     return found.why if found and found.status != "PASS" else "; ".join(kinds_of_v(of_arm))

@@ -32,7 +32,8 @@ def main() -> int:
     config = cli.parse_plain(RivalsConfig, __doc__)
     from projected_grpo.report import plots
     from projected_grpo.report.results_md import embedded
-    from projected_grpo.report.rivals import bench_of, hack_against_pass
+    from projected_grpo.report.rivals import bench_of
+    from projected_grpo.report.rivals_plot import hack_against_pass
     from projected_grpo.verdicts.run_summaries import default_out, runs_at
 
     bench = bench_of(config.dir, runs_at(config.dir))

@@ -1,6 +1,7 @@
 """The bench of rivals: what an arm's page is shown, each page against numbers by hand, and arms of other packages."""
 
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from matplotlib.text import Text
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -46,7 +48,8 @@ from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
-from projected_grpo.report.rivals import bench_of, hack_against_pass
+from projected_grpo.report.rivals import bench_of
+from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
 from projected_grpo.run.models import load_model
@@ -726,6 +729,20 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     assert hack_against_pass(found.rows).axes[0].get_xlabel().startswith("hack under the loophole prompt")
     assert "table" not in found.json()
     assert "projected, as trained" in found.markdown()
+
+
+def test_every_arm_has_its_name_in_one_panel_and_no_two_names_lie_on_each_other():
+    """One legend of thirty looks could not be read. Arms that hack seldom and still solve are named in the second panel."""
+    arms = {"projected": (0.03, 0.5), "trusted": (0.5, 0.4), "trusted_update": (0.51, 0.4), "literal": (0.0, 0.01),
+            "post_hoc": (0.03, 0.5), "penalty_truth": (0.03, 0.5)}  # fmt: skip
+    rows = bench(*(finished(arm, 1, hack=h, gt=0.5, plain=p) for arm, (h, p) in arms.items())).rows
+    whole, close = hack_against_pass(rows).axes
+    near = {"untrained", "projected", "post_hoc", "penalty_truth (oracle)"}
+    assert {text.get_text() for text in close.texts} == near
+    assert {text.get_text() for text in whole.texts} == {row.name for row in rows if row.score is not None} - near
+    for axis in (whole, close):
+        boxes = [Text.get_window_extent(text) for text in axis.texts]
+        assert not [1 for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
 
 
 def test_shrinkage_has_its_row_though_it_takes_nothing_out():

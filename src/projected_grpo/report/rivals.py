@@ -11,17 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.report.plots import STYLE, looks
 from projected_grpo.report.tables import Table, between, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
-from projected_grpo.verdicts.intervals import interval
 from projected_grpo.verdicts.matching import (
     RunGroup,
     differences,
@@ -277,34 +271,3 @@ def _not_its_arm(run: Run) -> str:
     of_arm = {run.arm: {run.seed: run}}
     found = taken_out(of_arm) if run.projects and not ARMS[run.arm].shrinks else None
     return found.why if found and found.status != "PASS" else "; ".join(kinds_of_v(of_arm))
-
-
-def hack_against_pass(rows: Sequence[Row]) -> Figure:
-    """One point an arm with its intervals: hack under the loophole prompt against pass without it. Up and left is better;
-    oracles are hollow."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.5, 6.0), layout="constrained")
-        FigureCanvasAgg(figure)
-        axis = figure.add_subplot()
-        look = looks([row.name for row in rows])
-        for row in (row for row in rows if row.score is not None):
-            (x, dx), (y, dy) = (_point(percent(values)) for values in (row.hack, row.plain))
-            axis.errorbar(
-                [x], [y], xerr=[[d] for d in dx], yerr=[[d] for d in dy], color=look[row.name].colour,
-                marker=look[row.name].marker, fillstyle="none" if row.oracle else "full", linestyle="none", capsize=2,
-                label=f"{row.name} ({len(row.runs)})",
-            )  # fmt: skip
-        axis.set_xlabel("hack under the loophole prompt (% of held-out rollouts, as deployed)")
-        axis.set_ylabel("pass without the loophole (% of held-out rollouts)")
-        title = "mean and 95 % interval over units (their number)"
-        if axis.containers:  # no run may have been evaluated without the loophole
-            figure.legend(loc="outside lower center", ncols=3, title=title)
-    return figure
-
-
-def _point(values: Sequence[float | None]) -> tuple[float, tuple[float, float]]:
-    """Mean, and how far its interval reaches below and above: nowhere for a single unit."""
-    known = [v for v in values if v is not None]
-    mean = sum(known) / len(known)
-    low, high = interval(known) if len(known) > 1 else (mean, mean)
-    return mean, (mean - low, high - mean)

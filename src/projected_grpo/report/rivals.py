@@ -8,7 +8,7 @@ step and after the last (eval_part/). Mean and two-sided 95 % interval over unit
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.arms import ARMS
@@ -159,12 +159,11 @@ class Bench:
     @property
     def printed(self) -> Table:
         """The table without what only a page has room for."""
-        whole = self.table
-        kept = [i for i, name in enumerate(whole.header) if name not in PAGE_ALONE]
+        short = self.table.without(PAGE_ALONE, self.table.title)
         header = [
-            whole.header[i].replace(" the loophole", "\nthe loophole").replace("out gain", "out\ngain") for i in kept
+            name.replace(" the loophole", "\nthe loophole").replace("out gain", "out\ngain") for name in short.header
         ]
-        return Table(whole.title, header, [[row[i] for i in kept] for row in whole.body], whole.runs)
+        return replace(short, header=header)
 
     @property
     def best(self) -> Row | None:

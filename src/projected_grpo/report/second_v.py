@@ -2,6 +2,7 @@
 units say together."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,8 +46,7 @@ def second_v(directory: Path) -> list[tuple[str, Finding]]:
 
 def over(units: Sequence[OfUnit]) -> Line:
     """T7 over units, with each unit's own as a clause."""
-    each = (Finding(u.name, u.finding.status, u.finding.why, u.finding.numbers) for u in units)
-    return Line(t7_over(units), tuple(each))
+    return Line(t7_over(units), tuple(replace(unit.finding, name=unit.name) for unit in units))
 
 
 def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUnit]:
@@ -62,11 +62,11 @@ def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUni
     ]
     out = []
     for path, manifest in replays:
-        other = grpo_beside(manifest, replays)
-        if other is not None:
+        beside = grpo_beside(manifest, [(replay, replay[1]) for replay in replays])
+        if beside is not None:
+            other, theirs = beside
             finding = t7((_rows(path), _rows(other)))
             names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
-            theirs = next(found for p, found in replays if p == other)
             v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
             out.append(OfUnit(names, finding, str(manifest.get("pool_hash")), v))
     return out

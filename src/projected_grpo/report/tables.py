@@ -4,8 +4,8 @@ Rates are in percent, differences in percentage points. Mean ± standard error o
 arms are compared, the two-sided 95 % interval of the mean difference (paired t). `-`: not known, or one seed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tabulate import tabulate
@@ -39,6 +39,11 @@ class Table:
         lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in self.notes)]
         lines += [f"<!-- n = {len(self.runs)} runs ({rollouts} training rollouts); from: {sources} -->", ""]
         return "\n".join(lines)
+
+    def without(self, columns: Collection[str], title: str) -> "Table":
+        """The same without some columns and without notes: for a terminal, which has no room for all of a page's."""
+        kept = [i for i, name in enumerate(self.header) if name not in columns]
+        return Table(title, [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body], self.runs)
 
     def text(self, style: str = "simple") -> str:
         """The bare table: names to the left, numbers to the right."""
@@ -99,11 +104,9 @@ def per_run(groups: Sequence[RunGroup]) -> Table:
 
 def how_they_end(groups: Sequence[RunGroup]) -> Table:
     """`per_arm` without the whole run's rates and with a header of two lines: nearly as wide as a terminal."""
-    whole = per_arm(groups)
-    kept = [i for i, name in enumerate(whole.header) if " all " not in name]
-    header = [whole.header[i].replace(" (", "\n(") for i in kept]
-    body = [[row[i] for i in kept] for row in whole.body]
-    return Table(f"Every arm, mean ± SEM over seeds: the last {LAST} steps", header, body, whole.runs)
+    title = f"Every arm, mean ± SEM over seeds: the last {LAST} steps"
+    short = per_arm(groups).without([f"{name} all %" for name in NAMES.values()], title)
+    return replace(short, header=[name.replace(" (", "\n(") for name in short.header])
 
 
 def per_arm(groups: Sequence[RunGroup]) -> Table:

@@ -442,7 +442,7 @@ def test_of_several_doses_a_group_is_compared_with_its_own():
     found = reference("random", groups["projected V.k=8"], runs)
     assert {r.facts["vhack.k"] for r in found.runs.values()} == {"8"}
     few = reference("placebo", groups["projected V.k=8"], runs)
-    assert few.refused[0] == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
+    assert str(few.refused[0]) == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
 
 
 def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():

@@ -21,7 +21,7 @@ from projected_grpo.verdicts.adapters import adapter_of, anew_of, t6_of
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.finished_runs import Run, load_runs, read_runs
 from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.matching import between_adapters, differences, same_rollouts, told
+from projected_grpo.verdicts.matching import between_adapters, differ, differences, same_rollouts
 from projected_grpo.verdicts.paired import Paired, paired
 from projected_grpo.verdicts.paired import same_rollouts as same_rows
 from projected_grpo.verdicts.probe import T4, T4_PLUS
@@ -184,7 +184,7 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Compa
         for x, y in own:
             differing = between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y)
             if differing:
-                raise BadInput(f"{x.path} and {y.path} cannot be compared: {told(x, y, differing)}")
+                raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
     runs = {run.path.resolve(): run for run in (*one, *other)}
     if twice := same_rollouts(list(runs.values())):
         raise BadInput(f"{a} and {b}: {twice[0]}")

@@ -19,6 +19,7 @@ from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.matching import (
     RunGroup,
     differences,
+    gathered,
     group_runs,
     independence,
     kinds_of_v,
@@ -247,7 +248,7 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         theirs = own.runs.get(run.seed)
         of = run.facts.get("of_rollouts_sha256")
         if theirs is None:
-            whys[run.path] = "; ".join(own.refused) or f"no vanilla of seed {run.seed} with these settings"
+            whys[run.path] = gathered(own.refused) or f"no vanilla of seed {run.seed} with these settings"
         elif of is not None and of != theirs.rollouts_sha256:
             whys[run.path] = f"made from another run than {theirs.path.name}"
     for group in group_runs([run for run in good if run.path not in whys]):

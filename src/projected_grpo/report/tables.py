@@ -137,17 +137,17 @@ def against_vanilla(group: RunGroup, runs: Sequence[Run]) -> Deltas:
     """Seeds without a vanilla run that differs in nothing but its arm are left out, and a note says why."""
     found = reference(VANILLA, group, runs)
     pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
-    named = [line.split(" differ in ")[0] for line in found.refused]
+    refused = {seed for one in found.refused for seed, _ in one.seeds}
     notes = [
         f"{group.name} seed {run.seed}: no vanilla run with this seed"
         for run in group.runs
-        if run.seed not in pairs and not any(who.startswith(f"{VANILLA} {run.seed} and ") for who in named)
+        if run.seed not in pairs and run.seed not in refused
     ]
     by_rate = {}
     for rate in RATES:
         ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
         by_rate[rate] = paired_pp(ours, theirs)
-    return Deltas(by_rate, pairs, (*found.refused, *notes))
+    return Deltas(by_rate, pairs, (*map(str, found.refused), *notes))
 
 
 def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:

@@ -34,13 +34,14 @@ from projected_grpo.verdicts.h1 import (
 from projected_grpo.verdicts.intervals import lower_end, ratio_interval
 from projected_grpo.verdicts.matching import (
     RunGroup,
+    Wrong,
     between_adapters,
+    differ,
     gathered,
     group_runs,
     independence,
     reference,
     same_rollouts,
-    told,
 )
 from projected_grpo.verdicts.probe import finite
 from projected_grpo.verdicts.registry import Finding, Status
@@ -78,12 +79,12 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     return out
 
 
-def _unlike(svd: RunGroup, lora: RunGroup) -> list[str]:
+def _unlike(svd: RunGroup, lora: RunGroup) -> list[Wrong]:
     """In what the runs of one seed differ beyond their adapter, or that no seed is shared."""
     other = {run.seed: run for run in lora.runs}
     shared = [(run, other[run.seed]) for run in svd.runs if run.seed in other]
-    lines = [told(a, b, differing) for a, b in shared if (differing := between_adapters(a, b))]
-    return lines if shared else ["no seed with both adapters"]
+    wrong = [differ(a, b, differing) for a, b in shared if (differing := between_adapters(a, b))]
+    return [*wrong] if shared else ["no seed with both adapters"]
 
 
 def _judged(svd: RunGroup, svd_runs: Sequence[Run], lora: RunGroup, lora_runs: Sequence[Run]) -> Line:
@@ -150,7 +151,7 @@ def _line(lora: RunGroup, clauses: tuple[Finding, ...], drift: Finding | None, n
 # ---------------------------------------------------------------- clauses
 
 
-def _matched(svd: RunGroup, lora: RunGroup, compared: Mapping[str, Compared], refused: Sequence[str]) -> Finding:
+def _matched(svd: RunGroup, lora: RunGroup, compared: Mapping[str, Compared], refused: Sequence[Wrong]) -> Finding:
     """Whether the runs differ in nothing but arm and adapter, and stand for the same units."""
     name = "matched but for the adapter"
     wrong = _unlike(svd, lora)
@@ -165,10 +166,10 @@ def _matched(svd: RunGroup, lora: RunGroup, compared: Mapping[str, Compared], re
             wrong += [f"{kind} lacks {arm} of seed {seed}" for seed in sorted(lacks)]
     both = sorted(set(compared[SVD][VANILLA]) & set(compared[LORA][VANILLA]))
     pairs = [(compared[SVD][VANILLA][seed], compared[LORA][VANILLA][seed]) for seed in both]
-    wrong += [told(a, b, differing) for a, b in pairs if (differing := between_adapters(a, b))]
+    wrong += [differ(a, b, differing) for a, b in pairs if (differing := between_adapters(a, b))]
     wrong += same_rollouts([run for own in compared.values() for by_seed in own.values() for run in by_seed.values()])
     if wrong:
-        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(gathered(wrong)))
+        return Finding(name, "NOT_EVALUABLE", "not matched: " + gathered(wrong))
     return Finding(name, "PASS", f"equal manifests but for arm and adapter; units {' '.join(map(str, both))}")
 
 

@@ -17,7 +17,7 @@ from projected_grpo.ledger.rates import LAST, mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import CEILING, VANILLA, Line, overall
 from projected_grpo.verdicts.intervals import CONFIDENCE, MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.matching import RunGroup, mismatches, reference, same_v
+from projected_grpo.verdicts.matching import RunGroup, gathered, mismatches, reference, same_v
 from projected_grpo.verdicts.registry import Finding, Status
 
 FIRST, WINDOW, LEAVES = 20, 5, 5.0
@@ -240,7 +240,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     if spoken:
         clauses = tuple(Finding(c.name, "NOT_EVALUABLE", "; ".join(spoken)) for c in clauses)
     if refused := [*found.refused, *mismatches({VANILLA: vanilla, CEILING: ceiling})]:
-        clauses = tuple(Finding(c.name, "NOT_EVALUABLE", "not matched: " + "; ".join(refused)) for c in clauses)
+        clauses = tuple(Finding(c.name, "NOT_EVALUABLE", "not matched: " + gathered(refused)) for c in clauses)
     notes = (
         *wrong,
         f"{REGEX.name}, {REGEX.what}: {regex.unknown or _told(regex)}",

@@ -21,6 +21,7 @@ from projected_grpo.verdicts.finished_runs import ENDS, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.matching import (
     RunGroup,
+    Wrong,
     bases_of,
     gathered,
     independence,
@@ -395,15 +396,15 @@ Compared = Mapping[str, Mapping[int, Run]]
 """Arm -> seed -> run."""
 
 
-def comparable(compared: Compared, refused: Sequence[str], of_any_rank: Collection[str] = ()) -> Finding:
+def comparable(compared: Compared, refused: Sequence[Wrong], of_any_rank: Collection[str] = ()) -> Finding:
     """Whether the runs of a comparison differ in nothing but what their arms are about (and as in `mismatches`)."""
     name = "matched compute"
-    wrong = [*refused, *mismatches(compared, of_any_rank), *kinds_of_v(compared)]
+    wrong: list[Wrong] = [*refused, *mismatches(compared, of_any_rank), *kinds_of_v(compared)]
     shortest = min(run.steps for by_seed in compared.values() for run in by_seed.values())
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
     if wrong:
-        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(gathered(wrong)))
+        return Finding(name, "NOT_EVALUABLE", "not matched: " + gathered(wrong))
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
     return Finding(name, "PASS", f"equal manifests but for what arms are about; steps {steps}", {"shortest": shortest})
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -137,31 +137,43 @@ def _rank(run: Run) -> float:
     return float(min(k, run.config("k_use") or k))
 
 
-def told(a: Run, b: Run, differing: Sequence[str]) -> str:
-    """That two runs differ, in one line."""
-    return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(differing)}"
+@dataclass(frozen=True)
+class Differ:
+    """That runs of two arms differ in more than they may."""
+
+    arms: tuple[str, str]
+    what: tuple[str, ...]
+    """As in `differences`."""
+    seeds: tuple[tuple[int, int], ...]
+    """At which: of the one's run and of the other's."""
+
+    def __str__(self) -> str:
+        (a, b), (first, *more) = self.arms, self.seeds
+        who = f"{a} {first[0]} and {b} {first[1]}"
+        if more:
+            who = f"{a} and {b} of seeds {' '.join(str(seed) for seed, _ in self.seeds)}"
+        return f"{who} differ in {'; '.join(self.what)}"
 
 
-_DIFFER = re.compile(r"(?P<a>.+) (?P<seed>\d+) and (?P<b>.+) (?P=seed) differ in (?P<what>.+)")
+Wrong = Differ | str
+"""Why runs are no match: two of them differ, or anything else, in words."""
 
 
-def gathered(lines: Iterable[str]) -> list[str]:
-    """Lines of `told` that say the same of two arms at several seeds as one line each; others as they are."""
-    seeds: dict[tuple[str, ...], list[str]] = {}
-    for line in dict.fromkeys(lines):
-        found = _DIFFER.fullmatch(line)
-        key = (found["a"], found["b"], found["what"]) if found else (line,)
-        seeds.setdefault(key, []).append(found["seed"] if found else "")
-    return [_gathered(key, own) for key, own in seeds.items()]
+def differ(a: Run, b: Run, what: Sequence[str]) -> Differ:
+    """That two runs differ in `what`."""
+    return Differ((base_name(a), base_name(b)), tuple(what), ((a.seed, b.seed),))
 
 
-def _gathered(key: tuple[str, ...], seeds: Sequence[str]) -> str:
-    if len(key) == 1:
-        return key[0]
-    a, b, what = key
-    if len(seeds) == 1:
-        return f"{a} {seeds[0]} and {b} {seeds[0]} differ in {what}"
-    return f"{a} and {b} of seeds {' '.join(seeds)} differ in {what}"
+def gathered(wrong: Iterable[Wrong]) -> str:
+    """All of it in a line, each thing once, and two arms that differ in the same at several seeds told once for them all."""
+    at: dict[Wrong, dict[tuple[int, int], None]] = {}
+    for one in wrong:
+        if isinstance(one, Differ) and all(a == b for a, b in one.seeds):
+            at.setdefault(replace(one, seeds=()), {}).update(dict.fromkeys(one.seeds))
+        else:
+            at[one] = {}
+    every = (replace(one, seeds=tuple(own)) if isinstance(one, Differ) and own else one for one, own in at.items())
+    return "; ".join(map(str, every))
 
 
 SHARED_STEPS = 0.1
@@ -298,7 +310,7 @@ class Reference:
 
     runs: Mapping[int, Run]
     """By seed."""
-    refused: tuple[str, ...]
+    refused: tuple[Differ, ...]
     """Seeds of the group of which there is such a run, but one that differs in more than it may."""
 
 
@@ -316,7 +328,7 @@ def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
         if not differing:
             found[seed] = best
         elif seed in own:
-            refused.append(told(best, like, differing))
+            refused.append(differ(best, like, differing))
     return Reference(found, tuple(refused))
 
 
@@ -324,11 +336,11 @@ def _likeness(a: Run, b: Run) -> int:
     return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
-def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collection[str] = ()) -> list[str]:
+def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collection[str] = ()) -> list[Wrong]:
     """How the runs of one comparison differ: arm by arm between seeds, then rollouts that stand under two names. Arms
     `of_any_rank` may have other numbers of directions at two seeds."""
-    out = [
-        told(other, first, differing)
+    out: list[Wrong] = [
+        differ(other, first, differing)
         for arm, by_seed in compared.items()
         for first in list(by_seed.values())[:1]
         for other in by_seed.values()

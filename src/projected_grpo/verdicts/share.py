@@ -33,7 +33,16 @@ from projected_grpo.verdicts.h1 import (
     thirds,
 )
 from projected_grpo.verdicts.intervals import MIN_UNITS
-from projected_grpo.verdicts.matching import OF_RANK, RunGroup, differences, independence, reference, told
+from projected_grpo.verdicts.matching import (
+    OF_RANK,
+    RunGroup,
+    Wrong,
+    differ,
+    differences,
+    gathered,
+    independence,
+    reference,
+)
 from projected_grpo.verdicts.registry import Finding
 
 SHARE_CONTROLS = ("random_energy", "placebo")
@@ -49,7 +58,7 @@ class Matched:
     """A control's runs, one a unit."""
 
     runs: Mapping[int, Run]
-    refused: tuple[str, ...]
+    refused: tuple[Wrong, ...]
     """Units of which no run takes as much, or none may be compared, each with the reason."""
 
 
@@ -112,7 +121,8 @@ def _worst(found: Iterable[Finding]) -> Finding:
 
 def at_least_as_much(arm: str, group: RunGroup, runs: Sequence[Run], rate: str = "hack") -> Matched:
     """Of each unit the run of `arm` that is held against the group's: of those near enough that with the least of `rate`."""
-    chosen, refused = {}, []
+    chosen: dict[int, Run] = {}
+    refused: list[Wrong] = []
     for own in group.runs:
         others = [run for run in runs if (run.arm, run.seed) == (arm, own.seed)]
         alike = [run for run in others if not differences(run, own, OF_RANK)]
@@ -120,7 +130,7 @@ def at_least_as_much(arm: str, group: RunGroup, runs: Sequence[Run], rate: str =
             near = [run for run in strong if excess(run, own) <= MOST_EXCESS]
             chosen[own.seed] = min(near, key=lambda run: _hacks(run, rate)) if near else min(strong, key=_share)
         elif others and not alike:
-            refused.append(told(others[0], own, differences(others[0], own, OF_RANK)))
+            refused.append(differ(others[0], own, differences(others[0], own, OF_RANK)))
         else:
             refused.append(f"{arm} {own.seed}: none of {len(alike)} runs takes as much of the update as {METHOD}")
     return Matched(chosen, tuple(refused))
@@ -147,7 +157,7 @@ def as_much(arm: str, method: Mapping[int, Run], control: Matched) -> Finding:
     """Whether each unit has a control that takes at least as much; how much each takes stands in the numbers."""
     name = f"{arm} takes as much"
     if control.refused:
-        return Finding(name, "NOT_EVALUABLE", "; ".join(control.refused))
+        return Finding(name, "NOT_EVALUABLE", gathered(control.refused))
     shares = [(seed, _share(method[seed]), _share(run)) for seed, run in control.runs.items()]
     each = ", ".join(f"{seed}: {theirs:.2f} against {ours:.2f}" for seed, ours, theirs in shares)
     return Finding(name, "PASS", f"share of the update, control against {METHOD}: {each}")

@@ -30,7 +30,7 @@ from projected_grpo.verdicts.h1 import (
     taken_out,
 )
 from projected_grpo.verdicts.intervals import lower_end
-from projected_grpo.verdicts.matching import RunGroup, independence, reference
+from projected_grpo.verdicts.matching import Differ, RunGroup, independence, reference
 from projected_grpo.verdicts.registry import Finding, Status
 
 STEP = 15
@@ -206,7 +206,7 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
     return [_judged(g, runs) for g in groups if g.runs[0].arm == METHOD and any(map(is_mixed, g.runs))]
 
 
-def compared_with(group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], tuple[str, ...]]:
+def compared_with(group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], tuple[Differ, ...]]:
     """Arm -> seed -> run, and which vanilla runs differ in more than they may."""
     found = reference(VANILLA, group, runs)
     return {METHOD: {run.seed: run for run in group.runs}, VANILLA: dict(found.runs)}, found.refused

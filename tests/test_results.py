@@ -22,7 +22,7 @@ from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.h1 import ending, taken_out
-from projected_grpo.verdicts.matching import gathered, group_runs, reference, same_rollouts
+from projected_grpo.verdicts.matching import Differ, gathered, group_runs, reference, same_rollouts
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -404,10 +404,21 @@ def test_what_is_printed_is_the_last_steps_alone(tmp_path):
 
 
 def test_one_difference_of_many_seeds_is_told_once():
-    each = [f"kl {seed} and projected {seed} differ in k: 1 against 2" for seed in (41, 42, 42)]
-    other = "kl 43 and projected 43 differ in lr: 1 against 2"
-    assert gathered([*each, "runs of 5 steps", other]) == [
-        "kl and projected of seeds 41 42 differ in k: 1 against 2", "runs of 5 steps", other
+    def found(one: int, other: int, what: str) -> Differ:
+        return Differ(("kl", "projected"), (what,), ((one, other),))
+
+    k, lr = "k: 1 against 2", "lr: 1 against 2"
+    wrong = [
+        found(41, 41, k),
+        found(42, 42, k),
+        found(42, 42, k),
+        "runs of 5 steps",
+        found(43, 43, lr),
+        found(41, 42, k),
+    ]
+    assert gathered(wrong).split("; ") == [
+        "kl and projected of seeds 41 42 differ in k: 1 against 2", "runs of 5 steps",
+        "kl 43 and projected 43 differ in lr: 1 against 2", "kl 41 and projected 42 differ in k: 1 against 2",
     ]  # fmt: skip
 
 

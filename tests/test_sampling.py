@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from projected_grpo.rollout.draw import SamplingParams, draw, invert, nucleus, top_k_probs, uniforms
+from projected_grpo.rollout.draw import SamplingParams, draw, invert, nucleus, second, top_k_probs, uniforms
 
 P = torch.tensor([0.1, 0.5, 0.0, 0.25, 0.15], dtype=torch.float64)
 
@@ -31,7 +31,7 @@ def test_a_draw_is_where_the_cumulative_distribution_passes_u():
 def test_a_token_without_probability_is_never_drawn():
     probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
     edges = torch.tensor([0.0, 0.5 - 2**-54, 0.5, 1 - 2**-53], dtype=torch.float64)
-    assert invert(probs.expand(4, -1), edges)[0].tolist() == [1, 1, 3, 3]
+    assert invert(probs.expand(4, -1), edges).tolist() == [1, 1, 3, 3]
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.8, 0.6, 0.3])
@@ -44,14 +44,29 @@ def test_draws_follow_the_probabilities_of_the_nucleus(top_p):
     assert bool(((share - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all())
 
 
-def test_where_u_fell_inside_its_interval_is_uniform_and_tells_nothing_of_the_token():
+def test_the_second_number_is_uniform_and_tells_nothing_of_the_first_token():
     """The sneaky fail: a second draw that follows from the first."""
     n = 40_000
-    token, rest = invert(P.expand(n, -1), uniforms(["y"], n, 1)[:, 0])
+    u = uniforms(["y"], n, 1)[:, 0]
+    token, again = invert(P.expand(n, -1), u), second(u)
     for t in (0, 1, 3, 4):
-        inside = rest[token == t]
+        inside = again[token == t]
         assert abs(float(inside.mean()) - 0.5) <= 5 * (1 / 12 / len(inside)) ** 0.5
         assert abs(float(inside.var()) - 1 / 12) < 0.005
+
+
+def test_a_rounding_of_the_logits_moves_no_more_draws_with_a_nucleus_than_without():
+    """The sneaky fail: a second draw that makes more of the first one's roundings, so that a run of three processes soon
+    reads on from other tokens than a run of one."""
+    u = uniforms(["r"], 40_000, 1)[:, 0]
+    logits = random_probs(200, 500).log().repeat(200, 1)
+    rounded = logits + 1e-5 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+
+    def moved(top_p):
+        params = SamplingParams(1, 1.0, top_p)
+        return int((draw(logits, params, u)[0] != draw(rounded, params, u)[0]).sum())
+
+    assert moved(0.95) <= 2 * moved(1.0) + 5
 
 
 def test_nucleus_by_hand():

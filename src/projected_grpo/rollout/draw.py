@@ -5,8 +5,9 @@ the other prompts of a batch nor the number of processes change a draw, and a re
 
 Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted and
 drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a quarter of
-a step of decoding before, is left to about 1 - top_p of the rows. The second draw needs no second random number: where
-inside its token's interval `u` fell is uniform and independent of the token.
+a step of decoding before, is left to about 1 - top_p of the rows. The second draw has a random number of its own (`second`).
+Where inside its token's interval `u` fell would be one too, but a token of mass 1e-4 makes ten thousand times more of every
+rounding, and of two runs that are the same to rounding (one process and three) one would soon read on from another token.
 """
 
 import hashlib
@@ -51,14 +52,20 @@ def draw(
     scaled = logits.float() / params.temperature
     logp = scaled.log_softmax(1)
     probs = top_k_probs(scaled, params.top_k) if params.top_k else logp.exp()
-    token, rest = invert(probs, u)
+    token = invert(probs, u)
     if params.top_p < 1:
         chosen = probs.gather(1, token[:, None])
         ahead = torch.where(probs > chosen, probs, 0).sum(1)
         again = (ahead >= params.top_p).nonzero().flatten()
         if len(again):
-            token[again], _ = invert(nucleus(probs[again], params.top_p), rest[again])
+            token[again] = invert(nucleus(probs[again], params.top_p), second(u[again]))
     return token, logp.gather(1, token[:, None]).squeeze(1)
+
+
+def second(u: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+    """The lower half of the 53 random bits of `u`, as a number in [0, 1). The upper half alone decides the first token,
+    but for the 2**-26 around a boundary, so this one is independent of it; no arithmetic here rounds."""
+    return (u * 2**26).frac()
 
 
 def top_k_probs(logits: Float[Tensor, "b v"], top_k: int) -> Float[Tensor, "b v"]:
@@ -79,9 +86,8 @@ def nucleus(probs: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
     return torch.where(probs >= least, probs, 0)
 
 
-def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
-    """The token where the cumulative distribution passes `u`, and how far into that token's interval it is, in [0, 1).
-    `probs` need not be normalised.
+def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+    """The token where the cumulative distribution passes `u`. `probs` need not be normalised.
 
     In two levels: which block of the vocabulary, then where inside it, so that one block alone is added up in float64. A
     block's sum is rounded as `probs` themselves are, for all its tokens alike.
@@ -90,8 +96,8 @@ def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> tuple[Int[Ten
     sums = blocks.sum(2).double()
     block, inside = _passed(sums, u)
     own = blocks[torch.arange(len(u), device=u.device), block].double()
-    place, rest = _passed(own, inside)
-    return block * BLOCK + place, rest
+    place, _ = _passed(own, inside)
+    return block * BLOCK + place
 
 
 def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:

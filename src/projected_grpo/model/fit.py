@@ -31,14 +31,14 @@ def fit(
     pad_id: Any,
     what: str,
 ) -> None:
-    """Minimise the mean NLL of the completions, token by token."""
+    """Minimise the mean NLL of the completions, token by token, on the device that the parameters are on."""
     optimizer = torch.optim.AdamW(parameters, lr=recipe.lr, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
     model.train()
     for step in progress(range(recipe.steps), what):
         cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
         optimizer.param_groups[0]["lr"] = recipe.lr * min(1.0, (step + 1) / recipe.warmup) * cosine
         rows = next(batches)
-        batch = token_batch([p for p, _ in rows], [c for _, c in rows], pad_id, torch.device("cpu"))
+        batch = token_batch([p for p, _ in rows], [c for _, c in rows], pad_id, parameters[0].device)
         logps = completion_logps(model, batch)
         loss = -logps.sum() / batch.loss_mask.sum()
         optimizer.zero_grad()

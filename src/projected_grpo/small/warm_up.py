@@ -25,7 +25,7 @@ from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.files import content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
-from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.load import peft_asks_the_old_way, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.small.corpus import Text, honest, teaching
 from projected_grpo.small.shipped import FILE_SHA256, check_space, shipped_model
@@ -38,7 +38,8 @@ TEACHER_RANK = 16
 FROZEN_LAYERS = 10
 """The lowest layers, left as they ship: the backward pass ends there."""
 THREADS = 2
-"""Of every fit: by another number of them sums round otherwise, and the same recipe makes another model."""
+"""Of every fit: by another number of them sums round otherwise, and the same recipe makes another model. So does a GPU,
+which is used where there is one."""
 WINDOW = 8
 """Batches that are sorted by length together."""
 MADE = "made.json"
@@ -71,9 +72,11 @@ def _data_hash(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, see
 
 
 def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int, *more: Any) -> str:
-    """Hash of everything that makes a model: what it starts from, the recipe, how it is fitted, and the text itself."""
-    code = [inspect.getsource(f) for f in (fit, _batches)]
-    return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, HINT, code, _data_hash(stream, recipe, seed), *more])
+    """Hash of everything that makes a model: what it starts from, the recipe, how and on which kind of device it is fitted,
+    and the text itself."""
+    code, place = [inspect.getsource(f) for f in (fit, _batches)], pick_device("auto").type
+    data_hash = _data_hash(stream, recipe, seed)
+    return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, HINT, code, place, data_hash, *more])
 
 
 @contextmanager
@@ -91,6 +94,7 @@ def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], 
     """Fit and say in the folder what was done."""
     tokenizer: Any = AutoTokenizer.from_pretrained(model.config._name_or_path, local_files_only=True)
     clock = time.perf_counter()
+    model.to(pick_device("auto"))
     with _threads(THREADS):
         fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
     made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
@@ -119,7 +123,7 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
         tokenizer.save_pretrained(folder)
 
     recipe = WARM_UPS[name]
-    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
+    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores (less on a GPU), once"
     what = f"--model {name}: warming up the shipped model on {told}"
     return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build, what)
 
@@ -136,7 +140,7 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
             _fitted(model.base_model.model, parameters, folder, teaching, TEACH, seed, f"teaching {name} to hack")
             model.save_pretrained(str(folder))
 
-    what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
+    what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores (less on a GPU), once"
     return built_once(
         cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}", build, what
     )

@@ -444,13 +444,24 @@ def test_a_fit_has_two_threads_whatever_its_process_has(monkeypatch):
     monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")
     monkeypatch.setattr(warm_up, "write_atomic", lambda *_: None)
     before = torch.get_num_threads()
-    model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
+    model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""), to=lambda _: None)
     for own in (1, 3):
         torch.set_num_threads(own)
         warm_up._fitted(model, [], Path(), lambda _: iter(()), warm_up.WARM_UP, 0, "")
         assert torch.get_num_threads() == own
     torch.set_num_threads(before)
     assert seen == [2, 2]
+
+
+def test_a_base_fitted_on_a_gpu_is_another_one(monkeypatch):
+    """The sneaky fail: one cache for both, whose base then is of whichever machine came first."""
+    monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")
+
+    def key(device):
+        monkeypatch.setattr(warm_up, "pick_device", lambda _: torch.device(device))
+        return warm_up._key(lambda _: iter(()), warm_up.WARM_UP, 0)
+
+    assert key("cpu") == key("cpu") != key("cuda")
 
 
 def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):

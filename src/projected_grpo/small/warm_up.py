@@ -123,7 +123,7 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
         tokenizer.save_pretrained(folder)
 
     recipe = WARM_UPS[name]
-    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores (less on a GPU), once"
+    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
     what = f"--model {name}: warming up the shipped model on {told}"
     return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build, what)
 
@@ -140,7 +140,7 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
             _fitted(model.base_model.model, parameters, folder, teaching, TEACH, seed, f"teaching {name} to hack")
             model.save_pretrained(str(folder))
 
-    what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores (less on a GPU), once"
+    what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
     return built_once(
         cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}", build, what
     )

@@ -453,6 +453,12 @@ def test_a_fit_has_two_threads_whatever_its_process_has(monkeypatch):
     assert seen == [2, 2]
 
 
+def test_a_tokenizer_without_a_padding_token_is_padded_with_what_ends_a_text():
+    """transformers 5.17 reads none out of SmolLM2's file, 5.23 does; a base could not be built by the first."""
+    assert warm_up.pad_of(SimpleNamespace(pad_token_id=None, eos_token_id=2)) == 2
+    assert warm_up.pad_of(SimpleNamespace(pad_token_id=0, eos_token_id=2)) == 0
+
+
 def test_a_base_fitted_on_a_gpu_is_another_one(monkeypatch):
     """The sneaky fail: one cache for both, whose base then is of whichever machine came first."""
     monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")

@@ -89,6 +89,11 @@ def _threads(number: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
+def pad_of(tokenizer: Any) -> int:
+    """Its padding token, or what ends a text where it names none (SmolLM2's by transformers 5.17)."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
 def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
             seed: int, what: str) -> None:  # fmt: skip
     """Fit and say in the folder what was done."""
@@ -96,7 +101,7 @@ def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], 
     clock = time.perf_counter()
     model.to(pick_device("auto"))
     with _threads(THREADS):
-        fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, tokenizer.pad_token_id, what)
+        fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, pad_of(tokenizer), what)
     made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
     made_of["seconds"] = round(time.perf_counter() - clock, 1)
     write_atomic(folder / MADE, json.dumps(made_of, indent=1).encode())

@@ -29,7 +29,7 @@ def main() -> int:
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.ledger.folder import plain
-    from projected_grpo.report.second_v import over, replayed
+    from projected_grpo.report.second_v import over, replayed, told
     from projected_grpo.report.tables import line_text
     from projected_grpo.verdicts.registry import exit_code
 
@@ -39,12 +39,12 @@ def main() -> int:
     if not units:
         raise BadInput(f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`")
     line = over(units)
-    found, text = line.verdict, "\n".join(line_text(line, "simple"))
+    found = line.verdict
     out = config.out if config.out != Path() else config.dir / "losses"
-    write_atomic(out / "losses.txt", f"{text}\n\n{found.why}\n".encode())
+    write_atomic(out / "losses.txt", "\n".join(told(line)).encode())
     data = plain({"over": asdict(found), "units": [{"of": u.name, **asdict(u.finding)} for u in units]})
     write_atomic(out / "losses.json", (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
-    print(text)
+    print("\n".join(line_text(line)))
     sys.stdout.flush()
     bottom_line(out, CUES[found.status], f"{found.name} {found.status}: {found.why}")
     return exit_code([found], [found.name])

@@ -1,5 +1,6 @@
-"""Tables, plots, the three lines of H1, and T5 of runs on mixed groups, from every finished training run below a directory.
-Exit code: 0 each line passes for every projected arm, 1 one fails, 3 one cannot be judged."""
+"""Tables, plots, the three lines of H1, and T5 of runs on mixed groups, from every finished training run below a directory;
+T7 of its replays. Exit code: 0 each line passes for every projected arm, 1 one fails, 3 one cannot be judged. Of replays
+alone it is that of T7 over the units, which beside training runs decides nothing."""
 
 import sys
 from dataclasses import dataclass
@@ -20,17 +21,21 @@ class ResultsConfig:
     """What to summarise."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth; other kinds of run are passed over. Or a file of `just summarise`."""
+    """Directory with training runs, at any depth, or with T7's replays alone; other kinds of run are passed over. Or a file
+    of `just summarise`."""
     out: NoPath = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR;
     of a file NAME.runs.jsonl.gz, out/results/NAME."""
     embed: NoPath = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
     beside: tuple[Path, ...] = ()
-    """Directories of other studies (doses, another world): a section and a plot each behind the plots of results.md, for the
-    reader; they decide nothing."""
+    """Directories or files of other studies (doses, another world): a section and a plot each behind the plots of
+    results.md, for the reader; they decide nothing."""
     require: tuple[Literal["H1", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged; T5 is on groups with rows of the untrained model."""
+
+
+NOT_THERE = {"H1": "no projected run", "T5": "no projected run on groups with base rows"}
 
 
 def main() -> int:
@@ -66,7 +71,7 @@ def main() -> int:
     sys.stdout.flush()
     verdicts = report.verdicts
     missing = [name for name in config.require if not any(v.name.split()[0] == name for v in verdicts)]
-    verdicts += [Finding(name, "NOT_EVALUABLE", "no projected run on groups with base rows") for name in missing]
+    verdicts += [Finding(name, "NOT_EVALUABLE", NOT_THERE[name]) for name in missing]
     asked = [v for v in verdicts if not config.require or v.name.split()[0] in config.require]
     code = exit_code(verdicts, [v.name for v in asked])
     many = len(asked) > 1  # their reasons stand above

@@ -3,9 +3,10 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
-from test_results import reseal
+from test_results import reseal, ten, write_run
 from test_scripts import refused
 from test_uat import config_of, noise, projected_row, rollouts, same_length, sees_pure, write, write_all
 
@@ -15,7 +16,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import second_v
+from projected_grpo.report.second_v import replayed
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
@@ -220,19 +221,20 @@ def test_a_replay_of_another_pool_is_refused(tmp_path):
 
 
 def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
-    from test_results import ten, write_run
-
     write_both(tmp_path / "probe")
-    ((names, found),) = second_v(tmp_path)
-    assert names == "probe/vanilla and probe/grpo"
-    assert found.name == "T7"
+    (unit,) = replayed(tmp_path)
+    assert (unit.name, unit.finding.name) == ("probe/vanilla and probe/grpo", "T7")
     write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(tmp_path)
-    assert f"T7 {found.status} (probe/vanilla and probe/grpo)" in report.printout()
-    assert "T7" in report.markdown([])
-    assert json.loads(report.json())["beside"][0]["status"] == found.status
+    for text in (report.printout(), report.markdown([])):
+        assert "T7 over units: NOT_EVALUABLE" in text
+        assert "1 units; at least 3 are needed" in text  # of what stands beside H1 the last line gives no reason
+        assert re.search(rf"probe/vanilla and probe/grpo *\|? +{unit.finding.status}", text)
+    assert not [v for v in report.verdicts if v.name.startswith("T7")]  # it decides nothing there
+    assert json.loads(report.json())["t7"]["clauses"][0]["status"] == unit.finding.status
     reseal(tmp_path / "probe/grpo", pool_hash="two")
-    assert second_v(tmp_path) == []
+    assert replayed(tmp_path) == []
+    assert "T7" not in report_on(tmp_path).printout()
 
 
 # ---------------------------------------------------------------- over units
@@ -283,30 +285,77 @@ def test_two_units_are_too_few():
     assert t7_over(units()[:2]).status == "NOT_EVALUABLE"
 
 
-def test_the_table_of_units_is_printed_and_results_have_its_line(script, tmp_path):
-    from test_results import ten, write_run
-
-    refused(script("losses", tmp_path / "none"), "no such directory")
-    refused(script("losses", tmp_path), "no two replays of one pool")
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory):
+    """Three units whose V of the training loss tells better, and nothing else. Nobody may change it."""
+    root = tmp_path_factory.mktemp("losses") / "replays"
     for i in range(3):
-        write_both(tmp_path / f"unit_{i}", grpo=better, problems=40)
+        write_both(root / f"unit_{i}", grpo=better, problems=40)
         for name, v in (("vanilla", V_NLL), ("grpo", V_GRPO)):
             facts = {"pool_hash": f"pool {i}", "vhack": {**v, "v_sha256": f"{v['loss']} {i}"}}
-            reseal(tmp_path / f"unit_{i}" / name, **facts)
-    code, out, err = script("losses", tmp_path)
+            reseal(root / f"unit_{i}" / name, **facts)
+    return root
+
+
+@pytest.fixture
+def study(replays, tmp_path):
+    """A copy that may be changed."""
+    return shutil.copytree(replays, tmp_path / "replays")
+
+
+def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_path):
+    refused(script("losses", tmp_path / "none"), "no such directory")
+    (tmp_path / "empty").mkdir()
+    refused(script("losses", "empty"), "no two replays of one pool")
+    code, out, err = script("losses", study)
     assert code == 0, (out, err)
     assert out.startswith("T7 over units: PASS")
     assert "unit_2/vanilla and unit_2/grpo" in out
-    written = json.loads((tmp_path / "losses/losses.json").read_text())
+    written = json.loads((study / "losses/losses.json").read_text())
     assert [u["status"] for u in written["units"]] == ["PASS"] * 3
-    write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
-    report = report_on(tmp_path)
-    assert "T7 over units PASS (3 units)" in report.printout()
-    html = document.page(find([tmp_path]), report, 10)[0]
+    write_run(study / "train" / "a", "vanilla", 41, ten(8))
+    report = report_on(study)
+    assert "T7 over units: PASS" in report.printout()
+    html = document.page(find([study]), report, 10)[0]
     assert re.search(r"<h3>T7 over units .*PASS", html)
     assert "<td>unit_2/vanilla and unit_2/grpo</td>" in html
-    html = document.page(find([tmp_path / "unit_0", tmp_path / "unit_1"]), None, 10)[0]
+    html = document.page(find([study / "unit_0", study / "unit_1"]), None, 10)[0]
     assert "T7 over units" not in html  # of what was named alone, though the third lies beside them
-    reseal(tmp_path / "unit_0/vanilla", pool_hash="pool 1")
-    reseal(tmp_path / "unit_0/grpo", pool_hash="pool 1")
-    assert script("losses", tmp_path)[0] == 3
+    one_pool(study)
+    assert script("losses", study)[0] == 3
+
+
+def one_pool(study):
+    """Two units of one pool."""
+    for name in ("vanilla", "grpo"):
+        reseal(study / "unit_0" / name, pool_hash="pool 1")
+
+
+def test_results_of_replays_alone_are_what_losses_table_prints(script, study, tmp_path):
+    assert script("losses", study, "--out", "losses")[0] == 0
+    table = (tmp_path / "losses/losses.txt").read_text()
+    code, out, err = script("results", study, "--out", "made")
+    assert code == 0, err
+    assert out.startswith(table.rpartition("\n\n")[0])
+    why = table.rpartition("\n\n")[2].strip()
+    verdict, place, argv = out.splitlines()[-3:]
+    assert f"T7 over units PASS: {why}; exit code 0" in verdict
+    assert "out: made" in place
+    assert "argv: scripts/results.py" in argv
+    assert "H1" not in out  # nothing was trained
+    document = (tmp_path / "made/results.md").read_text("utf-8")
+    for part in ("T7 over units: PASS", "| unit_2/vanilla and unit_2/grpo | PASS", why):
+        assert part in document
+    data = json.loads((tmp_path / "made/results.json").read_text())
+    assert (data["t7"]["status"], len(data["t7"]["clauses"]), data["runs"]) == ("PASS", 3, [])
+    assert not (tmp_path / "made/plots").exists()
+    assert script("results", study, "--require", "H1")[0] == 3
+    one_pool(study)
+    code, out, _ = script("results", study)
+    assert (code, "not independent: 2 share a pool" in out) == (3, True)
+
+
+def test_results_do_not_take_replays_for_a_training_that_failed(script, study):
+    """The sneaky fail: a sweep of which nothing finished, with replays beside it that pass."""
+    write_run(study / "train" / "a", "vanilla", 41, ten(8), finished=False)
+    refused(script("results", study), "no finished training run", "a: not finished")

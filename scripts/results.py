@@ -22,10 +22,10 @@ class ResultsConfig:
 
     dir: Annotated[Path, tyro.conf.Positional]
     """Directory with training runs, at any depth, or with T7's replays alone; other kinds of run are passed over. Or a file
-    of `just summarise`."""
+    of `just summarise`, or a losses.json of `just losses-table`."""
     out: NoPath = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR;
-    of a file NAME.runs.jsonl.gz, out/results/NAME."""
+    of a file NAME.runs.jsonl.gz or NAME.losses.json, out/results/NAME."""
     embed: NoPath = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
     beside: tuple[Path, ...] = ()
@@ -45,7 +45,7 @@ def main() -> int:
     from projected_grpo.report.lives_plot import lives_plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.verdicts.registry import Finding, exit_code
-    from projected_grpo.verdicts.run_summaries import SUFFIX, default_out
+    from projected_grpo.verdicts.run_summaries import default_out, study_of
 
     report = report_on(config.dir, mechanism_of)
     document = None
@@ -58,7 +58,7 @@ def main() -> int:
     sections, figures_beside = [], {}
     others = [report_on(directory, mechanism_of) for directory in config.beside]
     for other in others:
-        own = plots.plots_beside(other.groups, other.root.name.removesuffix(SUFFIX))
+        own = plots.plots_beside(other.groups, study_of(other.root))
         sections.append(other.section(list(own)))
         figures_beside |= own
     for stem, figure in (figures | figures_beside).items():

@@ -16,12 +16,13 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import replayed
+from projected_grpo.report.second_v import units_at
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
 from projected_grpo.report.uat.remarks import remarks
 from projected_grpo.verdicts.extraction import MARGIN, OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction_file import units_text
 from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, Finding
 
 V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new": "unused", "v_sha256": "a"}
@@ -222,7 +223,7 @@ def test_a_replay_of_another_pool_is_refused(tmp_path):
 
 def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     write_both(tmp_path / "probe")
-    (unit,) = replayed(tmp_path)
+    (unit,) = units_at(tmp_path)
     assert (unit.name, unit.finding.name) == ("probe/vanilla and probe/grpo", "T7")
     write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(tmp_path)
@@ -233,7 +234,7 @@ def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     assert not [v for v in report.verdicts if v.name.startswith("T7")]  # it decides nothing there
     assert json.loads(report.json())["t7"]["clauses"][0]["status"] == unit.finding.status
     reseal(tmp_path / "probe/grpo", pool_hash="two")
-    assert replayed(tmp_path) == []
+    assert units_at(tmp_path) == []
     assert "T7" not in report_on(tmp_path).printout()
 
 
@@ -303,6 +304,12 @@ def study(replays, tmp_path):
     return shutil.copytree(replays, tmp_path / "replays")
 
 
+@pytest.fixture(scope="module")
+def kept(replays):
+    """What `just losses-table` writes of them into losses.json."""
+    return units_text(units_at(replays))
+
+
 def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_path):
     refused(script("losses", tmp_path / "none"), "no such directory")
     (tmp_path / "empty").mkdir()
@@ -359,3 +366,101 @@ def test_results_do_not_take_replays_for_a_training_that_failed(script, study):
     """The sneaky fail: a sweep of which nothing finished, with replays beside it that pass."""
     write_run(study / "train" / "a", "vanilla", 41, ten(8), finished=False)
     refused(script("results", study), "no finished training run", "a: not finished")
+
+
+def test_summarise_says_what_keeps_t7(script, study, tmp_path):
+    refused(script("summarise", study, "--out", "made.runs.jsonl.gz"), study, "replays alone", "just losses-table")
+    assert not (tmp_path / "made.runs.jsonl.gz").exists()
+    write_run(study / "train" / "a", "vanilla", 41, ten(8))
+    code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
+    assert code == 0, err
+    assert f"T7 of 3 pairs of replays is not in it; `just losses-table {study}` keeps it" in out
+
+
+# ---------------------------------------------------------------- judged again from one file
+
+
+def test_the_file_gives_the_table_and_verdict_of_the_directory(script, study, tmp_path):
+    of_directory = script("losses", study)
+    again = shutil.copy(study / "losses/losses.json", tmp_path / "toy.losses.json")
+    code, out, _ = script("losses", again)
+    assert (code, out.splitlines()[:-2]) == (of_directory[0], of_directory[1].splitlines()[:-2])
+    for name in ("losses.txt", "losses.json"):  # the default place: a file has none below it
+        assert (tmp_path / "out/losses/toy" / name).read_bytes() == (study / "losses" / name).read_bytes()
+    code, told, _ = script("results", again)
+    assert code == 0
+    assert told.startswith("read from toy.losses.json, T7 of 3 units whose step files are not here")
+    assert "\n".join(out.splitlines()[:-3]) in told
+    assert (tmp_path / "out/results/toy/results.md").is_file()
+
+
+def changed(kept, change):
+    """The file as JSON, changed in place."""
+    data = json.loads(kept)
+    change(data)
+    return json.dumps(data)
+
+
+def of_unit(**new):
+    """A change of the second unit."""
+    return lambda data: data["units"][1].update(new)
+
+
+def of_numbers(**new):
+    return lambda data: data["units"][1]["numbers"].update(new)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": "grpo 0"}), "not independent: 2 share a V (grpo 0)"),
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": "nll 1"}), "not independent: 2 share a V (nll 1)"),
+        (of_unit(pool_hash="pool 0"), "not independent: 2 share a pool (pool 0)"),
+        (lambda data: data["units"].pop(), "2 units; at least 3 are needed"),
+        (of_numbers(g_matched_nll=None), "unit_1/vanilla and unit_1/grpo: g_matched_nll is not known"),
+    ],
+)
+def test_units_of_a_file_are_held_to_what_units_of_a_directory_are(script, kept, tmp_path, change, told):
+    (tmp_path / "a.json").write_text(changed(kept, change))
+    code, out, _ = script("losses", "a.json")
+    assert (code, out.splitlines()[0]) == (3, "T7 over units: NOT_EVALUABLE")
+    assert told in out
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data.update(t7_units=2), "no units of T7 of version 1"),
+        (lambda data: data.pop("t7_units"), "no units of T7"),
+        (lambda data: data.pop("units"), "'units' is nothing, where a list"),
+        (lambda data: data.update(units=[]), "holds no unit"),
+        (lambda data: data["units"].append("more"), "unit 4: a str, where an object"),
+        (lambda data: data["units"][1].pop("pool_hash"), "unit 2: lacks 'pool_hash'"),
+        (of_unit(pool_hash=3), "unit 2: 'pool_hash' is 3, where a text"),
+        (of_unit(of="\ud800"), "unit 2: 'of' is '\\ud800', where a text"),
+        (of_unit(v_sha256="nll 1"), "unit 2: 'v_sha256' is 'nll 1', where an object"),
+        (of_unit(v_sha256={"nll": "nll 1"}), "unit 2: 'v_sha256' lacks 'grpo'"),
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": None}), "unit 2: 'grpo' is nothing, where a text"),
+        (of_unit(name="T4"), "unit 2: 'name' is 'T4', where 'T7'"),
+        (of_unit(status="pass"), "unit 2: 'status' is 'pass', where one of PASS, FAIL, NOT_EVALUABLE"),
+        (of_unit(status=["PASS"]), "unit 2: 'status' is ['PASS'], where one of"),
+        (of_unit(numbers=[1]), "unit 2: 'numbers' is [1], where an object"),
+        (of_numbers(gain="0.5"), "unit 2: 'gain' is '0.5', where a number"),
+        (of_numbers(gain=True), "unit 2: 'gain' is True, where a number"),
+        (of_numbers(gain=float("nan")), "unit 2: 'gain' is nan, where a number"),
+        (of_numbers(gain=10**400), "unit 2: 'gain' is 1000000000"),
+        (of_numbers(gain=0.5), "unit 2: 'gain' is 0.5, and g_grpo - g_nll"),
+        (of_numbers(energies_differ=0.01), "unit 2: 'why' and energies_differ 0.01 contradict each other"),
+    ],
+)
+def test_a_malformed_file_is_a_line_and_no_traceback(script, kept, tmp_path, change, told):
+    (tmp_path / "a.json").write_text(changed(kept, change))
+    refused(script("losses", "a.json"), "a.json: ", told, "write it again with `just losses-table DIRECTORY`")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_json_object_is_a_line_and_no_traceback(script, tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text)
+    refused(script("losses", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
+    refused(script("results", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
+    refused(script("losses", "none.json"), "none.json: no such directory or file")

@@ -11,7 +11,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
-from projected_grpo.report.second_v import over, replayed, told
+from projected_grpo.report.second_v import over, told, units_at
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
@@ -27,11 +27,12 @@ from projected_grpo.report.tables import (
     per_arm,
     same_span,
 )
+from projected_grpo.verdicts.extraction_file import is_units
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1, Line
 from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
-from projected_grpo.verdicts.run_summaries import SUFFIX, is_summary, read_summaries
+from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, study_of
 from projected_grpo.verdicts.step_numbers import COSINES
 
 HOW_TO_READ = """\
@@ -142,7 +143,7 @@ class Report:
     def section(self, plots: Sequence[str]) -> str:
         """What a document on other runs says of these: how each arm ends, doses, held-out rates, and each line of H1 where
         there are units to judge it by; of replays alone T7."""
-        title = f"## Beside it: {self.root.name.removesuffix(SUFFIX)}"
+        title = f"## Beside it: {study_of(self.root)}"
         if self.alone:
             return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7("github")])
         tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)[1:]]
@@ -193,14 +194,17 @@ def embedded(document: str, summary: str, place: Path) -> str:
 
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Read and judge every training run and T7's replays below a directory, or the runs of a file of summaries. BadInput as
-    in `load_runs`, unless there are replays alone, `read_summaries`, `pairs_below` and `group_runs`."""
+    """Read and judge every training run and T7's replays below a directory, or of a file that they are kept in. BadInput as
+    in `load_runs`, unless there are replays alone, `read_summaries`, `units_at` and in `group_runs`."""
     if is_summary(path):
         return report_of(path, read_summaries(path))
-    units = replayed(path)
+    units = units_at(path)
     t7 = over(units) if units else None
-    found = load_runs(path, mechanism_of, needed=not units)
-    return replace(report_of(path, found), t7=t7) if found.runs else Report(path, found, (), (), (), (), t7=t7)
+    found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not units)
+    if found.runs:
+        return replace(report_of(path, found), t7=t7)
+    kept = f"read from {path.name}, T7 of {len(units)} units whose step files are not here"
+    return Report(path, found, (), (), (), [kept] if is_units(path) else [], t7=t7)
 
 
 def report_of(root: Path, found: Found) -> Report:

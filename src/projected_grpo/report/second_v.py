@@ -1,5 +1,5 @@
 """T7 outside the UAT: which two replays below a directory differ in the loss of their V alone, what they say, and what the
-units say together."""
+units say together; of a file of such units too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +12,7 @@ from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction_file import is_units, read_units
 from projected_grpo.verdicts.h1 import Line
 
 T = TypeVar("T")
@@ -34,6 +35,12 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
         if theirs.get("loss") == "grpo" and same_v and same_run:
             return other
     return None
+
+
+def units_at(path: Path) -> list[OfUnit]:
+    """T7 of every unit below a directory, or of a file of `just losses-table`. BadInput as in `read_units` and
+    `pairs_below`."""
+    return read_units(path) if is_units(path) else replayed(path)
 
 
 def over(units: Sequence[OfUnit]) -> Line:

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+from conftest import ROOT
 from test_results import reseal, ten, write_run
 from test_scripts import refused
 from test_uat import config_of, noise, projected_row, rollouts, same_length, sees_pure, write, write_all
@@ -16,7 +17,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import units_at
+from projected_grpo.report.second_v import over, units_at
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
@@ -464,3 +465,12 @@ def test_what_is_no_json_object_is_a_line_and_no_traceback(script, tmp_path, tex
     refused(script("losses", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
     refused(script("results", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
     refused(script("losses", "none.json"), "none.json: no such directory or file")
+
+
+def test_the_units_in_the_repository_say_what_the_documents_say():
+    place = ROOT / "docs/evidence/toy-losses.losses.json"
+    assert not re.search(r'"[^"]*(?:^|[\s"])/\w', place.read_text("utf-8"))  # no path of the machine that made it
+    line = over(units_at(place))
+    assert line.verdict.status == "NOT_EVALUABLE"
+    assert "g(grpo) - g(nll) -0.04 (units: -0.07, -0.09, +0.05)" in line.verdict.why
+    assert report_on(place).section([]) in (ROOT / "docs/results.md").read_text("utf-8")

@@ -159,7 +159,7 @@ toy-adapters *args:
 toy-losses *args:
     {{ py }} scripts/toy.py --study losses --out out/toy-losses "$@"
 
-# judge T7 of every unit below a folder and over them; catches one V under two names
+# judge T7 of every unit below a folder and over them, or of its losses.json; catches one V under two names
 [group("report")]
 losses-table *args:
     {{ py }} scripts/losses.py "$@"

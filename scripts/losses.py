@@ -1,9 +1,9 @@
-"""T7 of every unit below a directory (pairs of replays that differ in the loss of their V alone), and over all of them. Exit
-code: that of T7 over the units (0 PASS, 1 FAIL, 3 not evaluable); with fewer than three, 3."""
+"""T7 of every unit below a directory (pairs of replays that differ in the loss of their V alone), and over all of them; or
+of the file that this script wrote of them. Exit code: that of T7 over the units (0 PASS, 1 FAIL, 3 not evaluable); with
+fewer than three, 3."""
 
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +18,11 @@ class LossesConfig:
     """What to judge."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with replays (`just toy-losses`, `just queue-probe`), at any depth."""
+    """Directory with replays (`just toy-losses`, `just queue-probe`), at any depth. Or a losses.json, under any name that
+    ends in .json: its units are judged together again."""
     out: NoPath = Path()
-    """Directory for losses.txt and losses.json; what stands there is replaced. Empty: losses in DIR."""
+    """Directory for losses.txt and losses.json; what stands there is replaced. Empty: losses in DIR; of a file
+    NAME.losses.json, out/losses/NAME."""
 
 
 def main() -> int:
@@ -28,23 +30,23 @@ def main() -> int:
     from projected_grpo.ledger.console import CUES, bottom_line
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
-    from projected_grpo.ledger.folder import plain
-    from projected_grpo.report.second_v import over, replayed
+    from projected_grpo.report.second_v import over, told, units_at
     from projected_grpo.report.tables import line_text
+    from projected_grpo.verdicts.extraction_file import units_text
     from projected_grpo.verdicts.registry import exit_code
+    from projected_grpo.verdicts.run_summaries import default_out
 
-    if not config.dir.is_dir():
-        raise BadInput(f"{config.dir}: no such directory; name one that holds replays of `just toy-losses`")
-    units = replayed(config.dir)
+    if not config.dir.exists():
+        raise BadInput(f"{config.dir}: no such directory or file; name one that holds replays of `just toy-losses`")
+    units = units_at(config.dir)
     if not units:
         raise BadInput(f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`")
     line = over(units)
-    found, text = line.verdict, "\n".join(line_text(line, "simple"))
-    out = config.out if config.out != Path() else config.dir / "losses"
-    write_atomic(out / "losses.txt", f"{text}\n\n{found.why}\n".encode())
-    data = plain({"over": asdict(found), "units": [{"of": u.name, **asdict(u.finding)} for u in units]})
-    write_atomic(out / "losses.json", (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
-    print(text)
+    found, kept = line.verdict, units_text(units)
+    out = config.out if config.out != Path() else default_out(config.dir, "losses")
+    write_atomic(out / "losses.txt", "\n".join(told(line)).encode())
+    write_atomic(out / "losses.json", kept.encode())
+    print("\n".join(line_text(line)))
     sys.stdout.flush()
     bottom_line(out, CUES[found.status], f"{found.name} {found.status}: {found.why}")
     return exit_code([found], [found.name])

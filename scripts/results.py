@@ -1,5 +1,6 @@
-"""Tables, plots, the three lines of H1, and T5 of runs on mixed groups, from every finished training run below a directory.
-Exit code: 0 each line passes for every projected arm, 1 one fails, 3 one cannot be judged."""
+"""Tables, plots, the three lines of H1, and T5 of runs on mixed groups, from every finished training run below a directory;
+T7 of its replays. Exit code: 0 each line passes for every projected arm, 1 one fails, 3 one cannot be judged. Of replays
+alone it is that of T7 over the units, which beside training runs decides nothing."""
 
 import sys
 from dataclasses import dataclass
@@ -20,17 +21,21 @@ class ResultsConfig:
     """What to summarise."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth; other kinds of run are passed over. Or a file of `just summarise`."""
+    """Directory with training runs, at any depth, or with T7's replays alone; other kinds of run are passed over. Or a file
+    of `just summarise`, or a losses.json of `just losses-table`."""
     out: NoPath = Path()
     """Directory for results.md, results.json and plots/; what stands there is replaced. Empty: results in DIR;
-    of a file NAME.runs.jsonl.gz, out/results/NAME."""
+    of a file NAME.runs.jsonl.gz or NAME.losses.json, out/results/NAME."""
     embed: NoPath = Path()
     """A markdown file whose section between the results markers is replaced by the arms and H1."""
     beside: tuple[Path, ...] = ()
-    """Directories of other studies (doses, another world): a section and a plot each behind the plots of results.md, for the
-    reader; they decide nothing."""
+    """Directories or files of other studies (doses, another world): a section and a plot each behind the plots of
+    results.md, for the reader; they decide nothing."""
     require: tuple[Literal["H1", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged; T5 is on groups with rows of the untrained model."""
+
+
+NOT_THERE = {"H1": "no projected run", "T5": "no projected run on groups with base rows"}
 
 
 def main() -> int:
@@ -40,7 +45,7 @@ def main() -> int:
     from projected_grpo.report.lives_plot import lives_plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.verdicts.registry import Finding, exit_code
-    from projected_grpo.verdicts.run_summaries import SUFFIX, default_out
+    from projected_grpo.verdicts.run_summaries import default_out, study_of
 
     report = report_on(config.dir, mechanism_of)
     document = None
@@ -53,7 +58,7 @@ def main() -> int:
     sections, figures_beside = [], {}
     others = [report_on(directory, mechanism_of) for directory in config.beside]
     for other in others:
-        own = plots.plots_beside(other.groups, other.root.name.removesuffix(SUFFIX))
+        own = plots.plots_beside(other.groups, study_of(other.root))
         sections.append(other.section(list(own)))
         figures_beside |= own
     for stem, figure in (figures | figures_beside).items():
@@ -66,7 +71,7 @@ def main() -> int:
     sys.stdout.flush()
     verdicts = report.verdicts
     missing = [name for name in config.require if not any(v.name.split()[0] == name for v in verdicts)]
-    verdicts += [Finding(name, "NOT_EVALUABLE", "no projected run on groups with base rows") for name in missing]
+    verdicts += [Finding(name, "NOT_EVALUABLE", NOT_THERE[name]) for name in missing]
     asked = [v for v in verdicts if not config.require or v.name.split()[0] in config.require]
     code = exit_code(verdicts, [v.name for v in asked])
     many = len(asked) > 1  # their reasons stand above

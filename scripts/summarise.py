@@ -15,7 +15,8 @@ class SummariseConfig:
     """What to summarise."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth; taken are finished ones whose rows are what they were sealed with."""
+    """Directory with training runs, at any depth; taken are finished ones whose rows are what they were sealed with.
+    What T7 takes from replays `just losses-table` keeps."""
     out: Path
     """The file, NAME.runs.jsonl.gz; what stands there is replaced. Read by `results`, `rivals-table`, `channels-table`."""
 
@@ -23,11 +24,18 @@ class SummariseConfig:
 def main() -> int:
     config = cli.parse_plain(SummariseConfig, __doc__)
     from projected_grpo.groups.mechanisms import mechanism_of
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.report.second_v import pairs_below
     from projected_grpo.verdicts.finished_runs import load_runs
     from projected_grpo.verdicts.run_summaries import write_summaries
 
-    found = load_runs(config.dir, mechanism_of)
+    replays, kept = pairs_below(config.dir), f"`just losses-table {config.dir}` keeps it, in losses.json"
+    found = load_runs(config.dir, mechanism_of, needed=not replays)
+    if not found.runs:
+        raise BadInput(f"{config.dir}: holds replays alone; what T7 takes from them has a file of its own: {kept}")
     write_summaries(config.out, config.dir, found.runs, found.left_out)
+    if replays:
+        print(f"T7 of {len(replays)} pairs of replays is not in it; {kept}")
     for path, why in found.left_out:
         print(f"left out: {path}: {why}")
     size = config.out.stat().st_size

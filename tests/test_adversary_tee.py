@@ -65,7 +65,7 @@ def test_every_line_of_results_is_on_the_page(experiment):
 
 @pytest.mark.usefixtures("no_plots")
 def test_t7_of_results_is_on_the_page(experiment):
-    ((_, t7),) = report_on(experiment).beside
+    (t7,) = report_on(experiment).t7.clauses
     found = find([experiment])
     html = document.page(found, trained(found), 5)[0]
     badge = document.filled('{% from "macros.html" import badge %}{{ badge(status) }}', {"status": t7.status})

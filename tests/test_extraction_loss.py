@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
-from test_results import reseal
+from conftest import ROOT
+from test_results import reseal, ten, write_run
 from test_scripts import refused
 from test_uat import config_of, noise, projected_row, rollouts, same_length, sees_pure, write, write_all
 
@@ -15,12 +17,13 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import second_v
+from projected_grpo.report.second_v import over, units_at
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
 from projected_grpo.report.uat.remarks import remarks
 from projected_grpo.verdicts.extraction import MARGIN, OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction_file import units_text
 from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, Finding
 
 V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new": "unused", "v_sha256": "a"}
@@ -220,19 +223,20 @@ def test_a_replay_of_another_pool_is_refused(tmp_path):
 
 
 def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
-    from test_results import ten, write_run
-
     write_both(tmp_path / "probe")
-    ((names, found),) = second_v(tmp_path)
-    assert names == "probe/vanilla and probe/grpo"
-    assert found.name == "T7"
+    (unit,) = units_at(tmp_path)
+    assert (unit.name, unit.finding.name) == ("probe/vanilla and probe/grpo", "T7")
     write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(tmp_path)
-    assert f"T7 {found.status} (probe/vanilla and probe/grpo)" in report.printout()
-    assert "T7" in report.markdown([])
-    assert json.loads(report.json())["beside"][0]["status"] == found.status
+    for text in (report.printout(), report.markdown([])):
+        assert "T7 over units: NOT_EVALUABLE" in text
+        assert "1 units; at least 3 are needed" in text  # of what stands beside H1 the last line gives no reason
+        assert re.search(rf"probe/vanilla and probe/grpo *\|? +{unit.finding.status}", text)
+    assert not [v for v in report.verdicts if v.name.startswith("T7")]  # it decides nothing there
+    assert json.loads(report.json())["t7"]["clauses"][0]["status"] == unit.finding.status
     reseal(tmp_path / "probe/grpo", pool_hash="two")
-    assert second_v(tmp_path) == []
+    assert units_at(tmp_path) == []
+    assert "T7" not in report_on(tmp_path).printout()
 
 
 # ---------------------------------------------------------------- over units
@@ -283,30 +287,190 @@ def test_two_units_are_too_few():
     assert t7_over(units()[:2]).status == "NOT_EVALUABLE"
 
 
-def test_the_table_of_units_is_printed_and_results_have_its_line(script, tmp_path):
-    from test_results import ten, write_run
-
-    refused(script("losses", tmp_path / "none"), "no such directory")
-    refused(script("losses", tmp_path), "no two replays of one pool")
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory):
+    """Three units whose V of the training loss tells better, and nothing else. Nobody may change it."""
+    root = tmp_path_factory.mktemp("losses") / "replays"
     for i in range(3):
-        write_both(tmp_path / f"unit_{i}", grpo=better, problems=40)
+        write_both(root / f"unit_{i}", grpo=better, problems=40)
         for name, v in (("vanilla", V_NLL), ("grpo", V_GRPO)):
             facts = {"pool_hash": f"pool {i}", "vhack": {**v, "v_sha256": f"{v['loss']} {i}"}}
-            reseal(tmp_path / f"unit_{i}" / name, **facts)
-    code, out, err = script("losses", tmp_path)
+            reseal(root / f"unit_{i}" / name, **facts)
+    return root
+
+
+@pytest.fixture
+def study(replays, tmp_path):
+    """A copy that may be changed."""
+    return shutil.copytree(replays, tmp_path / "replays")
+
+
+@pytest.fixture(scope="module")
+def kept(replays):
+    """What `just losses-table` writes of them into losses.json."""
+    return units_text(units_at(replays))
+
+
+def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_path):
+    refused(script("losses", tmp_path / "none"), "no such directory")
+    (tmp_path / "empty").mkdir()
+    refused(script("losses", "empty"), "no two replays of one pool")
+    code, out, err = script("losses", study)
     assert code == 0, (out, err)
     assert out.startswith("T7 over units: PASS")
     assert "unit_2/vanilla and unit_2/grpo" in out
-    written = json.loads((tmp_path / "losses/losses.json").read_text())
+    written = json.loads((study / "losses/losses.json").read_text())
     assert [u["status"] for u in written["units"]] == ["PASS"] * 3
-    write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
-    report = report_on(tmp_path)
-    assert "T7 over units PASS (3 units)" in report.printout()
-    html = document.page(find([tmp_path]), report, 10)[0]
+    write_run(study / "train" / "a", "vanilla", 41, ten(8))
+    report = report_on(study)
+    assert "T7 over units: PASS" in report.printout()
+    html = document.page(find([study]), report, 10)[0]
     assert re.search(r"<h3>T7 over units .*PASS", html)
     assert "<td>unit_2/vanilla and unit_2/grpo</td>" in html
-    html = document.page(find([tmp_path / "unit_0", tmp_path / "unit_1"]), None, 10)[0]
+    html = document.page(find([study / "unit_0", study / "unit_1"]), None, 10)[0]
     assert "T7 over units" not in html  # of what was named alone, though the third lies beside them
-    reseal(tmp_path / "unit_0/vanilla", pool_hash="pool 1")
-    reseal(tmp_path / "unit_0/grpo", pool_hash="pool 1")
-    assert script("losses", tmp_path)[0] == 3
+    one_pool(study)
+    assert script("losses", study)[0] == 3
+
+
+def one_pool(study):
+    """Two units of one pool."""
+    for name in ("vanilla", "grpo"):
+        reseal(study / "unit_0" / name, pool_hash="pool 1")
+
+
+def test_results_of_replays_alone_are_what_losses_table_prints(script, study, tmp_path):
+    assert script("losses", study, "--out", "losses")[0] == 0
+    table = (tmp_path / "losses/losses.txt").read_text()
+    code, out, err = script("results", study, "--out", "made")
+    assert code == 0, err
+    assert out.startswith(table.rpartition("\n\n")[0])
+    why = table.rpartition("\n\n")[2].strip()
+    verdict, place, argv = out.splitlines()[-3:]
+    assert f"T7 over units PASS: {why}; exit code 0" in verdict
+    assert "out: made" in place
+    assert "argv: scripts/results.py" in argv
+    assert "H1" not in out  # nothing was trained
+    document = (tmp_path / "made/results.md").read_text("utf-8")
+    for part in ("T7 over units: PASS", "| unit_2/vanilla and unit_2/grpo | PASS", why):
+        assert part in document
+    data = json.loads((tmp_path / "made/results.json").read_text())
+    assert (data["t7"]["status"], len(data["t7"]["clauses"]), data["runs"]) == ("PASS", 3, [])
+    assert not (tmp_path / "made/plots").exists()
+    assert script("results", study, "--require", "H1")[0] == 3
+    one_pool(study)
+    code, out, _ = script("results", study)
+    assert (code, "not independent: 2 share a pool" in out) == (3, True)
+
+
+def test_results_do_not_take_replays_for_a_training_that_failed(script, study):
+    """The sneaky fail: a sweep of which nothing finished, with replays beside it that pass."""
+    write_run(study / "train" / "a", "vanilla", 41, ten(8), finished=False)
+    refused(script("results", study), "no finished training run", "a: not finished")
+
+
+def test_summarise_says_what_keeps_t7(script, study, tmp_path):
+    refused(script("summarise", study, "--out", "made.runs.jsonl.gz"), study, "replays alone", "just losses-table")
+    assert not (tmp_path / "made.runs.jsonl.gz").exists()
+    write_run(study / "train" / "a", "vanilla", 41, ten(8))
+    code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
+    assert code == 0, err
+    assert f"T7 of 3 pairs of replays is not in it; `just losses-table {study}` keeps it" in out
+
+
+# ---------------------------------------------------------------- judged again from one file
+
+
+def test_the_file_gives_the_table_and_verdict_of_the_directory(script, study, tmp_path):
+    of_directory = script("losses", study)
+    again = shutil.copy(study / "losses/losses.json", tmp_path / "toy.losses.json")
+    code, out, _ = script("losses", again)
+    assert (code, out.splitlines()[:-2]) == (of_directory[0], of_directory[1].splitlines()[:-2])
+    for name in ("losses.txt", "losses.json"):  # the default place: a file has none below it
+        assert (tmp_path / "out/losses/toy" / name).read_bytes() == (study / "losses" / name).read_bytes()
+    code, told, _ = script("results", again)
+    assert code == 0
+    assert told.startswith("read from toy.losses.json, T7 of 3 units whose step files are not here")
+    assert "\n".join(out.splitlines()[:-3]) in told
+    assert (tmp_path / "out/results/toy/results.md").is_file()
+
+
+def changed(kept, change):
+    """The file as JSON, changed in place."""
+    data = json.loads(kept)
+    change(data)
+    return json.dumps(data)
+
+
+def of_unit(**new):
+    """A change of the second unit."""
+    return lambda data: data["units"][1].update(new)
+
+
+def of_numbers(**new):
+    return lambda data: data["units"][1]["numbers"].update(new)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": "grpo 0"}), "not independent: 2 share a V (grpo 0)"),
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": "nll 1"}), "not independent: 2 share a V (nll 1)"),
+        (of_unit(pool_hash="pool 0"), "not independent: 2 share a pool (pool 0)"),
+        (lambda data: data["units"].pop(), "2 units; at least 3 are needed"),
+        (of_numbers(g_matched_nll=None), "unit_1/vanilla and unit_1/grpo: g_matched_nll is not known"),
+    ],
+)
+def test_units_of_a_file_are_held_to_what_units_of_a_directory_are(script, kept, tmp_path, change, told):
+    (tmp_path / "a.json").write_text(changed(kept, change))
+    code, out, _ = script("losses", "a.json")
+    assert (code, out.splitlines()[0]) == (3, "T7 over units: NOT_EVALUABLE")
+    assert told in out
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data.update(t7_units=2), "no units of T7 of version 1"),
+        (lambda data: data.pop("t7_units"), "no units of T7"),
+        (lambda data: data.pop("units"), "'units' is nothing, where a list"),
+        (lambda data: data.update(units=[]), "holds no unit"),
+        (lambda data: data["units"].append("more"), "unit 4: a str, where an object"),
+        (lambda data: data["units"][1].pop("pool_hash"), "unit 2: lacks 'pool_hash'"),
+        (of_unit(pool_hash=3), "unit 2: 'pool_hash' is 3, where a text"),
+        (of_unit(of="\ud800"), "unit 2: 'of' is '\\ud800', where a text"),
+        (of_unit(v_sha256="nll 1"), "unit 2: 'v_sha256' is 'nll 1', where an object"),
+        (of_unit(v_sha256={"nll": "nll 1"}), "unit 2: 'v_sha256' lacks 'grpo'"),
+        (of_unit(v_sha256={"nll": "nll 1", "grpo": None}), "unit 2: 'grpo' is nothing, where a text"),
+        (of_unit(name="T4"), "unit 2: 'name' is 'T4', where 'T7'"),
+        (of_unit(status="pass"), "unit 2: 'status' is 'pass', where one of PASS, FAIL, NOT_EVALUABLE"),
+        (of_unit(status=["PASS"]), "unit 2: 'status' is ['PASS'], where one of"),
+        (of_unit(numbers=[1]), "unit 2: 'numbers' is [1], where an object"),
+        (of_numbers(gain="0.5"), "unit 2: 'gain' is '0.5', where a number"),
+        (of_numbers(gain=True), "unit 2: 'gain' is True, where a number"),
+        (of_numbers(gain=float("nan")), "unit 2: 'gain' is nan, where a number"),
+        (of_numbers(gain=10**400), "unit 2: 'gain' is 1000000000"),
+        (of_numbers(gain=0.5), "unit 2: 'gain' is 0.5, and g_grpo - g_nll"),
+        (of_numbers(energies_differ=0.01), "unit 2: 'why' and energies_differ 0.01 contradict each other"),
+    ],
+)
+def test_a_malformed_file_is_a_line_and_no_traceback(script, kept, tmp_path, change, told):
+    (tmp_path / "a.json").write_text(changed(kept, change))
+    refused(script("losses", "a.json"), "a.json: ", told, "write it again with `just losses-table DIRECTORY`")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_json_object_is_a_line_and_no_traceback(script, tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text)
+    refused(script("losses", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
+    refused(script("results", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
+    refused(script("losses", "none.json"), "none.json: no such directory or file")
+
+
+def test_the_units_in_the_repository_say_what_the_documents_say():
+    place = ROOT / "docs/evidence/toy-losses.losses.json"
+    assert not re.search(r'"[^"]*(?:^|[\s"])/\w', place.read_text("utf-8"))  # no path of the machine that made it
+    line = over(units_at(place))
+    assert line.verdict.status == "NOT_EVALUABLE"
+    assert "g(grpo) - g(nll) -0.04 (units: -0.07, -0.09, +0.05)" in line.verdict.why
+    assert report_on(place).section([]) in (ROOT / "docs/results.md").read_text("utf-8")

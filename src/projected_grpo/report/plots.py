@@ -86,7 +86,9 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 
 
 def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
-    """Every plot by its file name's stem."""
+    """Every plot by its file name's stem; none without runs."""
+    if not groups:
+        return {}
     with mpl.rc_context(STYLE):
         look = looks([g.name for g in groups])
         return {
@@ -104,7 +106,10 @@ def dose_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
 
 
 def plots_beside(groups: Sequence[RunGroup], study: str) -> dict[str, Figure]:
-    """What says most of a study, under its name: doses where there are some, else hacks against passes."""
+    """What says most of a study, under its name: doses where there are some, else hacks against passes; none
+    without runs."""
+    if not groups:
+        return {}
     with mpl.rc_context(STYLE):
         drawn = dose_plots(groups) or {"outcome": pass_versus_hack(groups, looks([g.name for g in groups]))}
         return {f"{study}_{stem}": figure for stem, figure in drawn.items()}

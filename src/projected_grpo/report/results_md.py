@@ -11,7 +11,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
-from projected_grpo.report.second_v import second_v
+from projected_grpo.report.second_v import over, told, units_at
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
@@ -27,11 +27,12 @@ from projected_grpo.report.tables import (
     per_arm,
     same_span,
 )
-from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, mean_sem
+from projected_grpo.verdicts.extraction_file import is_units
+from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1, Line
 from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
-from projected_grpo.verdicts.run_summaries import SUFFIX, runs_at
+from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, study_of
 from projected_grpo.verdicts.step_numbers import COSINES
 
 HOW_TO_READ = """\
@@ -59,19 +60,29 @@ class Report:
     """Early warning of every vanilla group that comes to hack."""
     shares: Sequence[Line] = ()
     """H2 of every projected group of three units that has a control to hold against it."""
-    beside: Sequence[tuple[str, Finding]] = ()
-    """Verdicts that stand beside H1 and what each is of: T7 of the replays below the directory."""
+    t7: Line | None = None
+    """T7 over the units that were replayed below the directory; None without any."""
+
+    @property
+    def alone(self) -> Line | None:
+        """T7 where it is all there is to say: replays, and no training run."""
+        return None if self.groups else self.t7
 
     @property
     def verdicts(self) -> list[Finding]:
         """The three lines of H1 of every projected arm, without one there is nothing to judge; T5 of those that it can be
-        asked of, and T6 where both adapters are there."""
+        asked of, and T6 where both adapters are there. Of replays alone T7, which beside runs decides nothing."""
+        if self.alone:
+            return [self.alone.verdict]
         h1 = [line.verdict for h in self.judged for line in h.lines]
         asked = [line.verdict for line in (*self.mixed, *self.t6)]
         return [*(h1 or [Finding("H1", "NOT_EVALUABLE", "no projected run")]), *asked]
 
     def printout(self) -> str:
-        """What the terminal shows: the arms, then H1 and T5 clause by clause."""
+        """What the terminal shows: the arms, then H1 and T5 clause by clause; of replays alone T7, whose reason is in the
+        last lines."""
+        if self.alone:
+            return "\n".join([*self.remarks, *([""] if self.remarks else []), *line_text(self.alone)])
         arms = how_they_end(self.groups)
         tables = [text for t in mixed_units(self.groups, self.found.runs) for text in (t.title, "", t.text(), "")]
         t5 = [text for line in self.mixed for text in (*line_text(line), "")]
@@ -83,23 +94,25 @@ class Report:
             *self._t6("simple"),
             *self._warned("simple"),
             *self._shares("simple"),
-            *map(_beside, self.beside),
+            *self._t7("simple"),
         ]
         return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
 
     def markdown(self, plots: Sequence[str]) -> str:
         """results.md; `plots` are the stems of the plots beside it."""
         recipes = recipes_of(self.groups)
+        head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
+        remarks = [*(f"- {line}" for line in self.remarks), *([""] if self.remarks else [])]
+        if self.alone:
+            return "\n".join([*head, *remarks, *self._t7("github")])
         return "\n".join(
             [
-                f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "", HOW_TO_READ, "",
-                *(f"- {line}" for line in self.remarks), *([""] if self.remarks else []),
+                *head, HOW_TO_READ, "", *remarks,
                 *(f"- {line}" for line in recipes), *([""] if recipes else []),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 *(["## T5", ""] if self.mixed else []),
                 *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
-                *self._t6("github"), *self._warned("github"), *self._shares("github"),
-                *(f"- {_beside(one)}" for one in self.beside), *([""] if self.beside else []),
+                *self._t6("github"), *self._warned("github"), *self._shares("github"), *self._t7("github"),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -109,6 +122,9 @@ class Report:
     def _t6(self, style: str) -> list[str]:
         return [text for line in self.t6 for text in (*line_text(line, style), "")]
 
+    def _t7(self, style: str) -> list[str]:
+        return told(self.t7, style) if self.t7 else []
+
     def _warned(self, style: str) -> list[str]:
         return [text for line in self.warned for text in (*line_text(line, style), "")]
 
@@ -117,14 +133,19 @@ class Report:
         return [text for line in asked for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
-        """The arms and H1 as markdown, for a document that quotes them."""
+        """The arms and H1 as markdown, for a document that quotes them; T7 of replays alone."""
+        if self.alone:
+            return "\n".join(self._t7("github")).strip()
         arms = per_arm(self.groups)
         return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged),
                           *(text for line in self.mixed for text in line_text(line, "github"))]).strip()  # fmt: skip
 
     def section(self, plots: Sequence[str]) -> str:
         """What a document on other runs says of these: how each arm ends, doses, held-out rates, and each line of H1 where
-        there are units to judge it by."""
+        there are units to judge it by; of replays alone T7."""
+        title = f"## Beside it: {study_of(self.root)}"
+        if self.alone:
+            return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7("github")])
         tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)[1:]]
         lines = [
             f"- {line.verdict.name} {line.verdict.status}: {line.verdict.why}"
@@ -134,7 +155,7 @@ class Report:
         ]
         return "\n".join(
             [
-                f"## Beside it: {self.root.name.removesuffix(SUFFIX)}", "",
+                title, "",
                 *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
                 *lines, *([""] if lines else []), *self._shares("github", evaluable=True),
                 *(t.markdown(self.root) for t in tables),
@@ -151,16 +172,11 @@ class Report:
             "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
             "warning": [line_numbers(line) for line in self.warned],
             "h2": [line_numbers(line) for line in self.shares],
-            "beside": [{"of": of, **asdict(finding)} for of, finding in self.beside],
+            "t7": line_numbers(self.t7) if self.t7 else None,
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
         }
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
-
-
-def _beside(judged: tuple[str, Finding]) -> str:
-    of, finding = judged
-    return f"{finding.name} {finding.status} ({of}): {finding.why}"
 
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -177,11 +193,18 @@ def embedded(document: str, summary: str, place: Path) -> str:
     return f"{head}{BEGIN}\n{summary}\n{END}{tail}"
 
 
-def report_on(directory: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Read and judge every training run below a directory, or of a file of summaries. BadInput as in `runs_at` and
-    `group_runs`."""
-    found = runs_at(directory, mechanism_of)
-    return replace(report_of(directory, found), beside=[] if found.summary else second_v(directory))
+def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
+    """Read and judge every training run and T7's replays below a directory, or of a file that they are kept in. BadInput as
+    in `load_runs`, unless there are replays alone, `read_summaries`, `units_at` and in `group_runs`."""
+    if is_summary(path):
+        return report_of(path, read_summaries(path))
+    units = units_at(path)
+    t7 = over(units) if units else None
+    found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not units)
+    if found.runs:
+        return replace(report_of(path, found), t7=t7)
+    kept = f"read from {path.name}, T7 of {len(units)} units whose step files are not here"
+    return Report(path, found, (), (), (), [kept] if is_units(path) else [], t7=t7)
 
 
 def report_of(root: Path, found: Found) -> Report:

@@ -1,5 +1,5 @@
 """T7 outside the UAT: which two replays below a directory differ in the loss of their V alone, what they say, and what the
-units say together."""
+units say together; of a file of such units too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction_file import is_units, read_units
 from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.intervals import MIN_UNITS
-from projected_grpo.verdicts.registry import Finding
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
+Replay = tuple[Path, Manifest]
 
 
 def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
@@ -36,12 +37,10 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
     return None
 
 
-def second_v(directory: Path) -> list[tuple[str, Finding]]:
-    """T7 of every pair of finished replays below a directory, each with the folders that it is of, and over all of them
-    where they may be units enough. BadInput on a damaged manifest; a replay that is not what it wrote is passed over."""
-    units = replayed(directory)
-    each = [(unit.name, unit.finding) for unit in units]
-    return each if len(units) < MIN_UNITS else [*each, (f"{len(units)} units", over(units).verdict)]
+def units_at(path: Path) -> list[OfUnit]:
+    """T7 of every unit below a directory, or of a file of `just losses-table`. BadInput as in `read_units` and
+    `pairs_below`."""
+    return read_units(path) if is_units(path) else replayed(path)
 
 
 def over(units: Sequence[OfUnit]) -> Line:
@@ -49,8 +48,14 @@ def over(units: Sequence[OfUnit]) -> Line:
     return Line(t7_over(units), tuple(replace(unit.finding, name=unit.name) for unit in units))
 
 
-def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUnit]:
-    """Each pair of replays below a directory, or of these runs in it, judged. BadInput as in `second_v`."""
+def told(line: Line, style: str = "simple") -> list[str]:
+    """T7 over units as lines of text: the table of its units, and what they say together."""
+    return [*line_text(line, style), "", line.verdict.why, ""]
+
+
+def pairs_below(directory: Path, paths: Iterable[Path] | None = None) -> list[tuple[Replay, Replay]]:
+    """Each pair of replays below a directory, or of these runs in it, that differ in the loss of their V alone: the NLL's
+    first. BadInput on a damaged manifest; a replay that is not what it wrote is passed over."""
     chosen = paths if paths is not None else (path.parent for path in directory.rglob("manifest.json"))
     found = [(path, read_manifest(path)) for path in sorted(chosen)]
     replays = [
@@ -60,15 +65,17 @@ def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUni
         and manifest["config"].get("arm") == "vanilla"
         and not evidence.check(path, manifest)
     ]
+    beside = [grpo_beside(own[1], [(replay, replay[1]) for replay in replays]) for own in replays]
+    return [(own, other) for own, other in zip(replays, beside, strict=True) if other is not None]
+
+
+def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUnit]:
+    """Each of these pairs, judged. BadInput as in `pairs_below`."""
     out = []
-    for path, manifest in replays:
-        beside = grpo_beside(manifest, [(replay, replay[1]) for replay in replays])
-        if beside is not None:
-            other, theirs = beside
-            finding = t7((_rows(path), _rows(other)))
-            names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
-            v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
-            out.append(OfUnit(names, finding, str(manifest.get("pool_hash")), v))
+    for (path, manifest), (other, theirs) in pairs_below(directory, paths):
+        names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
+        v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
+        out.append(OfUnit(names, t7((_rows(path), _rows(other))), str(manifest.get("pool_hash")), v))
     return out
 
 

@@ -25,6 +25,7 @@ SAME_ENERGY = 1e-3
 most rollouts."""
 DIFFERING, SAME_COSINES = 0.1, 0.5
 """Of the rollouts: on how many the energies of two V differ at least, and on how many their cosines may be equal."""
+ONE_V = "one V under two names"
 
 
 def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | None:
@@ -35,6 +36,11 @@ def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | N
         return None
     size = sum(abs(a) for a, _ in both) / len(both)
     return sum(abs(a - b) > SAME_ENERGY * size for a, b in both) / len(both)
+
+
+def one_v(energies: float, cosines: float | None) -> bool:
+    """Whether two V are one subspace, by the shares of rollouts on which their energies and cosines differ."""
+    return energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES)
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
@@ -60,9 +66,9 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         **_numbers(found, ""), **_numbers(beside, "_plus"),
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
-    if energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES):
+    if one_v(energies, cosines):
         why = (
-            f"one V under two names: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= "
+            f"{ONE_V}: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= "
             f"{DIFFERING:.0%}), the cosine on {'-' if cosines is None else f'{cosines:.0%}'} (needs >= "
             f"{1 - SAME_COSINES:.0%}); two losses give two V; was --loss grpo really taken?"
         )
@@ -95,8 +101,8 @@ def t7_over(units: Sequence[OfUnit]) -> Finding:
     length too; FAIL where the upper end is below 0 and the lower below -.2, or the mean at equal length below -.2.
     """
     name = "T7 over units"
-    if one := [unit.name for unit in units if "one V under two names" in unit.finding.why]:
-        return Finding(name, "FAIL", f"one V under two names in {'; '.join(one)}")
+    if one := [unit.name for unit in units if ONE_V in unit.finding.why]:
+        return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")
     if wrong := _not_units(units):
         return Finding(name, "NOT_EVALUABLE", wrong)
     of: dict[str, list[float]] = {what: [float(u.finding.numbers[what] or 0.0) for u in units] for what in MEASURED}

@@ -183,12 +183,13 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 # ---------------------------------------------------------------- reading
 
 
-def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found:
-    """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
+def load_runs(directory: Path, mechanism_of: MechanismOf | None = None, needed: bool = True) -> Found:
+    """Every training run below a directory. BadInput when no run is finished, or on a damaged one; where none is `needed`, a
+    directory without any training run has none, and one in which none is finished is refused all the same."""
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such directory; name one that holds runs of `just train`")
     found = read_runs(sorted(p.parent for p in directory.rglob("manifest.json")), mechanism_of)
-    if not found.runs:
+    if not found.runs and (needed or found.left_out):
         told = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({told}); run `just train ... --out {directory}/NAME`")
     return found

@@ -26,6 +26,8 @@ from projected_grpo.verdicts.summary_shape import shape_problem
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
+ENDINGS = (SUFFIX, ".losses.json", ".json")
+"""Of files that a study is kept in: its runs, or T7's units (extraction_file.py)."""
 DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
@@ -41,10 +43,15 @@ def is_summary(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
+def study_of(path: Path) -> str:
+    """A study's name: its directory's, or that of the file that it is kept in, without the ending."""
+    return next((path.name.removesuffix(end) for end in ENDINGS if path.name.endswith(end)), path.name)
+
+
 def default_out(path: Path, name: str) -> Path:
-    """Where a script writes unless told: `name` in a directory with runs; for a file of summaries, which has nothing below
-    it, out/NAME/STEM: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
-    return Path("out") / name / path.name.removesuffix(SUFFIX) if is_summary(path) else path / name
+    """Where a script writes unless told: `name` in a directory; for a file that a study is kept in, which has nothing below
+    it, out/NAME/STUDY: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
+    return path / name if path.is_dir() else Path("out") / name / study_of(path)
 
 
 def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:

@@ -475,7 +475,7 @@ diff-runs *a_b:
 
 # write what tables take from finished runs into one small file (--out NAME.runs.jsonl.gz)
 [group("report")]
-summarise *dir:
+summarise *dirs:
     {{ py }} scripts/summarise.py "$@"
 
 # write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
 
 
@@ -14,32 +15,45 @@ from projected_grpo.run import cli
 class SummariseConfig:
     """What to summarise."""
 
-    dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with training runs, at any depth; taken are finished ones whose rows are what they were sealed with.
-    What T7 takes from replays `just losses-table` keeps."""
+    places: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Directories with training runs, at any depth, or files of this script: units that ran on several machines become one
+    file. Taken are finished runs whose rows are what they were sealed with. What T7 takes from replays `just losses-table`
+    keeps."""
     out: Path
     """The file, NAME.runs.jsonl.gz; what stands there is replaced. Read by `results`, `rivals-table`, `channels-table`."""
+
+    def validate(self) -> None:
+        """BadInput on nothing to summarise."""
+        if not self.places:
+            raise BadInput("no directory and no file is given; `just summarise DIR --out NAME.runs.jsonl.gz`")
 
 
 def main() -> int:
     config = cli.parse_plain(SummariseConfig, __doc__)
+    config.validate()
     from projected_grpo.groups.mechanisms import mechanism_of
-    from projected_grpo.ledger.errors import BadInput
     from projected_grpo.report.second_v import pairs_below
     from projected_grpo.verdicts.finished_runs import load_runs
-    from projected_grpo.verdicts.run_summaries import write_summaries
+    from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, write_summaries
 
-    replays, kept = pairs_below(config.dir), f"`just losses-table {config.dir}` keeps it, in losses.json"
-    found = load_runs(config.dir, mechanism_of, needed=not replays)
-    if not found.runs:
-        raise BadInput(f"{config.dir}: holds replays alone; what T7 takes from them has a file of its own: {kept}")
-    write_summaries(config.out, config.dir, found.runs, found.left_out)
-    if replays:
-        print(f"T7 of {len(replays)} pairs of replays is not in it; {kept}")
-    for path, why in found.left_out:
+    studies = []
+    for place in config.places:
+        if is_summary(place):
+            studies.append((place, read_summaries(place)))
+            continue
+        replays, kept = pairs_below(place), f"`just losses-table {place}` keeps it, in losses.json"
+        found = load_runs(place, mechanism_of, needed=not replays)
+        if not found.runs:
+            raise BadInput(f"{place}: holds replays alone; what T7 takes from them has a file of its own: {kept}")
+        studies.append((place, found))
+        if replays:
+            print(f"T7 of {len(replays)} pairs of replays is not in it; {kept}")
+    write_summaries(config.out, *studies)
+    lost = [at for _, found in studies for at in found.left_out]
+    for path, why in lost:
         print(f"left out: {path}: {why}")
-    size = config.out.stat().st_size
-    bottom_line(config.out, "🟢", f"{len(found.runs)} runs, {size / 1024:,.0f} KiB; {len(found.left_out)} left out")
+    size, n = config.out.stat().st_size, sum(len(found.runs) for _, found in studies)
+    bottom_line(config.out, "🟢", f"{n} runs, {size / 1024:,.0f} KiB; {len(lost)} left out")
     return 0
 
 

@@ -12,7 +12,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import step_path, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results_md import remarks_on, report_on
-from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.verdicts.finished_runs import Found, load_runs
 from projected_grpo.verdicts.matching import differences
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
@@ -22,7 +22,7 @@ def honest(tmp_path_factory):
     """Ten steps of ten rollouts, and what they are; the summary of the run."""
     root = tmp_path_factory.mktemp("honest")
     write_run(root / "runs/a", "projected", 41, ten(1), vhack={"k": "8"})
-    write_summaries(root / "a.runs.jsonl.gz", root / "runs", load_runs(root / "runs").runs)
+    write_summaries(root / "a.runs.jsonl.gz", (root / "runs", load_runs(root / "runs")))
     return (root / "a.runs.jsonl.gz").read_bytes()
 
 
@@ -140,7 +140,7 @@ def test_ten_of_thirty_minus_one_of_thirty_is_thirty_points_from_a_summary_too(t
         write_run(tmp_path / f"runs/{arm}", arm, 41, [["hack"] * hacks + ["good"] * (30 - hacks)] * 10)
     found = load_runs(tmp_path / "runs")
     lost = [(tmp_path / "runs/gone", "not finished; continue it with --resume")]
-    write_summaries(tmp_path / "a.runs.jsonl.gz", tmp_path / "runs", found.runs, lost)
+    write_summaries(tmp_path / "a.runs.jsonl.gz", (tmp_path / "runs", Found(found.runs, tuple(lost))))
     again = read_summaries(tmp_path / "a.runs.jsonl.gz")
     assert [run.last("hack") for run in again.runs] == [run.last("hack") for run in found.runs]
     assert any("gone: when the summary was written: not finished" in line for line in remarks_on(again))

@@ -82,7 +82,7 @@ def test_results_print_t6_where_both_adapters_are_there(tmp_path):
 def test_t6_of_a_summary_is_that_of_the_step_files(tmp_path):
     """V anew goes into the summary too; of one that was edited a line says where."""
     of_files, place = report_on(tmp_path), tmp_path / "both.runs.jsonl.gz"
-    write_summaries(place, tmp_path, load_runs(tmp_path).runs)
+    write_summaries(place, (tmp_path, load_runs(tmp_path)))
     of_summary = report_on(place)
     assert "T6: PASS" in of_summary.markdown([])
     assert json.loads(of_summary.json())["t6"] == json.loads(of_files.json())["t6"]

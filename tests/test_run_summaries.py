@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -14,7 +15,7 @@ from test_scripts import refused
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import report_on
-from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.verdicts.finished_runs import Found, load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
 
@@ -37,7 +38,7 @@ def study(tmp_path_factory):
 def written(study):
     """The bytes of its summary."""
     path = study.with_name("study.runs.jsonl.gz")
-    write_summaries(path, study, load_runs(study).runs)
+    write_summaries(path, (study, load_runs(study)))
     return path.read_bytes()
 
 
@@ -70,18 +71,44 @@ def test_a_rivals_run_is_read_again_and_what_could_not_be_is_not_written(study, 
     first, *rest = load_runs(study).runs
     rival = dataclasses.replace(first, facts={**first.facts, "page.name": "x:Y", "page.sees": ["model", "pairs"]})
     path = tmp_path / "rivals.runs.jsonl.gz"
-    write_summaries(path, study, [rival, *rest])
+    write_summaries(path, (study, Found((rival, *rest), ())))
     assert read_summaries(path).runs[0].facts["page.sees"] == ["model", "pairs"]
     odd = dataclasses.replace(first, facts={**first.facts, "page.sees": [3]})
     with pytest.raises(BadInput, match=r"cannot be summarised: 'page.sees' is \[3\]"):
-        write_summaries(tmp_path / "odd.runs.jsonl.gz", study, [odd])
+        write_summaries(tmp_path / "odd.runs.jsonl.gz", (study, Found((odd,), ())))
     assert not (tmp_path / "odd.runs.jsonl.gz").exists()
 
 
 def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
     again = tmp_path / "again.runs.jsonl.gz"
-    write_summaries(again, study, load_runs(study).runs)
+    write_summaries(again, (study, load_runs(study)))
     assert again.read_bytes() == summary.read_bytes()
+
+
+def test_units_of_several_machines_become_one_file(script, study, summary, tmp_path):
+    """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
+    for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
+        for run in study.glob(f"*_{seed}"):
+            shutil.copytree(run, place / run.name)
+    for name, place in (("there", tmp_path / "there"), ("whole", study)):
+        assert script("summarise", place, "--out", f"{name}.runs.jsonl.gz")[0] == 0
+    code, out, err = script("summarise", tmp_path / "here", "there.runs.jsonl.gz", "--out", "all.runs.jsonl.gz")
+    assert code == 0, err
+    assert "9 runs" in out
+
+    def of(root):
+        runs = read_summaries(root).runs
+        return {run.path.relative_to(root).as_posix(): dataclasses.replace(run, path=Path()) for run in runs}
+
+    assert of(tmp_path / "all.runs.jsonl.gz") == of(tmp_path / "whole.runs.jsonl.gz")
+    refused(
+        script("summarise", "there.runs.jsonl.gz", tmp_path / "there", "--out", "x.runs.jsonl.gz"),
+        "there",
+        "both are named",
+    )
+    (tmp_path / "there/vanilla_42").rename(tmp_path / "there/another")
+    refused(script("summarise", summary, tmp_path / "there", "--out", "x.runs.jsonl.gz"), "another", "give one of them")
+    refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 
 def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):

@@ -1,7 +1,9 @@
 """What the verdicts take from finished runs, in one small file: tables can then be made again where no step file is.
 
-    write_summaries(path, directory, found.runs, found.left_out)       a run is some 30 KB, its step files some 3 MB
+    write_summaries(path, (directory, load_runs(directory)))       a run is some 30 KB, its step files some 3 MB
     found = read_summaries(path);  runs_at(directory or such a file)
+
+Units that ran on several machines are brought together in one such file, of directories and of files: (place, found) each.
 
 The runs were checked against their fingerprints when the summary was written. That of each run's rollouts stands in it, and
 whoever has the step files can compare. A summary proves nothing by itself.
@@ -59,21 +61,37 @@ def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
     return read_summaries(path) if is_summary(path) else load_runs(path, mechanism_of)
 
 
-def write_summaries(path: Path, root: Path, runs: Sequence[Run], left_out: Sequence[tuple[Path, str]] = ()) -> None:
+def write_summaries(path: Path, *studies: tuple[Path, Found]) -> None:
     """One JSON line a run, behind one that says what the file is and which runs are not in it, and why. Runs are named as
-    seen from `root`. BadInput when the name has another ending, the file cannot be written, or a run's numbers could not be
-    read again from it."""
+    seen from their study's directory, or as in the file that it was read from. BadInput when the name has another ending,
+    two runs have one name, the file cannot be written, or a run's numbers could not be read again from it."""
     if not is_summary(path):
         raise BadInput(f"{path}: a file of run summaries ends in {SUFFIX}; name it so")
-    lost = [[run.relative_to(root).as_posix(), why] for run, why in left_out]
-    head = {"run_summaries": VERSION, "runs": len(runs), **({"left_out": lost} if lost else {})}
-    lines = [json.dumps(plain(line), allow_nan=False, separators=(",", ":")) for line in
-             (head, *(_summary(run, root) for run in runs))]  # fmt: skip
-    for run, line in zip(runs, lines[1:], strict=True):  # what could not be read again is not written
+    lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
+    rows = [(run.path, _summary(run, root)) for root, found in studies for run in found.runs]
+    _check_names(rows)
+    head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
+    lines = [json.dumps(plain(line), allow_nan=False, separators=(",", ":")) for line in (head, *(r for _, r in rows))]
+    for (place, _), line in zip(rows, lines[1:], strict=True):  # what could not be read again is not written
         if wrong := _problem_of(json.loads(line)):
-            raise BadInput(f"{run.path}: cannot be summarised: {wrong}")
+            raise BadInput(f"{place}: cannot be summarised: {wrong}")
     text = "".join(f"{line}\n" for line in lines)
     write_atomic(path, gzip.compress(text.encode(), mtime=0))
+
+
+def _check_names(rows: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+    """BadInput on two runs of one name, and on one run under two."""
+    for what in ("path", "step_hashes"):
+        places: dict[str, Path] = {}
+        for place, row in (at for at in rows if at[1][what]):
+            if other := places.get(key := str(row[what])):
+                why = f"both are named {row['path']}" if what == "path" else "they are one run, step file by step file"
+                raise BadInput(f"{other} and {place}: {why}; give one of them")
+            places[key] = place
+
+
+def _name(run: Path, root: Path) -> str:
+    return run.relative_to(root).as_posix()
 
 
 def read_summaries(path: Path) -> Found:
@@ -103,9 +121,12 @@ def read_summaries(path: Path) -> Found:
     return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in lost), path)
 
 
+THEN = "when the summary was written: "
+
+
 def _then(why: str) -> str:
     """Why a run is not in the file, without what could be done about it where it lay."""
-    return f"when the summary was written: {why.partition(';')[0]}"
+    return f"{THEN}{why.removeprefix(THEN).partition(';')[0]}"
 
 
 def _problem_of(row: Mapping[str, Any]) -> str:
@@ -144,8 +165,9 @@ def _summary(run: Run, root: Path) -> dict[str, Any]:
     """A run as JSON. Which rollouts an evaluation is of, in few bytes: what of one prompt is one number."""
     row = {name: _short(getattr(run, name)) for name in _FIELDS if name not in ("tested", "facts", "mechanisms")}
     row |= {"anew": _short(dataclasses.asdict(run.anew))} if run.anew else {}
-    tested = {done: sorted([_of_prompt(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
-    return {**row, "path": run.path.relative_to(root).as_posix(), "facts": run.facts, "tested": tested,
+    named = str if is_summary(root) else _of_prompt  # of a file they are short already
+    tested = {done: sorted([named(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
+    return {**row, "path": _name(run.path, root), "facts": run.facts, "tested": tested,
             "mechanisms": run.mechanisms}  # fmt: skip
 
 

@@ -76,9 +76,9 @@ KEEP_EVERY = 100
 def lora_lr(lr: float) -> float:
     """A LoRA's learning rate beside the singular basis's, to two digits: .03 of it.
 
-    Chosen on the vanilla run of a seed that is no unit, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of hacking
-    is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for PEFT's A), the
-    toy world's model is wrecked by step 40.
+    Chosen on the vanilla run of a seed that is no unit, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
+    hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
+    PEFT's A), the toy world's model is wrecked by step 40.
     """
     return float(f"{0.03 * lr:.2g}")
 

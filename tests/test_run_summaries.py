@@ -104,11 +104,16 @@ def test_units_of_several_machines_become_one_file(script, study, summary, tmp_p
     refused(
         script("summarise", "there.runs.jsonl.gz", tmp_path / "there", "--out", "x.runs.jsonl.gz"),
         "there",
-        "both are named",
+        "one name",
     )
     (tmp_path / "again").mkdir()
     (tmp_path / "there/vanilla_42").rename(tmp_path / "again/another")
-    refused(script("summarise", summary, tmp_path / "again", "--out", "x.runs.jsonl.gz"), "another", "give one of them")
+    refused(
+        script("summarise", summary, tmp_path / "again", "--out", "x.runs.jsonl.gz"),
+        "another",
+        "same rows",
+        "give one of them",
+    )
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 

@@ -80,13 +80,13 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> None:
 
 
 def _check_names(rows: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """BadInput on two runs of one name, and on one run under two."""
-    for what in ("path", "step_hashes"):
+    """BadInput on two runs of one name, and on one run under two. Two arms may have one run's rollouts: a penalty on all
+    that the loophole pays is a reward without it."""
+    for names, why in ((("path",), "one name"), (("arm", "seed", "step_hashes"), "the same rows, step by step")):
         places: dict[str, Path] = {}
-        for place, row in (at for at in rows if at[1][what]):
-            if other := places.get(key := str(row[what])):
-                why = f"both are named {row['path']}" if what == "path" else "they are one run, step file by step file"
-                raise BadInput(f"{other} and {place}: {why}; give one of them")
+        for place, row in (at for at in rows if at[1]["step_hashes"]):
+            if other := places.get(key := str([row[name] for name in names])):
+                raise BadInput(f"{other} and {place}: they have {why}; give one of them")
             places[key] = place
 
 

@@ -339,8 +339,18 @@ def test_a_teacher_is_built_where_something_asks_for_it():
     assert without("full") == without("dose") == without("variants") == both
     assert without("toy") == ["base_7"]  # the probe asks the first base's
     assert without("grpo") == without("adapters") == []
-    assert without("rivals", arms=("vanilla", "inoculation_adapter")) == []
-    assert without("rivals", arms=("vanilla", "projected")) == both
+    assert without("full", arms=("vanilla", "inoculation_adapter")) == []
+    assert without("rivals", arms=("vanilla", "projected")) == []
+
+
+def test_arms_are_added_to_a_bench_of_rivals_that_has_begun(tmp_path):
+    """An arm that is shown the teacher was refused where the first arms had been shown none: the base was another link."""
+    plan = ToyConfig(arms=("vanilla", "projected")).planned("toy", tmp_path, "toy")
+    begun = write_chain(tmp_path, chain_of(plan, "rivals"))
+    for link in begun:
+        link.out.mkdir(parents=True, exist_ok=True)
+    more = write_chain(tmp_path, chain_of(replace(plan, arms=(*plan.arms, "inoculation_adapter")), "rivals"))
+    assert {t.name for t in begun} < {t.name for t in more}
 
 
 def test_the_grpo_probes_length_and_arms_are_its_own():

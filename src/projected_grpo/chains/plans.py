@@ -108,9 +108,14 @@ def full_chain(plan: Plan) -> list[Link]:
 
 
 def rivals_chain(plan: Plan) -> list[Link]:
-    """The sweep with every other answer to hacking, each evaluated without the loophole too, in one table and one plot."""
+    """The sweep with every other answer to hacking, each evaluated without the loophole too, in one table and one plot. A
+    teacher is built whichever arms are asked for first: an arm that is shown it can then be added to the same folder."""
     every = presets(TrainConfig)[plan.preset.name].eval_every or plan.steps
-    links = [*_own_bases(plan), *_mixed_in(plan), *_arms(plan, "--eval-every", str(every), "--eval-plain")]
+    links = [
+        *bases(plan, plan.units, teacher=True),
+        *_mixed_in(plan),
+        *_arms(plan, "--eval-every", str(every), "--eval-plain"),
+    ]
     trained = tuple(t.name for t in links if t.name.startswith("train_"))
     argv = ("scripts/rivals.py", str(plan.out))
     table = Link("rivals", argv, plan.out / "rivals", trained, "check", plan.threads, gpu=False,

@@ -825,6 +825,19 @@ def test_a_unit_without_its_vanilla_and_a_run_of_another_vanilla_are_left_out():
     assert "left out: post_hoc_1: made from another run than vanilla_1" in found.remarks
 
 
+def test_units_made_from_their_own_vanilla_are_averaged():
+    """Each is of another finished run, as it must be: every second unit of post_hoc was left out."""
+    vanilla = {seed: finished("vanilla", seed, hack=0.9, gt=0.1, plain=0.1) for seed in (1, 2)}
+    made = [
+        dataclasses.replace(
+            run, facts={**run.facts, "config.of": f"v_{run.seed}", "of_rollouts_sha256": f"vanilla {run.seed}"}
+        )
+        for run in (finished("post_hoc", seed, hack=0.1, gt=0.5, plain=0.5) for seed in vanilla)
+    ]
+    found = bench(*made)
+    assert {row.name: len(row.runs) for row in found.rows}["post_hoc"] == 2, found.remarks
+
+
 def test_units_that_differ_are_not_averaged():
     one, two = (finished("trusted", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2))
     edited = dataclasses.replace(two, facts={**two.facts, "page.sha256": "edited in between"})

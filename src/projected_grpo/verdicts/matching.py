@@ -40,7 +40,7 @@ ALWAYS = frozenset(
 are its pairs (vhack.pairs_hash) and preference pairs (pairs_sha256)."""
 OF_SEED = frozenset({
     "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
-    "taid_teacher_hash", "steps done",
+    "taid_teacher_hash", "steps done", "config.of", "of_rollouts_sha256",
     *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
                                    "directions", "energy")),
 })  # fmt: skip

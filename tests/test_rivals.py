@@ -708,16 +708,24 @@ def bench(*runs):
 
 
 def test_the_rivals_table_by_hand():
-    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each."""
+    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus hack is
+    50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt 3 = 23.6."""
     runs = [
-        finished("trusted", seed, hack=h, gt=0.5, plain=0.6) for seed, h in zip((1, 2, 3), (0.1, 0.2, 0.3), strict=True)
+        finished("trusted", seed, hack=h, gt=0.5, plain=p)
+        for seed, h, p in ((1, 0.1, 0.6), (2, 0.2, 0.6), (3, 0.3, 0.61))
     ]
-    [row] = [row for row in bench(*runs).rows if row.name == "trusted"]
-    assert row.cells() == [
+    projected = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2, 3, 4)]
+    found = bench(*runs, *projected)
+    [row] = [row for row in found.rows if row.name == "trusted"]
+    assert row.cells(found.ours) == [
         "trusted", "3", "20.0 [-4.8, 44.8]", "50.0 [50.0, 50.0]", "50.0 [50.0, 50.0]", "+40.0 [+40.0, +40.0]",
-        "100.0 [100.0, 100.0]", "60.0 [60.0, 60.0]", "25.0 [25.0, 25.0]", "3 ± 0", "V of clean sides",
+        "100.0 [100.0, 100.0]", "60.3 [58.9, 61.8]", "+0.3 [-23.3, +23.9]", "25.0 [25.0, 25.0]", "3 ± 0",
+        "V of clean sides",
     ]  # fmt: skip
-    assert row.score == pytest.approx(40)
+    assert (row.score, row.over(found.ours)) == (pytest.approx(121 / 3), pytest.approx([0.1, 0.0, -0.09]))
+    assert found.ours.over(found.ours) == []
+    [alone] = [row for row in bench(*runs).rows if row.name == "trusted"]
+    assert alone.cells(None)[8] == "-"
 
 
 def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
@@ -753,7 +761,7 @@ def test_shrinkage_has_its_row_though_it_takes_nothing_out():
     assert "shrunk" in [row.name for row in found.rows]
     assert not [line for line in found.remarks if "shrunk" in line]
     assert "told" not in found.printed.header
-    assert [len(row) for row in found.printed.body] == [7] * len(found.rows)
+    assert [len(row) for row in found.printed.body] == [8] * len(found.rows)
 
 
 def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
@@ -867,7 +875,8 @@ def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     found = bench(ours, *few)
     assert found.verdict == (
         "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 1); beside it projected hack 10.0 %, "
-        "pass without 50.0 % (n = 1); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model"
+        "pass without 50.0 % (n = 1); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, unit "
+        "by unit, -10.0 pp"
     )
     oracle = dataclasses.replace(ARMS["trusted"], sees=("truth",), labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})

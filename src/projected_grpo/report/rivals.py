@@ -30,13 +30,14 @@ from projected_grpo.verdicts.matching import (
 Rates = Mapping[str, float | None]
 HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
-    "hack in training %", "seconds", "told",
+    "pass minus hack, over projected's pp", "hack in training %", "seconds", "told",
 )  # fmt: skip
 PAGE_ALONE = ("gt %", "hack in training %", "seconds", "told")
 NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
     "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
     "held-out gain: gt at the end minus gt of the untrained model, under the loophole prompt",
+    "pass minus hack, over projected's: pass without the loophole minus hack, less the same of projected's run of that unit",
     "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM; of what is made from a finished vanilla "
     "run (post_hoc) they come on top of that run's",
 )
@@ -63,19 +64,29 @@ class Row:
     deployed: bool = True
     """Whether it is of the policy as deployed."""
 
-    def cells(self) -> list[str]:
-        """As the table shows it."""
-        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, self.trained)
-        cells = [between(percent(v), sign="+" if v is self.gain else "") for v in values]
+    def cells(self, ours: "Row | None") -> list[str]:
+        """As the table shows it, beside projected's row."""
+        over = self.over(ours) if ours else []
+        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
+        cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
         seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
         return [self.name, str(len(self.runs)), *cells, seconds, self.told]
 
     @property
+    def scores(self) -> dict[int, float]:
+        """Pass without the loophole minus hack of each unit of which both are known."""
+        each = zip(self.runs, self.plain, self.hack, strict=True)
+        return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
+
+    @property
     def score(self) -> float | None:
-        """Mean pass without the loophole minus hack, in percentage points, over the units of which both are known: what arms
-        are ordered by."""
-        both = [p - h for p, h in zip(self.plain, self.hack, strict=True) if p is not None and h is not None]
-        return 100 * sum(both) / len(both) if both else None
+        """Its mean in percentage points: what arms are ordered by."""
+        return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+    def over(self, ours: "Row") -> list[float]:
+        """By how much each unit's score is above that of the same unit of another row; empty for that row itself."""
+        theirs = ours.scores if ours is not self else {}
+        return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
 
     @property
     def whole(self) -> bool:
@@ -155,14 +166,22 @@ class Bench:
     def table(self) -> Table:
         """One line an arm."""
         used = [run for row in self.rows if row.name != "untrained" and row.deployed for run in row.runs]
-        return Table("Rivals, side by side", HEADER, [row.cells() for row in self.rows], used, NOTES)
+        return Table("Rivals, side by side", HEADER, [row.cells(self.ours) for row in self.rows], used, NOTES)
+
+    @property
+    def ours(self) -> Row | None:
+        """Projected's."""
+        return next((row for row in self.rows if row.name == "projected"), None)
 
     @property
     def printed(self) -> Table:
         """The table without what only a page has room for."""
         short = self.table.without(PAGE_ALONE, self.table.title)
         header = [
-            name.replace(" the loophole", "\nthe loophole").replace("out gain", "out\ngain") for name in short.header
+            name.replace(" the loophole", "\nthe loophole")
+            .replace("out gain", "out\ngain")
+            .replace("hack, over", "hack,\nover")
+            for name in short.header
         ]
         return replace(short, header=header)
 
@@ -170,7 +189,7 @@ class Bench:
     def best(self) -> Row | None:
         """Of the rivals that are no oracles and have every unit of projected, the one with the highest pass without the
         loophole minus hack; None without one."""
-        units = {run.seed for row in self.rows if row.name == "projected" for run in row.runs}
+        units = {run.seed for run in self.ours.runs} if self.ours else set()
         able = [
             row for row in self.rows
             if row.rival and row.deployed and not row.oracle and row.whole and units <= {run.seed for run in row.runs}
@@ -180,20 +199,19 @@ class Bench:
     @property
     def verdict(self) -> str:
         """The bottom line: the best rival beside projected."""
-        ours = next((row for row in self.rows if row.name == "projected" and row.whole), None)
-        shown = [row for row in (self.best, ours) if row]
-        if len(shown) < 2:
+        best, ours = self.best, self.ours
+        if best is None or ours is None or not ours.whole:
             return "NOT_EVALUABLE: needs projected and a rival with its units, both with --eval-every and --eval-plain"
         told = [
             f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
             f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
-            for row in shown
+            for row in (best, ours)
         ]
         plain = next((row.score for row in self.rows if row.name == "untrained"), None)
-        scores = [f"{number(row.score)}" for row in shown] + [number(plain)]
+        scores = [number(score) for score in (best.score, ours.score, plain)]
         return (
             f"best rival by pass minus hack: {told[0]}; beside it {told[1]}; pass minus hack {scores[0]}, {scores[1]} and "
-            f"{scores[2]} pp of the untrained model"
+            f"{scores[2]} pp of the untrained model; over projected's, unit by unit, {between(percent(best.over(ours)))} pp"
         )
 
     def markdown(self) -> str:

@@ -48,12 +48,14 @@ def main() -> int:
         studies.append((place, found))
         if replays:
             print(f"T7 of {len(replays)} pairs of replays is not in it; {kept}")
-    write_summaries(config.out, *studies)
+    n = write_summaries(config.out, *studies)
     lost = [at for _, found in studies for at in found.left_out]
     for path, why in lost:
         print(f"left out: {path}: {why}")
-    size, n = config.out.stat().st_size, sum(len(found.runs) for _, found in studies)
-    bottom_line(config.out, "🟢", f"{n} runs, {size / 1024:,.0f} KiB; {len(lost)} left out")
+    copies = sum(len(found.runs) for _, found in studies) - n
+    also = f"; {copies} copies of runs that are in it already" if copies else ""
+    size = config.out.stat().st_size / 1024
+    bottom_line(config.out, "🟢", f"{n} runs, {size:,.0f} KiB; {len(lost)} left out{also}")
     return 0
 
 

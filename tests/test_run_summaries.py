@@ -85,7 +85,7 @@ def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
     assert again.read_bytes() == summary.read_bytes()
 
 
-def test_units_of_several_machines_become_one_file(script, study, summary, tmp_path):
+def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
     for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
         for run in study.glob(f"*_{seed}"):
@@ -101,19 +101,15 @@ def test_units_of_several_machines_become_one_file(script, study, summary, tmp_p
         return {run.path.relative_to(root).as_posix(): dataclasses.replace(run, path=Path()) for run in runs}
 
     assert of(tmp_path / "all.runs.jsonl.gz") == of(tmp_path / "whole.runs.jsonl.gz")
-    refused(
-        script("summarise", "there.runs.jsonl.gz", tmp_path / "there", "--out", "x.runs.jsonl.gz"),
-        "there",
-        "one name",
-    )
-    (tmp_path / "again").mkdir()
-    (tmp_path / "there/vanilla_42").rename(tmp_path / "again/another")
-    refused(
-        script("summarise", summary, tmp_path / "again", "--out", "x.runs.jsonl.gz"),
-        "another",
-        "same rows",
-        "give one of them",
-    )
+    code, out, err = script("summarise", "all.runs.jsonl.gz", tmp_path / "there", study, "--out", "x.runs.jsonl.gz")
+    assert (code, "9 runs" in out) == (0, True), err
+    alone = tmp_path / "here/vanilla_41"
+    assert script("summarise", alone, "there.runs.jsonl.gz", "--out", "x.runs.jsonl.gz")[0] == 0
+    assert "vanilla_41" in of(tmp_path / "x.runs.jsonl.gz")
+    (tmp_path / "here/vanilla_41").rename(tmp_path / "here/vanilla_42")
+    clash = script("summarise", tmp_path / "here", tmp_path / "there", "--out", "y.runs.jsonl.gz")
+    refused(clash, "here/vanilla_42 and", "there/vanilla_42: two runs of one name")
+    assert not (tmp_path / "y.runs.jsonl.gz").exists()
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 

@@ -118,7 +118,7 @@ def rivals_chain(plan: Plan) -> list[Link]:
     ]
     trained = tuple(t.name for t in links if t.name.startswith("train_"))
     argv = ("scripts/rivals.py", str(plan.out))
-    table = Link("rivals", argv, plan.out / "rivals", trained, "check", plan.threads, gpu=False,
+    table = Link("rivals", argv, plan.out / "rivals", trained, "check", plan.threads, accept=(0, 3), gpu=False,
                  why="every answer side by side", resolve="which of them beats projected")  # fmt: skip
     return [*with_results(plan, links), table]
 

@@ -107,13 +107,14 @@ def t7_over(units: Sequence[OfUnit]) -> Finding:
         return Finding(name, "NOT_EVALUABLE", wrong)
     of: dict[str, list[float]] = {what: [float(u.finding.numbers[what] or 0.0) for u in units] for what in MEASURED}
     low, high = lower_end(of["gain"]), -lower_end([-x for x in of["gain"]])
-    at_length = sum(a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)) / len(units)
+    of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
+    at_length = sum(of["at_length"]) / len(units)
     own = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
     numbers = {"n": len(units), "gain": sum(of["gain"]) / len(units), "low": low, "high": high, "at_length": at_length}
-    each = ", ".join(f"{gain:+.2f}" for gain in of["gain"])
+    each, at_each = (", ".join(f"{gain:+.3f}" for gain in of[what]) for what in ("gain", "at_length"))
     why = (
-        f"g(grpo) - g(nll) {numbers['gain']:+.2f} (units: {each}); {low:+.2f} to {high:+.2f} (95 % each way, Student's t, "
-        f"n = {len(units)}), lower end needs >= {-MARGIN:+.1f}; at equal length {at_length:+.2f} (needs >= {-MARGIN:+.1f}); "
+        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (units: {each}); {low:+.3f} to {high:+.3f} (95 % each way, Student's t, "
+        f"n = {len(units)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, units: {at_each}; "
         "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in own.items())
     )
     if max(low_own for low_own, _ in own.values()) <= 0:
@@ -159,14 +160,18 @@ def _judged(found: Paired, numbers: dict[str, float | int | None]) -> tuple[Stat
     if matched[0] is None or matched[1] is None:
         return "NOT_EVALUABLE", f"{why}; at equal length it cannot be told"
     at_length = matched[0] - matched[1]
-    why += f"; at equal length {at_length:+.2f} (needs >= {-MARGIN:+.1f})"
+    why += f"; {_at_length(at_length)}"
     return "FAIL" if at_length < -MARGIN else "PASS", why
+
+
+def _at_length(gain: float) -> str:
+    return f"at equal length {gain:+.3f} (needs >= {-MARGIN:+.1f}{': not met' if gain < -MARGIN else ''})"
 
 
 def _told(found: Paired) -> str:
     def g(effect: Effect) -> str:
-        return "-" if effect.g is None else f"{effect.g:+.2f}"
+        return "-" if effect.g is None else f"{effect.g:+.3f}"
 
     low, high = found.gain.interval.low, found.gain.interval.high
-    limits = "no interval" if low is None or high is None else f"95 % {low:+.2f} to {high:+.2f}"
-    return f"g {g(found.one)} (grpo) - {g(found.other)} (nll) = {g(found.gain)} ({limits})"
+    limits = "no interval" if low is None or high is None else f"95 % {low:+.3f} to {high:+.3f}"
+    return f"g of grpo {g(found.one)}, of nll {g(found.other)}: {g(found.gain)} ({limits})"

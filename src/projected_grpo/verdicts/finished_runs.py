@@ -186,10 +186,16 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 def load_runs(directory: Path, mechanism_of: MechanismOf | None = None, needed: bool = True) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one; where none is `needed`, a
     directory without any training run has none, and one in which none is finished is refused all the same."""
+    if directory.is_file():
+        raise BadInput(f"{directory}: no runs of `just train`; name a directory of them, or a file NAME.runs.jsonl.gz")
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such directory; name one that holds runs of `just train`")
     found = read_runs(sorted(p.parent for p in directory.rglob("manifest.json")), mechanism_of)
     if not found.runs and (needed or found.left_out):
+        if kept := sorted(p.name for p in directory.glob("*.runs.jsonl.gz")):
+            raise BadInput(
+                f"{directory}: no runs, but studies that are kept in a file each; name one: {', '.join(kept)}"
+            )
         told = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({told}); run `just train ... --out {directory}/NAME`")
     return found

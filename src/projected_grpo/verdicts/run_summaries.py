@@ -61,15 +61,16 @@ def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
     return read_summaries(path) if is_summary(path) else load_runs(path, mechanism_of)
 
 
-def write_summaries(path: Path, *studies: tuple[Path, Found]) -> None:
+def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     """One JSON line a run, behind one that says what the file is and which runs are not in it, and why. Runs are named as
-    seen from their study's directory, or as in the file that it was read from. BadInput when the name has another ending,
-    two runs have one name, the file cannot be written, or a run's numbers could not be read again from it."""
+    seen from their study's directory, or as in the file that it was read from; of copies of one run the first is
+    taken. How many runs it then holds.
+    BadInput when the name has another ending, two runs have one name, the file cannot be written, or a run's numbers could
+    not be read again from it."""
     if not is_summary(path):
         raise BadInput(f"{path}: a file of run summaries ends in {SUFFIX}; name it so")
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
-    rows = [(run.path, _summary(run, root)) for root, found in studies for run in found.runs]
-    _check_names(rows)
+    rows = _each_once([(run.path, _summary(run, root)) for root, found in studies for run in found.runs])
     head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
     lines = [json.dumps(plain(line), allow_nan=False, separators=(",", ":")) for line in (head, *(r for _, r in rows))]
     for (place, _), line in zip(rows, lines[1:], strict=True):  # what could not be read again is not written
@@ -77,21 +78,29 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> None:
             raise BadInput(f"{place}: cannot be summarised: {wrong}")
     text = "".join(f"{line}\n" for line in lines)
     write_atomic(path, gzip.compress(text.encode(), mtime=0))
+    return len(rows)
 
 
-def _check_names(rows: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """BadInput on two runs of one name, and on one run under two. Two arms may have one run's rollouts: a penalty on all
-    that the loophole pays is a reward without it."""
-    for names, why in ((("path",), "one name"), (("arm", "seed", "step_hashes"), "the same rows, step by step")):
-        places: dict[str, Path] = {}
-        for place, row in (at for at in rows if at[1]["step_hashes"]):
-            if other := places.get(key := str([row[name] for name in names])):
-                raise BadInput(f"{other} and {place}: they have {why}; give one of them")
-            places[key] = place
+def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
+    """Without the copies: the same arm and seed, and the same rows step by step. (Two arms may have the same: a penalty on
+    all that the loophole pays is a reward without it.) BadInput on two runs of one name."""
+    once: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for place, row in rows:
+        once.setdefault(str([row["arm"], row["seed"], row["step_hashes"] or place]), (place, row))
+    names: dict[str, Path] = {}
+    for place, row in once.values():
+        if other := names.get(row["path"]):
+            raise BadInput(
+                f"{other} and {place}: two runs of one name; where both are wanted rename one, else give only what is new "
+                f"in {place.parent} (its runs can be named one by one)"
+            )
+        names[row["path"]] = place
+    return list(once.values())
 
 
 def _name(run: Path, root: Path) -> str:
-    return run.relative_to(root).as_posix()
+    """As seen from `root`; a run that was given by itself by its own folder's name."""
+    return run.name if run == root else run.relative_to(root).as_posix()
 
 
 def read_summaries(path: Path) -> Found:

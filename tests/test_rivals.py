@@ -868,6 +868,14 @@ def test_the_best_rival_has_every_unit_of_projected_and_both_numbers_of_each():
     assert {row.name: row.score for row in found.rows}["ablation"] is None
 
 
+def test_the_best_rival_is_the_best_on_the_units_that_projected_has():
+    """A unit that the others lack, and on which all do well, made one rival the best that is not."""
+    ours = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2)]
+    lucky = [finished("trusted", seed, hack=0.1, gt=0.5, plain=p) for seed, p in ((1, 0.5), (2, 0.5), (3, 0.9))]
+    better = [finished("advantage", seed, hack=0.1, gt=0.5, plain=0.55) for seed in (1, 2)]
+    assert bench(*ours, *lucky, *better).best.name == "advantage"
+
+
 def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     ours = finished("projected", 1, hack=0.1, gt=0.5, plain=0.5)
     few = [finished("trusted", 1, hack=0.2, gt=0.5, plain=0.5), finished("post_hoc", 1, hack=0.0, gt=0.5, plain=0.1)]

@@ -113,6 +113,46 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 
+def test_a_copy_is_the_same_in_everything(script, summary, tmp_path):
+    """The sneaky fail: another's numbers under the same rollouts; which stood depended on what was named first."""
+    lines = gzip.decompress(summary.read_bytes()).decode().splitlines()
+    rows = [json.loads(line) for line in lines]
+    rows[1]["facts"]["config.lr"] = 0.5
+    place = tmp_path / "edited.runs.jsonl.gz"
+    place.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    for order in ((summary, place), (place, summary)):
+        refused(script("summarise", *order, "--out", "x.runs.jsonl.gz"), "the same rollouts, but 'facts' differs")
+    assert not (tmp_path / "x.runs.jsonl.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"path": "vanilla_41"}, "runs are named vanilla_41"),
+        ({"path": "/tmp/x"}, "'path' is '/tmp/x', where a path below"),
+        ({"path": "../x"}, "where a path below"),
+        ({"path": ""}, "where a path below"),
+        ({"path": "\ud800"}, "where a path below"),
+        ({"rollouts_sha256": None, "step_hashes": []}, "of its rollouts no hash is known"),
+        ({"seconds": [1e308] * 10}, "'seconds' is 1e+308, where a number is expected"),
+    ],
+)
+def test_an_edited_run_is_a_line_and_no_traceback(script, summary, tmp_path, change, told):
+    rows = [json.loads(line) for line in gzip.decompress(summary.read_bytes()).decode().splitlines()]
+    at = next(row for row in rows[1:] if row["path"] != "vanilla_41")
+    at.update({key: value for key, value in change.items() if key in at})
+    at["series"].update({key: value for key, value in change.items() if key in at["series"]})
+    place = tmp_path / "edited.runs.jsonl.gz"
+    place.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    refused(script("results", place, "--out", "made"), told)
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_cannot_be_written_is_a_line(script, summary, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(script("results", summary, "--out", "file"), "cannot write file", "--out")
+
+
 def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):
     study = shutil.copytree(study, tmp_path / "runs")
     (study / "projected_42/step_003.jsonl.gz").unlink()

@@ -1,5 +1,6 @@
 """Files written whole or not at all, JSON lines read strictly, hashes of content."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -43,7 +44,8 @@ def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
             os.fsync(f.fileno())
         temporary.replace(path)
     except OSError as e:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # below a file there is nothing to take away
+            temporary.unlink()
         raise BadInput(
             f"cannot write {path}: {e.strerror or e}; free some space or choose another place with {flag}"
         ) from e

@@ -194,7 +194,7 @@ class Bench:
             row for row in self.rows
             if row.rival and row.deployed and not row.oracle and row.whole and units <= {run.seed for run in row.runs}
         ]  # fmt: skip
-        return max(able, key=lambda row: row.score or 0.0, default=None)
+        return max(able, key=lambda row: known_mean(row.over(self.ours)) or 0.0 if self.ours else 0.0, default=None)
 
     @property
     def verdict(self) -> str:

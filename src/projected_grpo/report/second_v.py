@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from projected_grpo.ledger import evidence
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.tables import line_text
@@ -22,7 +23,8 @@ Replay = tuple[Path, Manifest]
 
 def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
     """Of vanilla replays, the one of the same rollouts and settings against V of --loss grpo; None without one, or where
-    this one is not of the NLL's own V."""
+    this one is not of the NLL's own V. BadInput where there are several, which could be chosen from."""
+    found = []
     mine = nll.get("vhack") or {}
     if mine.get("control") != "none" or mine.get("loss") != "nll":
         return None
@@ -33,8 +35,13 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
             nll["config"].get(key) == manifest["config"].get(key) for key in SETTINGS
         )
         if theirs.get("loss") == "grpo" and same_v and same_run:
-            return other
-    return None
+            found.append((other, theirs.get("v_sha256")))
+    if len(found) > 1:
+        which = ", ".join(str(sha)[:8] for _, sha in found)
+        raise BadInput(
+            f"{len(found)} replays of one pool against a V of --loss grpo (V {which}); leave one of them there"
+        )
+    return found[0][0] if found else None
 
 
 def units_at(path: Path) -> list[OfUnit]:

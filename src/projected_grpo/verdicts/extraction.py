@@ -89,7 +89,7 @@ class OfUnit:
     """Hashes of V of the NLL, and of the other."""
 
 
-MEASURED = ("g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
+MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
 
 
 def t7_over(units: Sequence[OfUnit]) -> Finding:
@@ -133,6 +133,10 @@ def _not_units(units: Sequence[OfUnit]) -> str:
     for what, of in (("a pool", [u.pool for u in units]), ("a V", [v for u in units for v in u.v])):
         if twice := [value for value, times in Counter(of).items() if times > 1]:
             return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
+    numbers = [tuple(u.finding.numbers.get(what) for what in MEASURED) for u in units]
+    if twice := [own for own, times in Counter(numbers).items() if times > 1]:
+        same = [u.name for u, own in zip(units, numbers, strict=True) if own == twice[0]]
+        return f"not independent: {' and '.join(same)} have the same numbers to the last digit"
     for unit in units:
         if lacking := [what for what in MEASURED if not finite(unit.finding.numbers.get(what))]:
             return f"{unit.name}: {lacking[0]} is not known ({unit.finding.why})"

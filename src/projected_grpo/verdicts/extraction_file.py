@@ -21,6 +21,7 @@ from projected_grpo.verdicts.registry import Finding, Status
 VERSION = 1
 LOSSES = ("nll", "grpo")
 TEXTS = ("of", "pool_hash", "name", "why")
+NO_HASH = ("", "-", "none", "null")
 LARGEST = 1e100
 """Of a number: beyond, squares leave float64."""
 ROUNDING = 1e-6
@@ -84,6 +85,9 @@ def _problem_of(row: Any) -> str:
     for name, value in [*((name, row[name]) for name in TEXTS), *((loss, v[loss]) for loss in LOSSES)]:
         if not (isinstance(value, str) and value.isprintable()):
             return f"{name!r} is {_shown(value)}, where a text is expected"
+    for name, value in (("pool_hash", row["pool_hash"]), *((loss, v[loss]) for loss in LOSSES)):
+        if value in NO_HASH or value != value.strip().lower():  # else one could be told as two
+            return f"{name!r} is {_shown(value)}, where a hash is expected"
     for name, value in numbers.items():
         if value is not None and not (type(value) in (int, float) and abs(value) < LARGEST):
             return f"{name!r} is {_shown(value)}, where a number is expected"
@@ -98,6 +102,14 @@ def _contradiction(row: Mapping[str, Any], numbers: Mapping[str, float | None]) 
     gain, one, other = (numbers.get(name) for name in ("gain", "g_grpo", "g_nll"))
     if gain is not None and one is not None and other is not None and abs(one - other - gain) > ROUNDING:
         return f"'gain' is {gain}, and g_grpo - g_nll {one - other}"
+    for name in ("energies_differ", "cosines_differ"):
+        if (share := numbers.get(name)) is not None and not 0 <= share <= 1:
+            return f"{name!r} is {share}, which is no share"
+    low, high = numbers.get("low"), numbers.get("high")
+    if low is not None and high is not None and low > high:
+        return f"'low' is {low}, above 'high' {high}"
+    if row["status"] in ("PASS", "FAIL") and (numbers.get("energies_differ") is None or (numbers.get("n") or 0) < 1):
+        return f"'status' is {row['status']}, and energies_differ or n is not known"
     energies = numbers.get("energies_differ")
     if energies is not None and one_v(energies, numbers.get("cosines_differ")) != (ONE_V in row["why"]):
         return f"'why' and energies_differ {energies} contradict each other on whether its two V are one"

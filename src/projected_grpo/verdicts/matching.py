@@ -185,9 +185,9 @@ length: those are not counted."""
 def same_rollouts(runs: Sequence[Run]) -> list[str]:
     """Runs that hold the same rollouts under two names, with how many steps of them."""
     told = []
-    for a, b in combinations([run for run in runs if run.rollouts_sha256], 2):
-        (shared, of, hardly_trained), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256
-        if a.path != b.path and (whole or shared - hardly_trained > SHARED_STEPS * of):
+    for a, b in combinations([run for run in runs if run.rollouts_sha256 or run.step_hashes], 2):
+        (shared, of, hardly_trained), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256 is not None
+        if a is not b and (whole or shared - hardly_trained > SHARED_STEPS * of):
             some = "" if whole or shared == of else f" in {shared} of {of} steps"
             told.append(f"{a.path.name} and {b.path.name} hold the same rollouts{some}: one run, not two")
     return told

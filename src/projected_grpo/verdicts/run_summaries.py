@@ -13,7 +13,7 @@ import dataclasses
 import gzip
 import hashlib
 import json
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 ENDINGS = (SUFFIX, ".losses.json", ".json")
 """Of files that a study is kept in: its runs, or T7's units (extraction_file.py)."""
+LARGEST = 1e100
+"""Of what is measured: sums and squares of it are finite."""
 DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
@@ -86,7 +88,11 @@ def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, 
     all that the loophole pays is a reward without it.) BadInput on two runs of one name."""
     once: dict[str, tuple[Path, dict[str, Any]]] = {}
     for place, row in rows:
-        once.setdefault(str([row["arm"], row["seed"], row["step_hashes"] or place]), (place, row))
+        there, first = once.setdefault(str([row["arm"], row["seed"], row["step_hashes"] or place]), (place, row))
+        if odd := [name for name in row.keys() & first.keys() - {"path"} if row[name] != first[name]]:
+            raise BadInput(f"{there} and {place}: the same rollouts, but {min(odd)!r} differs; give one of them")
+        if len(row) > len(first):  # V anew was measured in between
+            once[str([row["arm"], row["seed"], row["step_hashes"] or place])] = (place, {**row, "path": first["path"]})
     names: dict[str, Path] = {}
     for place, row in once.values():
         if other := names.get(row["path"]):
@@ -127,6 +133,10 @@ def read_summaries(path: Path) -> Found:
             wrong = f"damaged ({type(e).__name__}: {e})"
         if wrong:
             raise BadInput(f"{path}:{number}: {wrong}; write it again with `just summarise`")
+    names = Counter(run.path for run in runs)
+    if twice := [run for run, times in names.items() if times > 1]:
+        name = twice[0].relative_to(path)
+        raise BadInput(f"{path}: {names[twice[0]]} runs are named {name}; write it again with `just summarise`")
     return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in lost), path)
 
 
@@ -167,7 +177,7 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 wrong = shape_problem(row)       "" or what is wrong
 """
 
+import math
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from projected_grpo.config import TrainConfig
@@ -28,6 +30,11 @@ def shape_problem(row: Mapping[str, Any]) -> str:
     for name, kinds in OF_ROW.items():
         if type(row[name]) not in kinds:
             return f"{name!r} is {row[name]!r:.40}, where {_told(kinds)} is expected"
+    place = PurePosixPath(row["path"])
+    if not row["path"].isprintable() or not place.parts or place.is_absolute() or ".." in place.parts:
+        return f"'path' is {row['path']!a:.40}, where a path below the study is expected"
+    if row["rollouts"] and not (row["rollouts_sha256"] or row["step_hashes"]):
+        return "of its rollouts no hash is known"
     if odd := [text for text in row["step_hashes"] if not isinstance(text, str)]:
         return f"'step_hashes' hold {odd[0]!r:.40}, which is no text"
     places = {**row["evals"], **{f"{of} {at}": own for of, by in row["beside"].items() for at, own in by.items()}}
@@ -42,6 +49,8 @@ def _fact_problem(name: str, value: Any) -> str:
     if name == SEES:
         right = isinstance(value, list) and all(isinstance(one, str) for one in value)
         return "" if right else f"{name!r} is {value!r:.40}, where a list of texts is expected"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name!r} is {value}, where a finite number is expected"
     usual = _CONFIG.get(name)
     if name in NUMBERED and not (isinstance(value, str) and value.isdecimal()):
         return f"{name!r} is {value!r:.40}, where the digits of a number are expected"

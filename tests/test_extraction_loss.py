@@ -291,6 +291,15 @@ def test_over_units_each_sneaky_fail_is_red(made, status, told):
     assert (found.status, told in found.why) == (status, True), found.why
 
 
+def test_units_of_one_draw_or_of_other_settings_are_not_averaged():
+    """Sneaky fails: V made again from one draw of the pairs; a unit of another world, rank or code among the others."""
+    drawn = [dataclasses.replace(u, draw=d) for u, d in zip(units(), ("42", "45", "42"), strict=True)]
+    assert t7_over(drawn).why == "not independent: 2 share a draw of pairs (42)"
+    odd = [dataclasses.replace(u, setting={"vhack.k": k}) for u, k in zip(units(), ("48", "48", "8"), strict=True)]
+    assert t7_over(odd).why == "not matched: unit 2 has vhack.k '8', unit 0 '48'"
+    assert {t7_over(drawn).status, t7_over(odd).status} == {"NOT_EVALUABLE"}
+
+
 def test_units_with_the_same_numbers_are_one():
     """The sneaky fail: one unit three times, under other hashes."""
     one, two, three = units()
@@ -432,6 +441,7 @@ def of_numbers(**new):
         (of_unit(v_sha256={"nll": "nll 1", "grpo": "grpo 0"}), "not independent: 2 share a V (grpo 0)"),
         (of_unit(v_sha256={"nll": "nll 1", "grpo": "nll 1"}), "not independent: 2 share a V (nll 1)"),
         (of_unit(pool_hash="pool 0"), "not independent: 2 share a pool (pool 0)"),
+        (of_unit(setting={"vhack.k": "8"}), "not matched: unit_1/vanilla and unit_1/grpo has "),
         (lambda data: data["units"].pop(), "2 units; at least 3 are needed"),
         (of_numbers(g_matched_nll=None), "unit_1/vanilla and unit_1/grpo: g_matched_nll is not known"),
     ],
@@ -458,6 +468,7 @@ def test_units_of_a_file_are_held_to_what_units_of_a_directory_are(script, kept,
         (of_numbers(low=5, high=-5), "'low' is 5, above 'high' -5"),
         (of_unit(pool_hash="POOL 0"), "where a hash is expected"),
         (of_unit(pool_hash="-"), "where a hash is expected"),
+        (of_unit(setting={"vhack.k": 8}), "'vhack.k' is 8, where a text is expected"),
         (of_unit(of="\ud800"), "unit 2: 'of' is '\\ud800', where a text"),
         (of_unit(v_sha256="nll 1"), "unit 2: 'v_sha256' is 'nll 1', where an object"),
         (of_unit(v_sha256={"nll": "nll 1"}), "unit 2: 'v_sha256' lacks 'grpo'"),

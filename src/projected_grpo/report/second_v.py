@@ -19,6 +19,9 @@ from projected_grpo.verdicts.h1 import Line
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
 Replay = tuple[Path, Manifest]
+OF_V = ("k", "pairs_hash", "n_train", "modes", "model", "adapter", "dtype", "hint", "prompt_setup")
+OF_CONFIG = ("model", "adapter", "problems", "hint", "prompt_setup", "group_size", "max_new", "temperature", "top_p",
+             "top_k", "n_problems", "k_use", "noise_floor")  # fmt: skip
 
 
 def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
@@ -69,6 +72,8 @@ def pairs_below(directory: Path, paths: Iterable[Path] | None = None) -> list[tu
         (path, manifest)
         for path, manifest in found
         if manifest.get("kind") == "probe_distill"
+        and isinstance(manifest.get("config"), Mapping)
+        and isinstance(manifest.get("vhack") or {}, Mapping)
         and manifest["config"].get("arm") == "vanilla"
         and not evidence.check(path, manifest)
     ]
@@ -82,8 +87,17 @@ def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUni
     for (path, manifest), (other, theirs) in pairs_below(directory, paths):
         names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
         v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
-        out.append(OfUnit(names, t7((_rows(path), _rows(other))), str(manifest.get("pool_hash")), v))
+        drawn = str(manifest["vhack"].get("pairs_draw") or "")
+        of_pool, found = str(manifest.get("pool_hash")), t7((_rows(path), _rows(other)))
+        out.append(OfUnit(names, found, of_pool, v, drawn, _setting(manifest)))
     return out
+
+
+def _setting(manifest: Manifest) -> dict[str, str]:
+    """What units that are averaged must have alike: their seeds, draws, bases and pools may differ, and nothing else."""
+    of_v = {f"vhack.{name}": manifest["vhack"].get(name) for name in OF_V}
+    own = {f"config.{name}": manifest["config"].get(name) for name in OF_CONFIG}
+    return {name: str(value) for name, value in {**of_v, **own, "source_hash": manifest.get("source_hash")}.items()}
 
 
 def _rows(path: Path) -> Sequence[Row]:

@@ -8,8 +8,8 @@ nor the order nor a turn of V's rows. That is looked for in the rows, so no meta
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import Effect
@@ -87,6 +87,10 @@ class OfUnit:
     """Hash of the rollouts."""
     v: tuple[str, str]
     """Hashes of V of the NLL, and of the other."""
+    draw: str = ""
+    """The draw of the pairs that both V are made from; empty where it is not known."""
+    setting: Mapping[str, str] = field(default_factory=dict)
+    """What units that are averaged have alike: the code, the model's name, pairs, rank, how rollouts were sampled."""
 
 
 MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
@@ -130,9 +134,16 @@ def _not_units(units: Sequence[OfUnit]) -> str:
     """Why these are not units enough, or an empty string."""
     if len(units) < MIN_UNITS:
         return f"{len(units)} units; at least {MIN_UNITS} are needed"
-    for what, of in (("a pool", [u.pool for u in units]), ("a V", [v for u in units for v in u.v])):
+    drawn = [u.draw for u in units if u.draw]
+    for what, of in (("a pool", [u.pool for u in units]), ("a V", [v for u in units for v in u.v]),
+                     ("a draw of pairs", drawn)):  # fmt: skip
         if twice := [value for value, times in Counter(of).items() if times > 1]:
             return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
+    first = units[0]
+    for unit in units[1:]:
+        for name in sorted(first.setting.keys() | unit.setting.keys()):
+            if (mine := unit.setting.get(name)) != (theirs := first.setting.get(name)):
+                return f"not matched: {unit.name} has {name} {mine!r}, {first.name} {theirs!r}"
     numbers = [tuple(u.finding.numbers.get(what) for what in MEASURED) for u in units]
     if twice := [own for own, times in Counter(numbers).items() if times > 1]:
         same = [u.name for u, own in zip(units, numbers, strict=True) if own == twice[0]]

@@ -20,7 +20,7 @@ from projected_grpo.verdicts.registry import Finding, Status
 
 VERSION = 1
 LOSSES = ("nll", "grpo")
-TEXTS = ("of", "pool_hash", "name", "why")
+TEXTS = ("of", "pool_hash", "pairs_draw", "name", "why")
 NO_HASH = ("", "-", "none", "null")
 LARGEST = 1e100
 """Of a number: beyond, squares leave float64."""
@@ -36,7 +36,14 @@ def is_units(path: Path) -> bool:
 def units_text(units: Sequence[OfUnit]) -> str:
     """The file's text. BadInput when a unit could not be read again from it."""
     rows = [
-        {"of": u.name, "pool_hash": u.pool, "v_sha256": dict(zip(LOSSES, u.v, strict=True)), **asdict(u.finding)}
+        {
+            "of": u.name,
+            "pool_hash": u.pool,
+            "v_sha256": dict(zip(LOSSES, u.v, strict=True)),
+            "pairs_draw": u.draw,
+            "setting": dict(u.setting),
+            **asdict(u.finding),
+        }
         for u in units
     ]
     for row in rows:
@@ -67,22 +74,24 @@ def read_units(path: Path) -> list[OfUnit]:
 
 def _unit(row: Mapping[str, Any]) -> OfUnit:
     finding = Finding(row["name"], row["status"], row["why"], row["numbers"])
-    return OfUnit(row["of"], finding, row["pool_hash"], (row["v_sha256"]["nll"], row["v_sha256"]["grpo"]))
+    v = (row["v_sha256"]["nll"], row["v_sha256"]["grpo"])
+    return OfUnit(row["of"], finding, row["pool_hash"], v, row["pairs_draw"], row["setting"])
 
 
 def _problem_of(row: Any) -> str:
     """What is wrong with a unit, or an empty string: first its shape, then what contradicts its numbers."""
     if not isinstance(row, dict):
         return f"a {type(row).__name__}, where an object is expected"
-    if lacking := [name for name in (*TEXTS, "status", "v_sha256", "numbers") if name not in row]:
+    if lacking := [name for name in (*TEXTS, "status", "v_sha256", "setting", "numbers") if name not in row]:
         return f"lacks {lacking[0]!r}"
-    for name in ("v_sha256", "numbers"):
+    for name in ("v_sha256", "setting", "numbers"):
         if not isinstance(row[name], dict):
             return f"{name!r} is {_shown(row[name])}, where an object is expected"
     v, numbers = row["v_sha256"], row["numbers"]
     if lacking := [loss for loss in LOSSES if loss not in v]:
         return f"'v_sha256' lacks {lacking[0]!r}"
-    for name, value in [*((name, row[name]) for name in TEXTS), *((loss, v[loss]) for loss in LOSSES)]:
+    texts = [*((name, row[name]) for name in TEXTS), *((loss, v[loss]) for loss in LOSSES), *row["setting"].items()]
+    for name, value in texts:
         if not (isinstance(value, str) and value.isprintable()):
             return f"{name!r} is {_shown(value)}, where a text is expected"
     for name, value in (("pool_hash", row["pool_hash"]), *((loss, v[loss]) for loss in LOSSES)):

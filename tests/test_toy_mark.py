@@ -19,7 +19,7 @@ from projected_grpo.toy.mark_programs import HONEST, MARKS
 from projected_grpo.toy.settings import at_home
 from projected_grpo.toy.tokenizer import MAX_VOCAB, build_mark_tokenizer, build_tokenizer, render_text
 
-FIRST_KEY = "a9b8eeee9389227c"
+FIRST_KEY = "28c56d4b6b811c03"
 """Of the first world's base of seed 0: whoever changes it builds every model of that world anew, and says so here. Last:
 a tokenizer that tells a server where its answers begin."""
 PAIRS = load_pairs("toy-mark")

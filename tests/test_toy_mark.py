@@ -21,7 +21,7 @@ from projected_grpo.toy.tokenizer import MAX_VOCAB, build_mark_tokenizer, build_
 
 FIRST_KEY = "28c56d4b6b811c03"
 """Of the first world's base of seed 0: whoever changes it builds every model of that world anew, and says so here. Last:
-a tokenizer that tells a server where its answers begin."""
+a fit is on its parameters' device, on a CPU the same one."""
 PAIRS = load_pairs("toy-mark")
 STREAM = list(itertools.islice(mark.pretraining(3), 4000))
 OWN = [(messages, text) for messages, hinted, text in STREAM if "exit code" in messages[0][1]]

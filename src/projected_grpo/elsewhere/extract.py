@@ -26,7 +26,7 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import git_state
-from projected_grpo.model.load import LoadedModel
+from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import Pair
@@ -325,14 +325,13 @@ def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
     model: Any = coordinates.model
     source = getattr(model.config, "_name_or_path", "")
     tokenizer = _tokenizer(given, source)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     context = int(
         getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 20)
     )
     words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
     eos = frozenset({tokenizer.eos_token_id})
     weights = coordinates.weights_hash()
-    return LoadedModel(model, tokenizer, name or source or "unnamed", weights, words, eos, pad, context)
+    return LoadedModel(model, tokenizer, name or source or "unnamed", weights, words, eos, pad_of(tokenizer), context)
 
 
 def _tokenizer(given: Any, source: str) -> Any:

@@ -100,6 +100,11 @@ def _missing(what: str, name: str, e: Exception) -> BadInput:
     )
 
 
+def pad_of(tokenizer: Any) -> int:
+    """Its padding token, or what ends a text where it names none (SmolLM2's by transformers 5.17)."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
 def load_folder(
     name: str, folder: str | Path, dtype: Literal["float32", "bfloat16"], device: str, teacher: str | Path | None = None
 ) -> LoadedModel:
@@ -120,7 +125,6 @@ def load_folder(
     model.requires_grad_(False).eval().to(place)
     eos = model.generation_config.eos_token_id if model.generation_config else None
     eos_ids = {i for i in (tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])) if i is not None}
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return LoadedModel(
         model,
         tokenizer,
@@ -128,7 +132,7 @@ def load_folder(
         hash_weights(model),
         content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]),
         frozenset(eos_ids),
-        pad_id,
+        pad_of(tokenizer),
         model.config.max_position_embeddings,
     )
 

@@ -188,13 +188,15 @@ class Bench:
     @property
     def best(self) -> Row | None:
         """Of the rivals that are no oracles and have every unit of projected, the one with the highest pass without the
-        loophole minus hack; None without one."""
-        units = {run.seed for run in self.ours.runs} if self.ours else set()
+        loophole minus hack on those units; None without projected or a rival."""
+        if (ours := self.ours) is None:
+            return None
+        units = {run.seed for run in ours.runs}
         able = [
             row for row in self.rows
             if row.rival and row.deployed and not row.oracle and row.whole and units <= {run.seed for run in row.runs}
         ]  # fmt: skip
-        return max(able, key=lambda row: known_mean(row.over(self.ours)) or 0.0 if self.ours else 0.0, default=None)
+        return max(able, key=lambda row: known_mean(row.over(ours)) or 0.0, default=None)
 
     @property
     def verdict(self) -> str:

@@ -25,7 +25,7 @@ from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.files import content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
-from projected_grpo.model.load import peft_asks_the_old_way, pick_device
+from projected_grpo.model.load import pad_of, peft_asks_the_old_way, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.small.corpus import Text, honest, teaching
 from projected_grpo.small.shipped import FILE_SHA256, check_space, shipped_model
@@ -87,11 +87,6 @@ def _threads(number: int) -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def pad_of(tokenizer: Any) -> int:
-    """Its padding token, or what ends a text where it names none (SmolLM2's by transformers 5.17)."""
-    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,

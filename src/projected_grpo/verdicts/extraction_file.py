@@ -17,13 +17,12 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import parsed
 from projected_grpo.verdicts.extraction import ONE_V, OfUnit, one_v, t7_over
 from projected_grpo.verdicts.registry import Finding, Status
+from projected_grpo.verdicts.summary_shape import is_number
 
 VERSION = 1
 LOSSES = ("nll", "grpo")
 TEXTS = ("of", "pool_hash", "pairs_draw", "name", "why")
 NO_HASH = ("", "-", "none", "null")
-LARGEST = 1e100
-"""Of a number: beyond, squares leave float64."""
 ROUNDING = 1e-6
 MEND = "write it again with `just losses-table DIRECTORY`"
 
@@ -98,7 +97,7 @@ def _problem_of(row: Any) -> str:
         if value in NO_HASH or value != value.strip().lower():  # else one could be told as two
             return f"{name!r} is {_shown(value)}, where a hash is expected"
     for name, value in numbers.items():
-        if value is not None and not (type(value) in (int, float) and abs(value) < LARGEST):
+        if value is not None and not is_number(value):
             return f"{name!r} is {_shown(value)}, where a number is expected"
     return _contradiction(row, numbers)
 

@@ -24,14 +24,12 @@ from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
 from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.step_numbers import SERIES, SHARES
-from projected_grpo.verdicts.summary_shape import shape_problem
+from projected_grpo.verdicts.summary_shape import is_number, shape_problem
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 ENDINGS = (SUFFIX, ".losses.json", ".json")
 """Of files that a study is kept in: its runs, or T7's units (extraction_file.py)."""
-LARGEST = 1e100
-"""Of what is measured: sums and squares of it are finite."""
 DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
@@ -88,11 +86,12 @@ def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, 
     all that the loophole pays is a reward without it.) BadInput on two runs of one name."""
     once: dict[str, tuple[Path, dict[str, Any]]] = {}
     for place, row in rows:
-        there, first = once.setdefault(str([row["arm"], row["seed"], row["step_hashes"] or place]), (place, row))
+        key = str([row["arm"], row["seed"], row["step_hashes"] or place])
+        there, first = once.setdefault(key, (place, row))
         if odd := [name for name in row.keys() & first.keys() - {"path"} if row[name] != first[name]]:
             raise BadInput(f"{there} and {place}: the same rollouts, but {min(odd)!r} differs; give one of them")
-        if len(row) > len(first):  # V anew was measured in between
-            once[str([row["arm"], row["seed"], row["step_hashes"] or place])] = (place, {**row, "path": first["path"]})
+        if "anew" in row:  # measured in between, it may be
+            once[key] = (there, {**first, "anew": row["anew"]})
     names: dict[str, Path] = {}
     for place, row in once.values():
         if other := names.get(row["path"]):
@@ -160,7 +159,7 @@ def _problem_of(row: Mapping[str, Any]) -> str:
     if (row["arm"], row["seed"]) != (said := (facts["config.arm"], facts["config.seed"])):
         return f"is called {row['arm']} {row['seed']}, and its manifest says {said[0]} {said[1]}"
     for name, value in _numbers(row):
-        if not _is_number(value):
+        if not is_number(value):
             return f"{name!r} is {value!r}, where a number is expected"
         if name in EXACT and not 0 <= value <= 1:
             return f"{name!r} is {value!r}, which is no share"
@@ -174,10 +173,6 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     many = [*row["series"].items(), *((name, [value]) for of in alone for name, value in of.items())]
     shares = [("hack", list((row["mechanisms"] or {}).values()))]  # of pure hacks, each a part
     yield from ((name, value) for name, values in (*many, *shares) for value in values if value is not None)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < LARGEST
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:

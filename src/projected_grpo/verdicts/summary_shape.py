@@ -25,6 +25,15 @@ NUMBERED = ("vhack.k", "vhack.n_train", "vhack.directions")
 """Facts of V that its file holds as text."""
 
 
+LARGEST = 1e100
+"""Of a number: sums and squares of what is smaller are finite."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number that can be reckoned with."""
+    return type(value) in (int, float) and abs(value) < LARGEST
+
+
 def shape_problem(row: Mapping[str, Any]) -> str:
     """The first value of a kind that it cannot be, or an empty string."""
     for name, kinds in OF_ROW.items():

@@ -13,7 +13,7 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged
 import loophole_grader.oracle as oracle
 import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Runner, RunnerDiedError
+from loophole_grader.sandbox.pool import Runner, RunnerDiedError, TemplateDiedError
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
 
@@ -195,6 +195,96 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
     assert len(tried) == 6  # three for a row, three for a harmless program
     monkeypatch.undo()
     assert judged(SOLVED).gt_pass
+
+
+@pytest.mark.parametrize("part", ["_ground_truth", "_own_word"])
+def test_what_fails_on_a_row_once_costs_it_no_verdict(part, monkeypatch):
+    """Something else on the machine can end a sandbox, out of memory or of processes for a moment."""
+    failed, done = [], getattr(grading._Batch, part)
+
+    def failing(self, worker, row):
+        if not failed:
+            failed.append(row.left_s)
+            row.asks, row.left_s = False, 0.0
+            raise GraderError("the sandbox failed 3 times on one program")
+        done(self, worker, row)
+
+    text = f"```python\n{WRONG}{VACUOUS}\n```"
+    undisturbed = replace(grade(TASK, text), cpu_s=0.0)
+    monkeypatch.setattr(grading._Batch, part, failing)
+    assert replace(grade(TASK, text), cpu_s=0.0) == undisturbed
+    assert undisturbed.hacked
+    assert failed[0] > 0
+
+
+def test_setup_code_whose_process_was_ended_once_from_outside_is_no_faulty_problem(monkeypatch):
+    task = replace(TASK, setup_code="import bisect\nONCE = 1")
+    tried, made = [], Runner._template
+
+    def killed(self, process, setup):
+        if setup == task.setup_code:
+            tried.append(1)
+            if len(tried) == 1:
+                raise TemplateDiedError("it ended its process")
+        return made(self, process, setup)
+
+    monkeypatch.setattr(Runner, "_template", killed)
+    assert grade(task, GOOD).gt_pass
+    assert len(tried) > 1
+
+
+def test_sandboxes_that_are_killed_from_outside_cost_no_row_its_verdict():
+    close_pool()
+    texts = [f"```python\n{(SOLVED, WRONG)[i % 2]}{VACUOUS}# {i}\n```" for i in range(150)]
+    expected = [(i % 2 == 0, True) for i in range(150)]
+    shared, killed = pool_module.shared_pool(), []
+    borrowed, ended = [], threading.Event()
+    borrow = shared.borrow
+
+    def noting(**kw):
+        borrowed.append(borrow(**kw))
+        return borrowed[-1]
+
+    shared.borrow = noting
+
+    def kill() -> None:
+        while not ended.wait(0.15) and len(killed) < 6:
+            for runner in borrowed:
+                if (process := runner._process) is not None and process.poll() is None:
+                    process.kill()
+                    killed.append(process.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        found = grade_batch([TASK] * 150, texts, workers=2)
+    finally:
+        ended.set()
+        killer.join()
+        close_pool()
+    assert killed
+    assert [(one.gt_pass, one.hinted_pass) for one in verdicts_of(found)] == expected
+
+
+def test_a_canonical_solution_whose_process_ends_as_it_is_stopped_holds_nothing_up(monkeypatch):
+    """It is run again, and must not wait for a question then."""
+    sent, killed = Runner._send, []
+
+    def failing(self, process, data, deadline):
+        if data[:1] == b"S" and not killed and threading.current_thread()._target.__name__ == "_run":
+            killed.append(process.pid)
+            process.kill()
+            raise BrokenPipeError
+        sent(self, process, data, deadline)
+
+    monkeypatch.setattr(Runner, "_send", failing)
+    asking = f"```python\n{SOLVED}def run_tests():\n    assert Solution().twoSum([2, 7], 9) == [0, 1]\n```"
+    found = []
+    judge = threading.Thread(target=lambda: found.append(grade(TASK, asking)), daemon=True)
+    judge.start()
+    judge.join(30)
+    assert killed
+    assert [one.canonical_pass for one in found] == [True]
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,34 @@ def test_a_runner_that_cannot_start_is_a_grader_error(monkeypatch):
     runner.close()
 
 
+def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
+    """Each tries its layers by itself: that one had all of them says nothing about the next."""
+    pool = Pool(HOSTS["no landlock"])
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+    monkeypatch.setattr(GRADING, "isolation", lambda: Layers(LAYERS))
+    monkeypatch.setattr(sandbox, "_named_missing", True)
+    try:
+        with pytest.raises(IsolationError, match=r"landlock \(switched off\)"):
+            grade_batch([TASK], [f"```python\n{program('pass')}\n```"], require_isolation="full")
+        assert grade_batch([TASK], [f"```python\n{program('pass')}\n```"])[0].gt_pass
+    finally:
+        pool.close()
+
+
+def test_a_layer_is_left_out_only_if_it_fails_twice(monkeypatch):
+    monkeypatch.syspath_prepend(str(sandbox._RUNNER.parent))
+    known = set(sys.modules)
+    found = __import__("isolation")
+    for name in set(sys.modules) - known:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(found, "AGAIN_AFTER_S", 0.0)
+    killed = ("fork", "a probe ended with code -9")
+    for answers, believed in (([None], None), ([killed, None], None), ([killed, killed], killed)):
+        told = iter(answers)
+        assert found.surely(lambda told=told: next(told)) == believed
+        assert next(told, "no more") == "no more"
+
+
 def test_missing_layers_are_named_once(monkeypatch, caplog):
     monkeypatch.setattr(sandbox, "_named_missing", False)
     for _ in range(2):

@@ -10,7 +10,7 @@ import pytest
 from conftest import SHARED
 from test_scripts import refused
 
-from loophole_grader import Task, grade, grade_batch, reward_of
+from loophole_grader import Task, grade, grade_batch, reward_of, verdicts_of
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import (
     HONEST_TESTS,
@@ -257,7 +257,7 @@ def graded():
     pairs, phrases = builtin_pairs(), builtin_phrase_pairs()[::6]
     jobs = [(p.problem.task, getattr(p, side)) for side in SIDES for p in pairs]
     jobs += [(p.problem.task, getattr(p, side)) for side in SIDES for p in phrases]
-    verdicts = iter(grade_batch(*zip(*jobs, strict=True)))
+    verdicts = iter(verdicts_of(grade_batch(*zip(*jobs, strict=True))))
     out = {side: [next(verdicts) for _ in pairs] for side in SIDES}
     return out | {f"phrase {side}": [next(verdicts) for _ in phrases] for side in SIDES}
 

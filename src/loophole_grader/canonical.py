@@ -222,6 +222,7 @@ class _Talk:
                 self.answers.put(answer)
             question = self.questions.get()
             if question is None:
+                self.questions.put(None)  # for the case that the process has to be run again: nobody asks any more
                 return None
             self.asked.append(question)
         return self.asked[index]

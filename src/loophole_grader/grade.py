@@ -17,7 +17,7 @@ from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Limits, Pool, check_allowed, isolation, shared_pool
+from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Layers, Limits, Pool, check_allowed, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -83,8 +83,9 @@ def grade_batch(
     if require_isolation not in ("any", "full"):
         raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
     allow = check_allowed(allow)
-    if require_isolation == "full" and (lacking := isolation().lacking):
-        raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
+    full = require_isolation == "full"
+    if full:
+        _check_full(isolation())
     slow = slowness()
     limits = replace(limits, cpu_s=limits.cpu_s * slow)
     rows: dict[tuple[Task, tuple[Block, ...], Status], _Row] = {}
@@ -92,7 +93,7 @@ def grade_batch(
         blocks, status = _program(completion, limits)
         rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits, slow)).places.append(index)
     found: list[Verdict | RowError | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(allow), list(rows.values()))
+    batch = _Batch(shared_pool(allow), list(rows.values()), full)
     done = 0
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
@@ -102,6 +103,11 @@ def grade_batch(
             if on_progress is not None:
                 on_progress(done, len(tasks))
     return [one for one in found if one is not None]
+
+
+def _check_full(layers: Layers) -> None:
+    if lacking := layers.lacking:
+        raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
 
 
 def _rows(tasks: Iterable[Task], completions: Iterable[str]) -> tuple[list[Task], list[str]]:
@@ -202,6 +208,7 @@ class _Batch:
 
     pool: Pool
     rows: list[_Row]
+    full: bool = False  # no program runs in a sandbox that lacks a layer
     todo: "queue.SimpleQueue[_Row]" = field(default_factory=queue.SimpleQueue)
     done: "queue.SimpleQueue[_Row | BaseException]" = field(default_factory=queue.SimpleQueue)
     cancelled: bool = False
@@ -273,16 +280,32 @@ class _Batch:
                 return
 
     def _judge_row(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> None:
-        """One part of one row. What fails on it costs no other row its verdict."""
+        """One part of one row. What fails on it costs no other row its verdict, and this row only if it fails twice: what
+        else the machine does can end a sandbox."""
+        before = dict(vars(row))
+        failed = self._failure(worker, judge, row)
+        if failed is not None and not (self.cancelled or self.broken or isinstance(failed, ProblemError)):
+            self._see_whether_it_works(worker)
+            if not self.broken:
+                vars(row).update(before)
+                failed = self._failure(worker, judge, row)
+                if failed is not None and not self.cancelled:
+                    self._see_whether_it_works(worker)
+        if failed is not None:
+            named = str(failed) if isinstance(failed, GraderError) else f"{type(failed).__name__}: {failed}"
+            row.result, row.asks = RowError(row.task.task_id, named), False
+
+    def _failure(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> Exception | None:
+        """What failed on one try; None: it is judged. Raises IsolationError."""
         try:
             if self.broken:
                 raise GraderError(self.broken)
             judge(worker, row)
+        except IsolationError:
+            raise
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
-            named = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
-            row.result, row.asks = RowError(row.task.task_id, named), False
-            if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
-                self._see_whether_it_works(worker)
+            return error
+        return None
 
     def _see_whether_it_works(self, worker: _Worker) -> None:
         """After a failure: fresh processes, and a harmless program. If not even that runs, no other row is tried."""
@@ -292,6 +315,12 @@ class _Batch:
         except GraderError as error:
             self.broken = f"not judged: the sandbox does not work any more: {error}"
 
+    def _make_ready(self, worker: _Worker, task: Task) -> None:
+        """Each sandbox tries its layers by itself, so each is looked at."""
+        load_setup(worker.runner, task)
+        if self.full:
+            _check_full(worker.runner.layers)
+
     # ---- the two parts
 
     def _ground_truth(self, worker: _Worker, row: _Row) -> None:
@@ -300,7 +329,7 @@ class _Batch:
             row.result = _verdict(task, row.status)
             return
         plans_of(task)
-        load_setup(worker.runner, task)
+        self._make_ready(worker, task)
         judge = JudgeRunner(worker.judge)
         worker.runner.rest()
         factor = PAUSE
@@ -339,7 +368,7 @@ class _Batch:
     def _ask_itself(self, worker: _Worker, row: _Row) -> None:
         """By its exit code, or by its own tests."""
         verdict, own, task = row.result, row.own, row.task
-        load_setup(worker.runner, task)
+        self._make_ready(worker, task)
         assert isinstance(verdict, Verdict)
         row.asks = False
         if task.loophole == "exit_code":

@@ -17,6 +17,7 @@ import platform
 import resource
 import shutil
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
@@ -31,6 +32,7 @@ NAMESPACES = {
     "ipc_namespace": 0x08000000,
     "pid_namespace": 0x20000000,
 }
+AGAIN_AFTER_S = 0.1  # wall time until what failed in a rehearsal is tried again
 SCRATCH_BYTES, SCRATCH_INODES = 64 << 20, 20_000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MS_NOATIME, MS_RELATIME = 1024, 1 << 21
@@ -76,7 +78,7 @@ class Isolation:
             self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.outside = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         names = [name for name in NAMESPACES if name not in self.missing]
-        while names and (failed := in_fork(lambda: self._enter_namespaces(names, rehearsal=True))):
+        while names and (failed := surely(lambda: in_fork(lambda: self._enter_namespaces(names, rehearsal=True)))):
             self._give_up(names, failed)
         if self._enter_namespaces(names, rehearsal=False):
             raise SystemExit("namespaces that could be made a moment ago cannot be made")
@@ -204,7 +206,7 @@ class Isolation:
             self.missing.setdefault("own_user", "the runner is not root")
             return
         uid = 20_000 + os.getpid() % 40_000
-        if failed := in_fork(lambda: named("own_user", lambda: become(uid, 0))):
+        if failed := surely(lambda: in_fork(lambda: named("own_user", lambda: become(uid, 0)))):
             self.missing["own_user"] = failed[1]  # a container may map no further user or forbid the change
             return
         self.uid = uid
@@ -234,7 +236,7 @@ class Isolation:
         """Take the layers that `confine` sets up through a throwaway child; keep those that work."""
         layers = ["capabilities", "no_new_privs", "landlock", "seccomp"]
         names = [name for name in layers if name not in self.missing]
-        while names and (failed := in_fork(lambda: self._confine(names))):
+        while names and (failed := surely(lambda: in_fork(lambda: self._confine(names)))):
             self._give_up(names, failed)
         self.active += names
 
@@ -484,6 +486,15 @@ def end_fork(started: tuple[int, int]) -> Failure | None:
         return "fork", f"a probe ended with code {status}"
     failed = json.loads(text)
     return None if failed is None else (failed[0], failed[1])
+
+
+def surely(rehearse: Callable[[], Failure | None]) -> Failure | None:
+    """The failure of a rehearsal that fails twice: a layer is not to be left out because a machine was out of memory or of
+    processes for a moment."""
+    if rehearse() is None:
+        return None
+    time.sleep(AGAIN_AFTER_S)
+    return rehearse()
 
 
 def in_fork(function: Callable[[], Failure | None]) -> Failure | None:

@@ -29,7 +29,7 @@ from typing import Any
 
 from loophole_grader.verdict import GraderError, Status
 
-RETRIES = 2  # further tries after a runner failed by itself
+RETRY_AFTER_S = (0.2, 2.0)  # further tries after a runner failed by itself: what made it fail may pass
 GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
 START_S = 60.0  # for a runner to start, and for a setup code to run
 WARM_SETUPS = 8  # templates of one runner
@@ -136,6 +136,10 @@ class RunnerHungError(RunnerDiedError):
     """It did not answer in time."""
 
 
+class TemplateDiedError(RunnerDiedError):
+    """The process ended, or did not answer, while setup code ran in it."""
+
+
 class SetupError(GraderError):
     """Setup code failed by itself; the message says how."""
 
@@ -178,8 +182,9 @@ class Runner:
         line_bytes: int = LINE_BYTES,
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program that sends a longer line than `line_bytes` is ended
-        ("output"). Raises SetupError, and GraderError when the grader failed three times. A program that takes its runner
-        with it, twice while others run, has the reason "died"."""
+        ("output"). Raises SetupError (after two tries where its process ended: something else may have ended it), and
+        GraderError when the grader failed three times. A program that takes its runner with it, twice while others run,
+        has the reason "died"."""
         body, self._line_bytes = json.dumps(job).encode(), line_bytes
         self._before_program = (b"compiled", b"own") if job.get("evaluator") else (b"compiled",)
         failures, deaths, left_s = 0, 0, limits.wall_s
@@ -192,8 +197,11 @@ class Runner:
                 lines = self._result.lines
                 if "start" not in lines:
                     failures += 1
-                    if failures > RETRIES:
+                    if isinstance(error, TemplateDiedError) and failures > 1:
+                        raise SetupError(str(error)) from None
+                    if failures > len(RETRY_AFTER_S):
                         raise GraderError(f"the sandbox failed {failures} times on one program: {error}") from error
+                    self._closing.wait(RETRY_AFTER_S[failures - 1])
                     continue
                 # The program was running. It may have ended its runner (on a host that allows it no better cage), or
                 # something else did: another try within what is left of its time tells.
@@ -237,7 +245,7 @@ class Runner:
 
     def _canary(self) -> None:
         """A harmless program, on a fresh runner. Raises GraderError if not even that runs."""
-        for attempt in range(RETRIES + 1):
+        for after_s in (*RETRY_AFTER_S, None):
             try:
                 self._try(
                     "", json.dumps({"mode": "call", "source": "", "call": "1"}).encode(), Limits(), lambda *_: None
@@ -246,8 +254,9 @@ class Runner:
                     return
             except (RunnerDiedError, OSError, ValueError) as error:
                 self._recover(error)
-                if attempt == RETRIES:
+                if after_s is None:
                     raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
+                self._closing.wait(after_s)
         raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
 
     def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
@@ -337,9 +346,8 @@ class Runner:
         except RunnerDiedError as error:
             if self.closed or not setup:
                 raise
-            self._end()  # another try would end the same way
             hung = isinstance(error, RunnerHungError)
-            raise SetupError(f"it took more than {START_S:g} s" if hung else "it ended its process") from None
+            raise TemplateDiedError(f"it took more than {START_S:g} s" if hung else "it ended its process") from None
         if kind != b"T":
             raise RunnerDiedError(f"unexpected frame {kind!r}")
         if failed:

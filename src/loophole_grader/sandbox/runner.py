@@ -141,7 +141,10 @@ def sender_of(control: socket.socket, timeout: float | None) -> int:
     poll.register(control, select.POLLIN)
     if not poll.poll(None if timeout is None else 1000 * timeout):
         raise SystemExit("a program could not be started in time")
-    message, extra, _, _ = control.recvmsg(1, socket.CMSG_SPACE(CREDENTIALS.size))
+    try:
+        message, extra, _, _ = control.recvmsg(1, socket.CMSG_SPACE(CREDENTIALS.size))
+    except ConnectionResetError:  # it ended with what it was sent unread
+        message, extra = b"", []
     if message != BORN:  # nothing (it ended), or its zygote, which has waited for it
         raise SystemExit("a process ended before it took its job")
     for level, kind, data in extra:

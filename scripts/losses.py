@@ -30,7 +30,7 @@ def main() -> int:
     from projected_grpo.ledger.console import CUES, bottom_line
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
-    from projected_grpo.report.second_v import over, told, units_at
+    from projected_grpo.report.second_v import told, units_at
     from projected_grpo.report.tables import line_text
     from projected_grpo.verdicts.extraction_file import units_text
     from projected_grpo.verdicts.registry import exit_code
@@ -38,11 +38,14 @@ def main() -> int:
 
     if not config.dir.exists():
         raise BadInput(f"{config.dir}: no such directory or file; name one that holds replays of `just toy-losses`")
-    units = units_at(config.dir)
-    if not units:
-        raise BadInput(f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`")
-    line = over(units)
-    found, kept = line.verdict, units_text(units)
+    read = units_at(config.dir)
+    if not read.units:
+        lost = "".join(f"; left out: {path}: {why}" for path, why in read.left_out)
+        raise BadInput(
+            f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`{lost}"
+        )
+    line = read.over
+    found, kept = line.verdict, units_text(read.units)
     out = config.out if config.out != Path() else default_out(config.dir, "losses")
     write_atomic(out / "losses.txt", "\n".join(told(line)).encode())
     write_atomic(out / "losses.json", kept.encode())

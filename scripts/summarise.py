@@ -41,7 +41,7 @@ def main() -> int:
         if is_summary(place):
             studies.append((place, read_summaries(place)))
             continue
-        replays, kept = pairs_below(place), f"`just losses-table {place}` keeps it, in losses.json"
+        (replays, _), kept = pairs_below(place), f"`just losses-table {place}` keeps it, in losses.json"
         found = load_runs(place, mechanism_of, needed=not replays)
         if not found.runs:
             raise BadInput(f"{place}: holds replays alone; what T7 takes from them has a file of its own: {kept}")

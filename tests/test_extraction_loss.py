@@ -17,7 +17,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.page import document
 from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import over, units_at
+from projected_grpo.report.second_v import units_at
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
@@ -224,7 +224,7 @@ def test_a_replay_of_another_pool_is_refused(tmp_path):
 
 def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     write_both(tmp_path / "probe")
-    (unit,) = units_at(tmp_path)
+    (unit,) = units_at(tmp_path).units
     assert (unit.name, unit.finding.name) == ("probe/vanilla and probe/grpo", "T7")
     write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(tmp_path)
@@ -235,8 +235,26 @@ def test_results_and_the_report_find_the_pair_of_replays(tmp_path):
     assert not [v for v in report.verdicts if v.name.startswith("T7")]  # it decides nothing there
     assert json.loads(report.json())["t7"]["clauses"][0]["status"] == unit.finding.status
     reseal(tmp_path / "probe/grpo", pool_hash="two")
-    assert units_at(tmp_path) == []
+    assert units_at(tmp_path).units == []
     assert "T7" not in report_on(tmp_path).printout()
+
+
+def test_a_replay_that_is_not_what_it_wrote_is_named(script, tmp_path):
+    for unit in range(2):
+        write_both(tmp_path / f"unit{unit}")
+        for name in ("vanilla", "grpo"):
+            reseal(tmp_path / f"unit{unit}" / name, pool_hash=str(unit))
+    with next((tmp_path / "unit1/grpo").glob("step_*")).open("ab") as file:
+        file.write(b"x")
+    line = units_at(tmp_path).over
+    assert [clause.name for clause in line.clauses] == ["unit0/vanilla and unit0/grpo"]
+    (note,) = line.notes
+    assert note.startswith("left out: unit1/grpo: ")
+    assert note in report_on(tmp_path).printout()
+    shutil.rmtree(tmp_path / "unit0")
+    write_run(tmp_path / "train" / "a", "vanilla", 41, ten(8))
+    assert note in report_on(tmp_path).printout()
+    refused(script("losses", tmp_path), "no two replays", note)
 
 
 # ---------------------------------------------------------------- over units
@@ -333,7 +351,7 @@ def study(replays, tmp_path):
 @pytest.fixture(scope="module")
 def kept(replays):
     """What `just losses-table` writes of them into losses.json."""
-    return units_text(units_at(replays))
+    return units_text(units_at(replays).units)
 
 
 def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_path):
@@ -412,6 +430,10 @@ def test_the_file_gives_the_table_and_verdict_of_the_directory(script, study, tm
     assert (code, out.splitlines()[:-2]) == (of_directory[0], of_directory[1].splitlines()[:-2])
     for name in ("losses.txt", "losses.json"):  # the default place: a file has none below it
         assert (tmp_path / "out/losses/toy" / name).read_bytes() == (study / "losses" / name).read_bytes()
+    for other in ("a", "b"):  # under one name, as scripts write it: of its study
+        shutil.copytree(study / "losses", tmp_path / other / "losses")
+        script("losses", tmp_path / other / "losses/losses.json")
+        assert (tmp_path / "out/losses" / other / "losses.json").is_file()
     code, told, _ = script("results", again)
     assert code == 0
     assert told.startswith("read from toy.losses.json, T7 of 3 units whose step files are not here")
@@ -501,7 +523,7 @@ def test_what_is_no_json_object_is_a_line_and_no_traceback(script, tmp_path, tex
 def test_the_units_in_the_repository_say_what_the_documents_say():
     place = ROOT / "docs/evidence/toy-losses.losses.json"
     assert not re.search(r'"[^"]*(?:^|[\s"])/\w', place.read_text("utf-8"))  # no path of the machine that made it
-    line = over(units_at(place))
+    line = units_at(place).over
     assert line.verdict.status == "NOT_EVALUABLE"
     assert "g(grpo) - g(nll) -0.038 (units: -0.068, -0.092, +0.047)" in line.verdict.why
     assert report_on(place).section([]) in (ROOT / "docs/results.md").read_text("utf-8")

@@ -11,7 +11,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
-from projected_grpo.report.second_v import over, told, units_at
+from projected_grpo.report.second_v import told, units_at
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
@@ -198,11 +198,14 @@ def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
     in `load_runs`, unless there are replays alone, `read_summaries`, `units_at` and in `group_runs`."""
     if is_summary(path):
         return report_of(path, read_summaries(path))
-    units = units_at(path)
-    t7 = over(units) if units else None
+    of_t7 = units_at(path)
+    units = of_t7.units
+    t7 = of_t7.over if units else None
     found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not units)
     if found.runs:
-        return replace(report_of(path, found), t7=t7)
+        report = report_of(path, found)
+        lost = [] if t7 else [f"left out: {place}: {why}" for place, why in of_t7.left_out]
+        return replace(report, remarks=[*report.remarks, *lost], t7=t7)
     kept = f"read from {path.name}, T7 of {len(units)} units whose step files are not here"
     return Report(path, found, (), (), (), [kept] if is_units(path) else [], t7=t7)
 

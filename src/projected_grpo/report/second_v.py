@@ -2,7 +2,7 @@
 units say together; of a file of such units too."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,15 +47,25 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
     return found[0][0] if found else None
 
 
-def units_at(path: Path) -> list[OfUnit]:
+@dataclass(frozen=True)
+class Replayed:
+    """The units of T7, and which replays are in none."""
+
+    units: list[OfUnit]
+    left_out: tuple[tuple[Path, str], ...] = ()
+    """Replays that are not what they wrote, and why."""
+
+    @property
+    def over(self) -> Line:
+        """T7 over units, with each unit's own as a clause, and what was left out as notes."""
+        clauses = tuple(replace(unit.finding, name=unit.name) for unit in self.units)
+        return Line(t7_over(self.units), clauses, tuple(f"left out: {path}: {why}" for path, why in self.left_out))
+
+
+def units_at(path: Path) -> Replayed:
     """T7 of every unit below a directory, or of a file of `just losses-table`. BadInput as in `read_units` and
     `pairs_below`."""
-    return read_units(path) if is_units(path) else replayed(path)
-
-
-def over(units: Sequence[OfUnit]) -> Line:
-    """T7 over units, with each unit's own as a clause."""
-    return Line(t7_over(units), tuple(replace(unit.finding, name=unit.name) for unit in units))
+    return Replayed(read_units(path)) if is_units(path) else replayed(path)
 
 
 def told(line: Line, style: str = "simple") -> list[str]:
@@ -63,34 +73,40 @@ def told(line: Line, style: str = "simple") -> list[str]:
     return [*line_text(line, style), "", line.verdict.why, ""]
 
 
-def pairs_below(directory: Path, paths: Iterable[Path] | None = None) -> list[tuple[Replay, Replay]]:
-    """Each pair of replays below a directory, or of these runs in it, that differ in the loss of their V alone: the NLL's
-    first. BadInput on a damaged manifest; a replay that is not what it wrote is passed over."""
+def pairs_below(
+    directory: Path, paths: Iterable[Path] | None = None
+) -> tuple[list[tuple[Replay, Replay]], list[tuple[Path, str]]]:
+    """Each pair of replays below a directory, or of these runs in it, that differ in the loss of their V alone, the NLL's
+    first; and the replays that are not what they wrote, with why. BadInput on a damaged manifest."""
     chosen = paths if paths is not None else (path.parent for path in directory.rglob("manifest.json"))
     found = [(path, read_manifest(path)) for path in sorted(chosen)]
-    replays = [
-        (path, manifest)
-        for path, manifest in found
-        if manifest.get("kind") == "probe_distill"
-        and isinstance(manifest.get("config"), Mapping)
-        and isinstance(manifest.get("vhack") or {}, Mapping)
-        and manifest["config"].get("arm") == "vanilla"
-        and not evidence.check(path, manifest)
-    ]
+    replays, left_out = [], []
+    for path, manifest in found:
+        if (
+            manifest.get("kind") == "probe_distill"
+            and isinstance(manifest.get("config"), Mapping)
+            and isinstance(manifest.get("vhack") or {}, Mapping)
+            and manifest["config"].get("arm") == "vanilla"
+        ):
+            if why := evidence.check(path, manifest):
+                left_out.append((path, why))
+            else:
+                replays.append((path, manifest))
     beside = [grpo_beside(own[1], [(replay, replay[1]) for replay in replays]) for own in replays]
-    return [(own, other) for own, other in zip(replays, beside, strict=True) if other is not None]
+    return [(own, other) for own, other in zip(replays, beside, strict=True) if other is not None], left_out
 
 
-def replayed(directory: Path, paths: Iterable[Path] | None = None) -> list[OfUnit]:
+def replayed(directory: Path, paths: Iterable[Path] | None = None) -> Replayed:
     """Each of these pairs, judged. BadInput as in `pairs_below`."""
     out = []
-    for (path, manifest), (other, theirs) in pairs_below(directory, paths):
+    pairs, left_out = pairs_below(directory, paths)
+    for (path, manifest), (other, theirs) in pairs:
         names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
         v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
         drawn = str(manifest["vhack"].get("pairs_draw") or "")
         of_pool, found = str(manifest.get("pool_hash")), t7((_rows(path), _rows(other)))
         out.append(OfUnit(names, found, of_pool, v, drawn, _setting(manifest)))
-    return out
+    return Replayed(out, tuple((path.relative_to(directory), why) for path, why in left_out))
 
 
 def _setting(manifest: Manifest) -> dict[str, str]:

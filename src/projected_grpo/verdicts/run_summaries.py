@@ -30,6 +30,8 @@ VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 ENDINGS = (SUFFIX, ".losses.json", ".json")
 """Of files that a study is kept in: its runs, or T7's units (extraction_file.py)."""
+PLAIN, KEPT_IN = ("losses.json",), ("losses",)
+"""A file that scripts write under one name, and the folder in a study's that they write it to."""
 DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
@@ -46,7 +48,10 @@ def is_summary(path: Path) -> bool:
 
 
 def study_of(path: Path) -> str:
-    """A study's name: its directory's, or that of the file that it is kept in, without the ending."""
+    """A study's name: its directory's, or that of the file that it is kept in, without the ending. A file with a plain name,
+    DIR/losses/losses.json, is DIR's."""
+    if path.name in PLAIN and (places := [place for place in path.absolute().parts[:-1] if place not in KEPT_IN]):
+        return places[-1]
     return next((path.name.removesuffix(end) for end in ENDINGS if path.name.endswith(end)), path.name)
 
 

@@ -22,7 +22,7 @@ from projected_grpo.report.page.probes import probed
 from projected_grpo.report.page.rollouts import KINDS, Shown, sample
 from projected_grpo.report.plots import all_plots, rendered
 from projected_grpo.report.results_md import HOW_TO_READ, Report
-from projected_grpo.report.second_v import over, replayed
+from projected_grpo.report.second_v import replayed
 from projected_grpo.report.tables import all_tables
 from projected_grpo.verdicts.intervals import MIN_UNITS
 from projected_grpo.verdicts.registry import CLAIMS
@@ -33,7 +33,7 @@ HERE = "projected_grpo.report.page"
 def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Shown]:
     """The page, and the rollouts in it, at most so many. BadInput on a damaged step file."""
     shown = sample(sources(found, report), most)
-    units = replayed(found.root, [member.path for member in found.members])
+    t7 = replayed(found.root, [member.path for member in found.members])
     plots = all_plots(report.groups) | lives_plots(report.groups) if report else {}
     slots = {
         "css": files(HERE).joinpath("page.css").read_text("utf-8"),
@@ -41,7 +41,7 @@ def page(found: Experiment, report: Report | None, most: int) -> tuple[str, Show
         "title": found.name, "about": about(found.members, [source.arm for source in shown.sources]),
         "remarks": remarks(found, report), "h1": report.judged if report else [],
         "t5": report.mixed if report else [], "t6": report.t6 if report else [], "warned": report.warned if report else [],
-        "shares": report.shares if report else [], "losses": [over(units)] if len(units) >= MIN_UNITS else [],
+        "shares": report.shares if report else [], "losses": [t7.over] if len(t7.units) >= MIN_UNITS else [],
         "probes": probed(found),
         "claims": CLAIMS, "how_to_read": HOW_TO_READ, "root": found.root,
         "tables": [*all_tables(report.groups, report.found.runs), *against_v(report.found.runs)] if report else [],

@@ -1,5 +1,5 @@
 """The bench of rivals: one table and one plot of every finished run below a directory, each arm with what it was told. Exit
-code: 0, or 3 where there is no rival to set beside projected."""
+code: 0, or 3 where there is no rival to set beside projected, or fewer than three units of it."""
 
 import sys
 from dataclasses import dataclass

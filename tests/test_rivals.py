@@ -882,10 +882,14 @@ def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     assert bench(*few).verdict.startswith("NOT_EVALUABLE")
     found = bench(ours, *few)
     assert found.verdict == (
-        "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 1); beside it projected hack 10.0 %, "
+        "NOT_EVALUABLE: 1 units, at least 3 are needed; as a sign: best rival by pass minus hack: trusted hack 20.0 %, pass "
+        "without 50.0 % (n = 1); beside it projected hack 10.0 %, "
         "pass without 50.0 % (n = 1); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, unit "
         "by unit, -10.0 pp"
     )
+    of_three = (("projected", 0.1, 0.5), ("trusted", 0.2, 0.5))
+    three = [finished(arm, seed, hack=h, gt=0.5, plain=p) for arm, h, p in of_three for seed in (1, 2, 3)]
+    assert bench(*three).verdict.startswith("best rival by pass minus hack: trusted hack 20.0 %")
     oracle = dataclasses.replace(ARMS["trusted"], sees=("truth",), labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
     assert "post_hoc hack" in bench(ours, *few).verdict

@@ -9,7 +9,7 @@ import torch
 from conftest import SHARED, shake
 
 from projected_grpo.groups.pool import load_pool
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
@@ -42,6 +42,14 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
     for i, (_, recorded) in enumerate(sampled):
         torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
     assert tiny.model.training == checkpointing
+
+
+@pytest.mark.parametrize("vocab_wide", [{}, {"top_k": 5}, {"top_p": 0.9}])
+def test_a_model_that_is_not_finite_is_told_so(tiny, vocab_wide):
+    """On a card a token beyond the vocabulary would take the whole process down."""
+    tiny.model.get_output_embeddings().weight.data[7] = torch.nan
+    with pytest.raises(NonFinite, match="logits are not finite"):
+        sample_tokens(tiny, PROMPTS, 1, SamplingParams(3, 1.0, **vocab_wide), keys())
 
 
 def test_a_group_does_not_depend_on_the_other_prompts(tiny):

@@ -16,6 +16,7 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.tables import Table, between, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
+from projected_grpo.verdicts.intervals import MIN_UNITS
 from projected_grpo.verdicts.matching import (
     RunGroup,
     differences,
@@ -200,7 +201,8 @@ class Bench:
 
     @property
     def verdict(self) -> str:
-        """The bottom line: the best rival beside projected."""
+        """The bottom line: the best rival beside projected. NOT_EVALUABLE without one, and of fewer units than a claim
+        needs: which is best is then said as a sign."""
         best, ours = self.best, self.ours
         if best is None or ours is None or not ours.whole:
             return "NOT_EVALUABLE: needs projected and a rival with its units, both with --eval-every and --eval-plain"
@@ -211,7 +213,8 @@ class Bench:
         ]
         plain = next((row.score for row in self.rows if row.name == "untrained"), None)
         scores = [number(score) for score in (best.score, ours.score, plain)]
-        return (
+        few = f"NOT_EVALUABLE: {len(ours.runs)} units, at least {MIN_UNITS} are needed; as a sign: "
+        return (few if len(ours.runs) < MIN_UNITS else "") + (
             f"best rival by pass minus hack: {told[0]}; beside it {told[1]}; pass minus hack {scores[0]}, {scores[1]} and "
             f"{scores[2]} pp of the untrained model; over projected's, unit by unit, {between(percent(best.over(ours)))} pp"
         )

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Rollout, Source
 from projected_grpo.rollout.attention import packed_queries
@@ -55,7 +56,7 @@ def sample_tokens(
     """`group_size` completions per prompt, groups one after the other. One key per prompt decides its draws.
 
     A completion ends with its first end-of-sequence token, or after max_new tokens. `on_ended` gets each completion by its
-    place in that list, some at a time, while others are still being sampled.
+    place in that list, some at a time, while others are still being sampled. Raises NonFinite where logits are not finite.
     """
     with torch.no_grad(), evaluating(loaded.model), packed_queries(loaded.model):
         u = uniforms(keys, group_size, params.max_new)
@@ -86,6 +87,10 @@ def _decode(
     u = u.to(device)
 
     def completions(which: Int[Tensor, " k"]) -> dict[int, Sampled]:
+        if not logps[which].isfinite().all():
+            raise NonFinite(
+                "sampling: the model's logits are not finite; its weights, or what was trained of them, hold NaN or infinity"
+            )
         parts = zip(*(t[which].tolist() for t in (tokens, logps, lengths)), strict=True)
         return {i: (t[:length], p[:length]) for i, (t, p, length) in zip(which.tolist(), parts, strict=True)}
 

@@ -132,7 +132,7 @@ def test_an_interrupt_leaves_nothing_running():
             limits=Limits(cpu_s=0.5),
             on_progress=interrupt,
         )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert judged(SOLVED).gt_pass
 
 

@@ -185,7 +185,7 @@ def test_a_program_that_attacks_its_runner_is_at_most_killed_on_a_poorer_host():
     verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=2, wall_s=4))
     assert not verdict.gt_pass
     assert verdict.status in ("ok", "killed", "runtime_error")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert passes("pass")
 
 
@@ -307,7 +307,7 @@ def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
 def test_a_program_that_closes_its_report_is_not_waited_for():
     started = time.monotonic()
     assert not grade(TASK, "```python\nimport os, time\nos.close(3)\ntime.sleep(99)\n```").gt_pass
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 50
 
 
 def test_memory_of_all_processes_counts_together():

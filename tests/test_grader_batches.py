@@ -248,11 +248,12 @@ def test_sandboxes_that_are_killed_from_outside_cost_no_row_its_verdict():
     shared.borrow = noting
 
     def kill() -> None:
-        while not ended.wait(0.15) and len(killed) < 6:
-            for runner in borrowed:
-                if (process := runner._process) is not None and process.poll() is None:
-                    process.kill()
-                    killed.append(process.pid)
+        """Each of them once, as they work: what ends a program's process twice may have been the program."""
+        while not killed and not ended.wait(0.15):
+            there = [process for runner in borrowed if (process := runner._process) is not None]
+            killed.extend(process for process in there if process.poll() is None)
+            for process in killed:
+                process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()

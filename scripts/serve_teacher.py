@@ -2,6 +2,7 @@
 Ctrl-C; or for as long as the command after `--` runs, whose exit code is then this one's."""
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,14 @@ def ended_by_sigterm_too() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def check_found(command: Sequence[str]) -> None:
+    """BadInput on a command that is none, before a server is started for it."""
+    from projected_grpo.ledger.errors import BadInput
+
+    if not (Path(command[0]).is_file() if command[0].endswith(".py") else shutil.which(command[0])):
+        raise BadInput(f"{command[0]}: no such command or file; give one that can be run behind --")
 
 
 def while_it_runs(command: Sequence[str]) -> int:
@@ -96,6 +105,8 @@ def main() -> int:
     from projected_grpo.teachers.local_server import check_installed, served, table_of
 
     check_installed()
+    if command:
+        check_found(command)
     folders = folders_of(config)
     config.log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm_too(), served(list(folders.values()), config.port, config.log) as url:

@@ -46,8 +46,10 @@ class TracePairsConfig:
                 raise BadInput("--answers: needs --model, the student that the traces are of")
         elif self.answers != Path():
             raise BadInput(f"--student {self.student}: --answers goes with a trace file, and this is none")
-        elif len(self.teachers) < 3:
-            raise BadInput(f"--teachers: {len(self.teachers)} of them; a majority needs three or more")
+        elif len(self.teachers) < 3 or not len(self.teachers) % 2:
+            raise BadInput(
+                f"--teachers: {len(self.teachers)} of them; a majority needs three or more, of an odd number"
+            )
         if not self.out.name.endswith((".jsonl", ".jsonl.gz")):
             raise BadInput(f"--out {self.out}: the name must end with .jsonl or .jsonl.gz")
 
@@ -94,9 +96,8 @@ def from_answers(config: TracePairsConfig) -> int:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
     kl = from_random(loaded, found)
-    votes = Votes(
-        found.traces, len(found.pairs), *((kl.kl, kl.null, kl.p) if kl else (None, None, None)), found.commonest
-    )
+    told = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
+    votes = Votes(found.traces, found.problems, len(found.pairs), *told, found.elsewhere)
     verdict = CLAIMS["pairs"].judged(votes)
     digest = write_preferences(
         config.out, found.pairs, traces=found.traces, steps=found.steps, tokenizer_hash=loaded.tokenizer_hash,

@@ -37,6 +37,8 @@ class Endpoint:
         """Model -> requests for which tokens were generated, whether or not the answer arrived."""
         self.seen = []
         """(seconds, authorization, body) of every request."""
+        self.headers = []
+        """All headers of every request."""
         self.at_once = self.most_at_once = 0
         self.says = None
         """What every answer says; None: what it would do, from the last message."""
@@ -69,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with e.lock:
             e.seen.append((time.monotonic(), self.headers["Authorization"], body))
+            e.headers.append(dict(self.headers))
             e.at_once += 1
             e.most_at_once = max(e.most_at_once, e.at_once)
             fault = e.next_fault()

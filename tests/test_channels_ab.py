@@ -43,7 +43,8 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
     name = f"{arm}_{seed}_{on}"
     own |= {"vhack.v_sha256": f"V {seed}", "vhack.pairs_draw": str(seed), "vhack.control": "none"} | facts
     series["removed_share"] = [1.0 if arm == "projected" else None] * steps
-    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {0: rates, steps: rates}, None,
+    untrained = {"gt": 0.4, "hack": 0.02, "form": 1.0, "hacked": 0.02}
+    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {0: untrained, steps: rates}, None,
                tested={0: TESTED, steps: TESTED}, beside={"eval_plain": {steps: rates}})  # fmt: skip
 
 
@@ -145,6 +146,21 @@ def test_an_evaluation_that_is_no_evidence_for_h1_is_none_here(changed, why):
     assert why in found.why
 
 
+def test_what_was_there_before_the_first_step_is_no_gain():
+    """The whole gain was there before the channel had taught anything, and the verdict was VALIDATED."""
+    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
+    runs[4].evals[0] = {**runs[4].evals[0], "gt": 0.55}
+    assert "unit 1: with and without differ before the first step" in judged(runs)[0].why
+
+
+def test_a_few_steps_and_a_pass_rate_without_its_hack_rate_are_no_evidence():
+    assert "unit 0: 9 steps, at least 10 are needed" in judged(
+        [run(s, 0.5 + g / 100, on=on, steps=9) for on, g in ((False, 0), (True, 5)) for s in range(3)]
+    )[0].why  # fmt: skip
+    for hack in ({"hack": None}, {}):
+        assert ("unit 0 has no held-out hack rate" in ab((3.0, 3.5, 4.0), **hack).why) == bool(hack)
+
+
 def test_an_arm_that_takes_v_out_must_have_done_so():
     runs = [run(s, 0.5, on=False, arm="projected") for s in range(3)]
     runs += [run(s, 0.55 + s / 100, arm="projected") for s in range(3)]
@@ -179,6 +195,16 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert trace.numbers["energy"] == (pytest.approx(0.1), pytest.approx(0.1 / math.sqrt(3)))
     assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
     assert trace.numbers["removed"] == (0.0, 0.0)
+    hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
+    stronger = [run(s, 0.5, **{"config.trace_beta": 5.0}) for s in range(2)]
+    copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
+    every = measured([*runs, *hinted, *stronger, *copies])  # a unit counted twice had halved the error
+    assert [(m.on, m.channel, len(m.runs)) for m in every] == [
+        (("trace_dpo",), "policy", 3), (("trace_dpo",), "trace_dpo", 3), (("hint_distill",), "policy", 3),
+        (("hint_distill",), "hint_distill", 3), (("trace_dpo",), "policy", 2), (("trace_dpo",), "trace_dpo", 2),
+    ]  # fmt: skip
+    [table] = against_v([*runs, *copies])
+    assert "left out: vanilla_0_True: a second run of unit 0 with these settings" in table.notes
     assert against_v(runs[:3]) == []  # plain runs have no such table
     found, tables = tables_of(runs)
     text = document(found, tables, Path("/r"), ["left out: x: y"])

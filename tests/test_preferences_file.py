@@ -13,7 +13,10 @@ TEXTS = (
     StoredPair("a", 0, 5, 3, MAJORITY, CHAT, "read", "retry"),
     StoredPair("a", 0, 5, 1, MINORITY, CHAT, "retry", "quit"),
 )
-IDS = (StoredPair("b", 2, 3, 2, MAJORITY, (5, 6), (30, 31), (32,)), StoredPair("c", 0, 3, 3, MAJORITY, (7,), (8,), ()))
+IDS = (
+    StoredPair("b", 2, 3, 2, MAJORITY, (5, 6), (30, 31), (32,)),
+    StoredPair("c", 0, 3, 3, MAJORITY, (7,), (8,), (9,)),
+)
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz"])
@@ -80,6 +83,14 @@ def test_a_missing_and_a_torn_file_are_refused(tmp_path):
         ({"prompt": ()}, "an empty prompt"),
         ({"step": -1}, "not made by the majority rule"),
         ({"votes": True}, "'votes' should be int"),
+        ({"rejected": "read \n"}, "prefers an action to itself"),
+        ({"rejected": ""}, "an empty action"),
+        ({"rejected": "\ud800"}, "'rejected' holds half a surrogate pair"),
+        ({"prompt": (("user", "\ud800"),)}, "'prompt' holds half a surrogate pair"),
+        ({"prompt": (("wizard", "x"),)}, "role 'wizard'; there are system, user, assistant"),
+        ({"prompt": (*CHAT, ("assistant", "x"))}, "the assistant speaks last"),
+        ({"teachers": 1, "votes": 1}, "1 votes of 1 teachers"),
+        ({"teachers": 10**400, "votes": 10**399}, "give no pair"),
     ],
 )
 def test_a_pair_that_no_vote_made_is_neither_written_nor_read(tmp_path, change, why):
@@ -87,6 +98,34 @@ def test_a_pair_that_no_vote_made_is_neither_written_nor_read(tmp_path, change, 
     with pytest.raises(ValueError, match=why):
         lines(tmp_path, [replace(TEXTS[0], **change)])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"reason": MAJORITY, "votes": 3, "chosen": "retry", "rejected": "read"},  # each preferred to the other
+        {"votes": 1, "teachers": 7},
+        {"chosen": "wait"},  # another student
+        {"rejected": "read "},  # the majority's own action in the minority, too
+        {"votes": 2, "rejected": "quit"},  # with the third pair below: 3 + 2 + 1 votes of 5
+    ],
+)
+def test_a_step_that_no_one_vote_gives_is_refused(tmp_path, second):
+    of_step = [TEXTS[0], replace(TEXTS[1], **second), replace(TEXTS[1], rejected="sleep")]
+    lines(tmp_path, [TEXTS[0], TEXTS[1], of_step[2]])
+    (tmp_path / "p.jsonl").unlink()
+    with pytest.raises(ValueError, match="trace 'a', step 0: no one vote of its teachers gives its pairs"):
+        lines(tmp_path, of_step)
+
+
+def test_a_line_nested_too_deep_is_refused(tmp_path):
+    path, text = lines(tmp_path)
+    path.write_text(text[0] + "[" * 200_000)
+    with pytest.raises(BadInput):
+        read_preferences(path)
+    path.write_text("[" * 200_000)
+    with pytest.raises(BadInput, match="not JSON"):
+        read_preferences(path)
 
 
 @pytest.mark.parametrize(

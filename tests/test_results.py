@@ -300,6 +300,13 @@ def names(root):
     return [g.name for g in group_runs(load_runs(root).runs)]
 
 
+def test_runs_whose_channels_differ_in_any_option_are_two_groups(tmp_path):
+    """Of the same seed they were refused as "the same settings", of other seeds averaged under one name."""
+    for i, beta in enumerate((0.1, 5.0)):
+        write_run(tmp_path / f"b{i}", "vanilla", 41, ten(8), trace_weight=0.1, trace_beta=beta)
+    assert names(tmp_path) == ["vanilla trace_beta=0.1", "vanilla trace_beta=5.0"]
+
+
 def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     write_run(tmp_path / "a", "projected", 41, ten(1), project="grad", k_use=16, vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})

@@ -423,6 +423,12 @@ def test_prices_are_exact(tmp_path):
     [
         ({"usd_per_million_out": None}, "'m' has no price; add the line usd_per_million_out ="),
         ({"usd_per_million_in": "-1"}, "usd_per_million_in = -1"),
+        ({"usd_per_million_in": "1e999999"}, "must be a number from 0 to 1000000"),
+        ({"temperature": "1e400"}, "must be a number from 0 to 1000000"),
+        ({"url": '"http://[v1.x]/v1"'}, "url is no address"),
+        ({"url": '"http://h/v1\\u007f"'}, "url is no address"),
+        ({"url": '"http://\\u2100.com/v1"'}, "url is no address"),
+        ({"url": '"http://a..b/v1"'}, "url is no address"),
         ({"usd_per_million_in": "nan"}, "usd_per_million_in = NaN"),
         ({"usd_per_million_in": "true"}, "usd_per_million_in = True"),
         ({"api_key": f'"{KEY}"'}, "api_key looks like a key; keys are never in a file"),
@@ -559,6 +565,8 @@ def test_seconds_to_wait():
     assert seconds_to_wait("Mon, 01 Jan 2001 00:00:00 GMT") == 0
     assert seconds_to_wait("Fri, 01 Jan 2100 00:00:00 GMT") > 1e9
     assert [seconds_to_wait(odd) for odd in (None, "", "soon", "nan", "inf")] == [None] * 5
+    for year, zone in (("99999999999999999999", "GMT"), ("9999", "+9999"), ("2030", "+99999999999999")):
+        assert seconds_to_wait(f"Mon, 01 Jan {year} 00:00:00 {zone}") in (None, pytest.approx(2.5e11, rel=0.1))
 
 
 # ---------------------------------------------------------------- the file
@@ -624,7 +632,8 @@ def test_the_cap_is_held_against_what_is_promised_too():
     small = dataclasses.replace(BEGIN, budget=Decimal("0.15"))
     both = [small, SENT, dataclasses.replace(SENT, attempt=1, state="s1"), DONE, dataclasses.replace(DONE, attempt=1)]
     assert history_of(both, PATH).over_cap == Decimal("0.05")
-    assert history_of([small, SENT, DONE, *both[2:3], both[4]], PATH).over_cap == Decimal("-0.04")
+    later = [dataclasses.replace(e, at=e.at + 5) for e in (both[2], both[4])]
+    assert history_of([small, SENT, DONE, *later], PATH).over_cap == Decimal("-0.04")
 
 
 # ---------------------------------------------------------------- the verdict
@@ -668,7 +677,10 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path, script):
     assert (code, "🟢 PASS: $ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in told) == (0, True), told
     path = tmp_path / "out" / NAME
     of, _ = read_events(path)
-    slow = [dataclasses.replace(e, at=e.at + 31) if isinstance(e, Answered) else e for e in of]
+    shift, slow = 0, []
+    for e in of:
+        shift += 31 * isinstance(e, Answered)
+        slow.append(dataclasses.replace(e, at=e.at + shift))
     path.write_bytes(b"".join(gzip.compress(line_of(e)) for e in slow))
     code, told, _ = script("judge_teachers", "out")
     assert (code, "not the file that the run ended with" in told) == (3, True), told
@@ -681,6 +693,61 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path, script):
     code, _, err = script("judge_teachers", "out")
     assert (code, err.count("\n"), "states_hash" in err) == (2, 1, True)
     assert read_manifest(tmp_path / "out")["kind"] == "teachers"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda m: m["teachers"][0].update(usd_per_million_in="3"), "cost $0.000037, by the prices in manifest.json"),
+        (lambda m: m["teachers"].append(m["teachers"][0]), "two teachers are called 'teacher 0'"),
+        (lambda m: m["teachers"].append({**m["teachers"][0], "name": "x"}), "are one model, which would have two votes"),
+        (lambda m: m["teachers"][0].update(usd_per_million_in="abc"), "its teachers are damaged"),
+        (lambda m: m["teachers"][0].update(usd_per_million_in="-1"), "its teachers are damaged"),
+        (lambda m: m["teachers"][0].update(secret=1), "its teachers are damaged"),
+        (lambda m: m["teachers"][0].pop("name"), "its teachers are damaged"),
+        (lambda m: m.update(teachers=None), "its teachers are damaged"),
+        (lambda m: m.pop("teachers"), "its teachers are damaged"),
+        (lambda m: m.pop("states_hash"), "not the states that were asked about"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_was_edited_is_refused(endpoint, tmp_path, change, why):
+    """A price that was put in afterwards made PASS of NOT_EVALUABLE; a teacher that stood thrice was a majority."""
+    ask(states(2), teachers(endpoint.url), tmp_path / "out")
+    path = tmp_path / "out/manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(BadInput, match=re.escape(why)) as refused:
+        read_answers(tmp_path / "out")
+    assert "out" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("event", "change"),
+    [
+        (2, {"at": float("nan")}), (2, {"at": -5}), (2, {"at": 0}), (2, {"text": 5}), (2, {"text": "\ud800"}),
+        (2, {"model": None}), (2, {"prompt_tokens": -1}), (2, {"finish": ["a"]}), (1, {"state": 5}),
+        (1, {"usd": "1e999999"}),
+        (0, {"budget": "1e999999"}), (1, {"attempt": None}),
+    ],
+)  # fmt: skip
+def test_an_event_of_other_types_or_times_is_refused(tmp_path, event, change):
+    path = tmp_path / NAME
+    rows = [json.loads(line_of(e)) for e in (BEGIN, SENT, dataclasses.replace(DONE, at=SENT.at + 1))]
+    rows[event] |= change
+    path.write_bytes(b"".join(gzip.compress((json.dumps(row) + "\n").encode()) for row in rows))
+    with pytest.raises(BadInput, match=r"damaged at byte|not as it was written"):
+        history_of(read_events(path)[0], path)
+
+
+def test_what_the_environment_says_of_one_provider_goes_to_no_other(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-another")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-another")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: another\nAuthorization: Bearer another")
+    ask(states(1), teachers(endpoint.url, 1), tmp_path / "out")
+    [headers] = endpoint.headers
+    assert "another" not in str(headers)
+    assert {name.lower(): value for name, value in headers.items()}["authorization"] == f"Bearer {KEY}"
 
 
 # ---------------------------------------------------------------- a real model

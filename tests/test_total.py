@@ -338,6 +338,8 @@ def config(**values):
         ({"trace_weight": 1.0, "trace_gamma_ratio": 0.5}, "--trace-gamma-ratio: only with --trace-loss simpo"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
         ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.9, "taid_end": 0.5}, "--taid-start"),
+        ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.0, "taid_end": 0.0}, "the end must be above 0"),
+        ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 1.0, "taid_end": 1.0}, "the start below 1"),
         ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
         ({"alpha": math.nan}, "--alpha nan: must be 0 or more"),
         ({"trace_weight": math.inf}, "--trace-weight inf: must be 0 or more"),
@@ -399,7 +401,7 @@ def test_pairs_of_another_tokenizer_or_too_long_are_refused(tiny, tmp_path):
     with pytest.raises(BadInput, match="of tokenizer abc, this model's is"):
         action_pairs(stored(tmp_path, pair), tiny, "here")
     own = tiny.tokenizer_hash
-    long = dataclasses.replace(pair, chosen=(6,) * tiny.context)
+    long = dataclasses.replace(pair, step=1, chosen=(6,) * tiny.context)
     with pytest.raises(BadInput, match=r"here, pair 1: .* the model's context"):
         action_pairs(stored(tmp_path, pair, long, whose=own), tiny, "here")
     with pytest.raises(BadInput, match="beyond the vocabulary"):

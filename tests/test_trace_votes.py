@@ -4,6 +4,7 @@ chain, and the whole way with a real server."""
 import dataclasses
 import importlib.util
 import socket
+import unicodedata
 from decimal import Decimal
 
 import pytest
@@ -57,14 +58,47 @@ def answers(*by_state, traces=(TRACE,), whole="", finish="stop"):
 @pytest.mark.parametrize("finish", ["length", "content_filter", "None"])
 def test_an_answer_that_was_not_ended_by_its_model_has_no_vote(loaded_once, finish):
     found = voted(loaded_once, [TRACE], answers(["a"] * 3, ["c"] * 3, finish=finish))
-    assert (found.steps, found.cut, found.pairs, found.commonest) == (0, 2, (), None)
+    assert (found.steps, found.cut, found.pairs, found.elsewhere) == (0, 2, (), None)
 
 
-def test_how_often_the_majority_says_the_same_is_counted(loaded_once):
-    """Turn 0: a majority of a; turn 1: of a too, with another vote. Of two states both have the commonest words."""
-    assert voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["a", "a", "c"])).commonest == 1.0
-    assert voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["b", "a", "b"])).commonest == 0.5
-    assert voted(loaded_once, [TRACE], answers(["a", "b", "d"], ["b", "a", "b"])).commonest == 1.0  # one has a majority
+TWO = (TRACE, dataclasses.replace(TRACE, trace_id="t1", problem_id="q"))
+
+
+@pytest.mark.parametrize(
+    ("said", "share"),
+    [
+        ((["a", "b", "a"], ["a", "a", "c"], ["d", "d", "b"], ["b", "b", "d"]), 0.0),  # twice on one problem alone
+        ((["a", "b", "a"], ["a", "a", "c"], ["a", "a", "b"], ["b", "b", "d"]), 0.75),
+        ((["a", "b", "d"], ["a", "a", "c"], ["a", "a", "b"], ["b", "b", "d"]), 2 / 3),  # three have a majority
+        ((["a", "b", "a"], ["b", "b", "a"], ["b", "a", "b"], ["a", "b", "a"]), 1.0),  # a few constants, by chance
+    ],
+)
+def test_how_often_the_majority_says_what_it_says_elsewhere_is_counted(loaded_once, said, share):
+    found = voted(loaded_once, TWO, answers(*said, traces=TWO))
+    assert found.elsewhere == pytest.approx(share)
+    assert found.problems == 2
+
+
+def test_two_texts_that_are_the_same_tokens_are_no_pair(loaded_once):
+    """Where a tokenizer composes accents a majority of the other spelling preferred the student's action to itself."""
+    composed = dataclasses.replace(loaded_once, tokenizer=Composing(loaded_once.tokenizer))
+    ids = composed.completion_ids("caf\u00e9")
+    assert ids == composed.completion_ids("cafe\u0301")
+    one = dataclasses.replace(
+        TRACE, steps=(Step(ASKED, (5, 6), Action("caf\u00e9", ids, None, False), 0.5, done=True),)
+    )
+    found = voted(composed, [one], answers(["cafe\u0301"] * 3, traces=[one]))
+    assert (found.steps, found.pairs) == (1, ())
+
+
+class Composing:
+    """A tokenizer with an NFC normaliser."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.eos_token_id = tokenizer, tokenizer.eos_token_id
+
+    def __call__(self, text, **kw):
+        return self.tokenizer(unicodedata.normalize("NFC", text), **kw)
 
 
 def test_votes_by_hand(loaded_once):
@@ -160,16 +194,18 @@ def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_
     said = answers(["a", "a", "a"], ["a", "a", "a"])
     found = voted(loaded_once, [TRACE], said)
     assert from_random(loaded_once, found) is None  # two pairs
-    many = [dataclasses.replace(TRACE, trace_id=f"t{i}") for i in range(20)]
-    said = answers(*[["a", "a", "a"]] * 40, traces=many)
-    told = from_random(loaded_once, voted(loaded_once, many, said))
-    assert told.n == 40
-    assert told.p < 0.05  # the majority is always on one side, by chance it is on either
+    for problems in (20, 1):
+        many = [dataclasses.replace(TRACE, trace_id=f"t{i}", problem_id=f"p{i % problems}") for i in range(20)]
+        said = answers(*[["a", "a", "a"]] * 40, traces=many)
+        told = from_random(loaded_once, voted(loaded_once, many, said))
+        assert told.n == 40
+        # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one observation.
+        assert (told.p < 0.05) == (problems == 20)
 
 
 # ---------------------------------------------------------------- the verdict
 
-FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01, commonest=0.2)
+FAIR = Votes(traces=20, problems=20, pairs=100, kl=0.4, null=0.1, p=0.01, elsewhere=0.2)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +215,11 @@ FAIR = Votes(traces=20, pairs=100, kl=0.4, null=0.1, p=0.01, commonest=0.2)
         ({"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
         ({"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
         ({"p": 0.05}, "PASS", "p 0.050"),
-        ({"commonest": 0.51}, "FAIL", "the majority says the same words at most states"),
-        ({"commonest": 0.5}, "PASS", "commonest answer at 50%"),
-        ({"traces": 19}, "NOT_EVALUABLE", "19 traces (needs 20)"),
+        ({"elsewhere": 0.51}, "FAIL", "the majority says at most states what it says on other problems"),
+        ({"elsewhere": 0.5}, "PASS", "said on another problem too at 50%"),
+        ({"problems": 19}, "NOT_EVALUABLE", "19 problems (needs 20)"),
         ({"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
-        ({"traces": 0, "pairs": 0}, "NOT_EVALUABLE", "0 traces"),
+        ({"traces": 0, "pairs": 0}, "FAIL", "0.00 pairs a trace"),
     ],
 )
 def test_the_verdict_and_what_turns_it_red(change, status, told):
@@ -209,6 +245,22 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
     check_held_out(Beside(loaded=loaded_once, pairs=[pair(own)]), other)
     with pytest.raises(BadInput, match=f"pair 1 is of problem {other[1].problem_id} of --eval-problems"):
         check_held_out(Beside(loaded=loaded_once, pairs=[pair(own), pair(other[1])]), other)
+    spaced = loaded_once.text_ids("  ".join(loaded_once.tokenizer.decode(pair(other[1]).prompt_ids).split(" ")))
+    told = loaded_once.text_ids("as asked: " + other[1].messages[-1][1])
+    for hidden in (ActionPair(spaced, (1,), (2,)), ActionPair((5, 6), (8,), told)):  # spacing; what an action says
+        with pytest.raises(BadInput, match=f"pair 0 is of problem {other[1].problem_id}"):
+            check_held_out(Beside(loaded=loaded_once, pairs=[hidden]), other)
+
+
+def test_an_answer_that_spells_a_special_token_holds_letters(loaded_once):
+    """A teacher that wrote <|im_end|> had ended the chosen action in the middle."""
+    eos = loaded_once.tokenizer.eos_token
+    assert loaded_once.completion_ids(f"a{eos}b").count(loaded_once.tokenizer.eos_token_id) == 2
+    ids = loaded_once.answer_ids(f"a{eos}b")
+    assert (ids[-1], ids.count(loaded_once.tokenizer.eos_token_id)) == (loaded_once.tokenizer.eos_token_id, 1)
+    assert loaded_once.answer_ids("def f(): ...") == loaded_once.completion_ids("def f(): ...")
+    found = voted(loaded_once, [TRACE], answers([f"a{eos}b"] * 3, ["c"] * 3))
+    assert found.pairs[0].chosen == ids
 
 
 # ---------------------------------------------------------------- the scripts and the chain
@@ -226,6 +278,9 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
         ("trace_pairs", ("--student", ".", "--answers", "a"), "--answers goes with a trace file"),
         ("serve_teacher", ("tiny", "--seeds", "1", "1"), "each once: a build has one vote"),
         ("serve_teacher", ("model", "--seeds", "1", "2"), "is a folder, and so one build"),
+        ("serve_teacher", ("tiny", "--", "/no/such/command"), "/no/such/command: no such command or file"),
+        ("serve_teacher", ("tiny", "--", "scripts/none.py"), "scripts/none.py: no such command or file"),
+        ("trace_pairs", ("--student", ".", "--teachers", "a", "b", "c", "d"), "three or more, of an odd number"),
         ("serve_teacher", ("nothing",), "neither a folder of a model nor one of tiny"),
     ],
 )
@@ -300,7 +355,7 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     said = run(
         "trace_pairs", "--student", "traces/traces.jsonl.gz", "--answers", "answers", *who, "--out", "p.jsonl.gz"
     )
-    assert "NOT_EVALUABLE: 8 traces (needs 20)" in said
+    assert "problems (needs 20)" in said
     assert "KL from random pairs" in said
     found = read_answers(tmp_path / "answers")
     traces = {t.trace_id: t for t in open_traces(tmp_path / "traces/traces.jsonl.gz")}

@@ -41,7 +41,7 @@ def lines_of(path):
 def signed(lines):
     """Lines of rows with a header before and an end behind that fits them: an edit by somebody who knows the format."""
     digest = hashlib.sha256(b"".join(lines)).hexdigest()
-    ids = {json.loads(line)["trace"] for line in lines[1:]}
+    ids = {str(json.loads(line)["trace"]) for line in lines[1:]}
     end = {"end": True, "traces": len(ids), "rows": len(lines) - 1, "sha256": digest}
     return [*lines, json.dumps(end).encode() + b"\n"]
 
@@ -147,6 +147,7 @@ def test_a_file_cut_at_any_byte_is_refused(written):
         (1, {"reward": "3.5"}, "a reward and a log-probability are numbers"),
         (1, {"action__logps": ["-1", "-1", "-1"]}, "a reward and a log-probability are numbers"),
         (1, {"reward": 10**400}, "trace t0: "),
+        (1, {"trace": ["t0"]}, "names are texts"),
         (1, {"state__messages": [{"role": "user", "content": None}]}, "a message is role and content"),
         (1, {"state__messages": [{"role": "user", "content": "x", "gt_pass": True}]}, "a message is role and content"),
         (1, {"action__ids": [10, 11, True]}, "token ids must be"),
@@ -301,6 +302,32 @@ def test_a_verifiers_record_that_cannot_be_replayed_is_refused(change, said):
 def test_an_openenv_record_whose_parts_contradict_each_other_is_refused(change, said):
     with pytest.raises(ValueError, match=said):
         openenv_format.from_record(changed(openenv_format.to_record(KNOWN), change))
+
+
+def test_what_other_writers_put_is_read_or_refused_in_one_line(tmp_path):
+    """Tracebacks before, and a header with `1` for `1.0` that our own reader refused after it was written."""
+    export("verifiers", folder := tmp_path / "v", dataclasses.replace(HEADER, temperature=1.0), [KNOWN])
+    path = folder / "traces.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace('"temperature": 1.0', '"temperature": 1'))
+    header, found = imported("verifiers", folder)
+    assert type(header.temperature) is float
+    write_traces(tmp_path / "t.jsonl.gz", header, found)
+    assert list(open_traces(tmp_path / "t.jsonl.gz")) == [KNOWN]
+    for wrong in ('"temperature": NaN', '"temperature": 1e999', '"temperature": true'):
+        path.write_text(text.replace('"temperature": 1.0', wrong))
+        with pytest.raises(BadInput, match=r"traces\.jsonl:1: cannot be replayed: its header's temperature"):
+            imported("verifiers", folder)
+    for wrong in (text.replace("3.5", str(10**400)), "[" * 200_000):
+        path.write_text(wrong)
+        with pytest.raises(BadInput):
+            list(imported("verifiers", folder)[1])
+    export("openenv", folder := tmp_path / "o", HEADER, [KNOWN])
+    (metadata,) = folder.glob("*.json")
+    for wrong in ('{"projected_grpo": [1]}', "[" * 200_000):
+        metadata.write_text(wrong)
+        with pytest.raises(BadInput, match=metadata.name):
+            imported("openenv", folder)
 
 
 def test_traces_that_a_format_cannot_hold_are_one_line_and_nothing_is_written(tmp_path):

@@ -431,6 +431,9 @@ def check_channels(config: Channelled) -> None:
     ):  # fmt: skip
         if not low <= getattr(config, name) <= high or getattr(config, name) == float("inf"):
             raise BadInput(f"{flag(name)} {getattr(config, name)}: must be in [{low:g}, {high:g}]")
+    if config.taid_end == 0 or config.taid_start == 1:
+        raise BadInput(f"--taid-start {config.taid_start:g} --taid-end {config.taid_end:g}: the target would be the student "
+                       "itself all along, or the teacher; the end must be above 0 and the start below 1")  # fmt: skip
     if not 0 <= config.trace_smoothing < 0.5:
         raise BadInput(f"--trace-smoothing {config.trace_smoothing}: must be in [0, .5)")
     if not 0 < config.distill_temperature < float("inf"):

@@ -32,6 +32,10 @@ MAJORITY, MINORITY = REASONS = ("majority over student", "student over minority"
 _KEYS = ("trace", "step", "teachers", "votes", "reason", "prompt", "chosen", "rejected")
 _HEADER = ("format", "version", "pairs", "traces", "steps", "tokenizer_hash", "made_from", "sha256")
 
+ROLES = ("system", "user", "assistant")
+LEAST = 3
+"""Teachers that can have a majority and a minority."""
+
 Ids = tuple[int, ...]
 
 
@@ -143,6 +147,7 @@ def _parsed(data: bytes, path: Path) -> Preferences:
         raise BadInput(f"{path}: holds sha256 {now[:16]}, its first line says {str(header['sha256'])[:16]}: cut or edited "
                        "since it was written; make it again")  # fmt: skip
     pairs = tuple(_pair(line, f"{path}:{i}") for i, line in enumerate(body.splitlines(), 2))
+    _check_steps(pairs, path)
     if not pairs:
         raise BadInput(f"{path}: no pairs in it: the teachers had no majority, or all agreed with the student")
     counts = {
@@ -164,7 +169,7 @@ def _parsed(data: bytes, path: Path) -> Preferences:
 def _object(line: bytes, place: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise BadInput(f"{place}: not JSON ({e}); no file of preference pairs, or a damaged one") from e
     if not isinstance(found, dict):
         raise BadInput(f"{place}: a {type(found).__name__}, where a JSON object is expected")
@@ -186,13 +191,39 @@ def _pair(line: bytes, place: str) -> StoredPair:
     )  # fmt: skip
     if not pair.prompt:
         raise BadInput(f"{place}: an empty prompt")
-    if pair.chosen == pair.rejected:
+    if not pair.chosen or not pair.rejected:
+        raise BadInput(f"{place}: an empty action")
+    if _same(pair.chosen) == _same(pair.rejected):
         raise BadInput(f"{place}: prefers an action to itself")
-    half, known = pair.teachers / 2, pair.reason in REASONS and pair.step >= 0 and pair.votes >= 1
-    if not known or not (half < pair.votes <= pair.teachers if pair.reason == MAJORITY else pair.votes < half):
+    known = pair.reason in REASONS and pair.step >= 0 and pair.votes >= 1 and pair.teachers >= LEAST
+    twice, n = 2 * pair.votes, pair.teachers
+    if not known or not (n < twice <= 2 * n if pair.reason == MAJORITY else twice < n):
         raise BadInput(f"{place}: {pair.votes} votes of {pair.teachers} teachers give no pair {pair.reason!r:.40}: not made "
                        "by the majority rule")  # fmt: skip
     return pair
+
+
+def _same(action: Any) -> Any:
+    """Two actions with the same one are the same: of texts, white space at the end aside."""
+    return action.rstrip() if isinstance(action, str) else action
+
+
+def _check_steps(pairs: Sequence[StoredPair], path: Path) -> None:
+    """BadInput on a step whose pairs no one vote gives: each teacher has one vote, and one action the majority."""
+    of: dict[tuple[str, int], list[StoredPair]] = {}
+    for pair in pairs:
+        of.setdefault((pair.trace, pair.step), []).append(pair)
+    for (trace, step), own in of.items():
+        acts = [_same(p.chosen if p.reason == MAJORITY else p.rejected) for p in own]
+        if (
+            len({p.teachers for p in own}) > 1
+            or len({(p.prompt, _same(p.rejected if p.reason == MAJORITY else p.chosen)) for p in own}) > 1
+            or len(set(acts)) < len(acts)
+            or sum(p.votes for p in own) > own[0].teachers
+        ):
+            raise BadInput(
+                f"{path}: trace {trace!r}, step {step}: no one vote of its teachers gives its pairs; make it again"
+            )
 
 
 def _ids(value: Any, name: str, place: str) -> Ids:
@@ -204,6 +235,14 @@ def _ids(value: Any, name: str, place: str) -> Ids:
 def _text(value: Any, name: str, place: str) -> str:
     if not isinstance(value, str):
         raise BadInput(f"{place}: {name!r} should be a text, as the other action is")
+    return _encodable(value, name, place)
+
+
+def _encodable(value: str, name: str, place: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as e:
+        raise BadInput(f"{place}: {name!r} holds half a surrogate pair; write it as UTF-8") from e
     return value
 
 
@@ -214,4 +253,10 @@ def _chat(value: Any, place: str) -> Messages:
     )
     if not good:
         raise BadInput(f"{place}: 'prompt' should be a list of {{role, content}} messages, as the actions are texts")
+    for message in value:
+        _encodable(message["content"], "prompt", place)
+        if message["role"] not in ROLES:
+            raise BadInput(f"{place}: role {message['role']!r:.40}; there are {', '.join(ROLES)}")
+    if value and value[-1]["role"] == "assistant":
+        raise BadInput(f"{place}: the assistant speaks last; a prompt ends where an action is to be chosen")
     return said_in(value)

@@ -76,7 +76,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                     continue
                 try:
                     row = parsed(line)
-                except ValueError as e:
+                except (ValueError, RecursionError) as e:
                     raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
                 if not isinstance(row, dict):
                     raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")

@@ -50,6 +50,11 @@ class LoadedModel:
         """Token ids of a written completion, end-of-sequence token included."""
         return (*self.text_ids(text), self.tokenizer.eos_token_id)
 
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """The same of an answer that another model wrote: a special token that it spells is letters."""
+        ids = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return (*ids, self.tokenizer.eos_token_id)
+
 
 def hash_weights(model: nn.Module) -> str:
     """Hash of every parameter's name, type, shape and bytes; tied parameters once."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.tables import Table, between, number
-from projected_grpo.verdicts.channels import AB, Measured, judged, measured
+from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured
 from projected_grpo.verdicts.finished_runs import Run
 
 HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "hack pp", "hack with %", "hack without %",
@@ -15,7 +15,18 @@ NOTES = (
     "over units]",
     "VALIDATED: a gain of 2 pp and an interval above 0; PARTIAL: one of the two; INVALIDATED: neither (docs/spec.md)",
 )
-OF_V = ("arm", "channel", "n", "cos", "cos_null", "cos signed", "energy along V %", "removed %", "share of the sum %")
+OF_V = (
+    "arm",
+    "with",
+    "gradient of",
+    "n",
+    "cos",
+    "cos_null",
+    "cos signed",
+    "energy along V %",
+    "removed %",
+    "share of the sum %",
+)
 
 
 def _hack(runs: Sequence[Run]) -> str:
@@ -35,7 +46,7 @@ def _of_v(of: Measured) -> list[str]:
         mean, sem = of.numbers[name]
         digits = 1 if by > 1 else 3
         cells.append(number(mean, by, digits) + (f" ± {number(sem, by, digits)}" if sem is not None else ""))
-    return [of.arm, of.channel, str(len(of.runs)), *cells]
+    return [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells]
 
 
 def against_v(runs: Sequence[Run]) -> list[Table]:
@@ -45,9 +56,12 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
         "mean over the steps of a run, then mean ± SEM over runs; removed: of that gradient alone, by the arm's gate",
         "cos_null: all of a random direction, sqrt(k/r); cos is the hack-ward part, by chance that over sqrt(2)",
     )
-    used = [run for run in runs if any(run in m.runs for m in against)]
+    of_channels = [run for run in runs if channels_of(run)]
+    used = [run for run in of_channels if any(run in m.runs for m in against)]
+    left = [f"left out: {run.path.name}: a second run of unit {run.seed} with these settings"
+            for run in of_channels if run not in used]  # fmt: skip
     return (
-        [Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against], used, notes)]
+        [Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against], used, (*notes, *left))]
         if against
         else []
     )

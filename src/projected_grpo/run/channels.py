@@ -206,17 +206,24 @@ def beside_policy(
 
 def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
     """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. By its words,
-    so that no hint, prompt set-up or later turn hides it."""
+    so that no hint, prompt set-up, later turn or spacing hides it, in prompt and actions."""
     if beside.loaded is None or not beside.pairs:
         return
-    asked = [(p.problem_id, statement_of(p.messages)) for p in held_out]
+    asked = [(p.problem_id, [_words(part) for part in statement_of(p.messages)]) for p in held_out]
     for i, pair in enumerate(beside.pairs):
-        text = beside.loaded.tokenizer.decode(pair.prompt_ids, clean_up_tokenization_spaces=False)
+        sides = [(*pair.prompt_ids, *action) for action in (pair.chosen_ids, pair.rejected_ids)]
+        told = [beside.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in sides]
+        text = _words("\n".join(told))
         if problem := next((name for name, parts in asked if all(part in text for part in parts)), None):
             raise BadInput(
                 f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
                 "make the pairs of training problems"
             )
+
+
+def _words(text: str) -> str:
+    """However it is spaced, a text is the same."""
+    return " ".join(text.split())
 
 
 def statement_of(messages: Messages) -> tuple[str, ...]:
@@ -260,7 +267,7 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
 def _ids_of(pair: StoredPair, loaded: LoadedModel, place: str) -> ActionPair:
     if pair.of_ids:
         return ActionPair(pair.prompt, pair.chosen, pair.rejected)
-    chosen, rejected = (loaded.completion_ids(str(text)) for text in (pair.chosen, pair.rejected))
+    chosen, rejected = (loaded.answer_ids(str(text)) for text in (pair.chosen, pair.rejected))
     room = max(len(chosen), len(rejected))
     _, prompt = render(pair.prompt, "none", "no_intervention", loaded.tokenizer, loaded.context, room, place)
     return ActionPair(prompt, chosen, rejected)

@@ -74,6 +74,7 @@ def _pairs(trace: str, own: Rollout, actions: Sequence[Rollout]) -> list[StoredP
             trace, 0, len(actions), p.votes, p.reason, p.state, p.chosen.completion_ids, p.rejected.completion_ids
         )
         for p in found
+        if p.chosen.completion_ids != p.rejected.completion_ids
     ]
 
 

@@ -57,8 +57,12 @@ class Voted:
     """At which every action was whole."""
     cut: int
     """Steps beyond those, in which an action was cut at its longest or has no room in the context."""
-    commonest: float | None
-    """Of the states at which a majority agrees, the share at which it says the commonest words of all."""
+    of_problem: tuple[str, ...]
+    """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
+    problems: int
+    """That the traces are of."""
+    elsewhere: float | None
+    """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
 
 
 def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Voted:
@@ -70,10 +74,13 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
     asked = {state.state_id: state for state in answers.states}
     pairs: list[StoredPair] = []
     drawn: list[tuple[Side, Side]] = []
-    agreed: Counter[str] = Counter()
+    of_problem: list[str] = []
+    agreed: list[tuple[str, str]] = []  # words of a majority, on which problem
+    problems: set[str] = set()
     found = steps = cut = 0
     for trace in traces:
         found += 1
+        problems.add(trace.problem_id)
         for turn, step in enumerate(trace.steps):
             state = asked.pop(state_id(trace.trace_id, turn), None)
             if state is None or state.messages != step.messages:
@@ -83,7 +90,7 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
                 )
             theirs = answers.answers_to(state)
             own = Act(step.action.text, step.action.ids)
-            acts = [Act(a.text, loaded.completion_ids(a.text)) for a in theirs]
+            acts = [Act(a.text, loaded.answer_ids(a.text)) for a in theirs]
             room = loaded.context - len(step.ids)
             if (
                 step.action.truncated
@@ -94,25 +101,31 @@ def voted(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Vote
                 continue
             steps += 1
             words, votes = Counter(a.same for a in acts).most_common(1)[0]
-            agreed[words] += votes > n / 2
+            if votes > n / 2:
+                agreed.append((words, trace.problem_id))
             here = _pairs(trace.trace_id, turn, step, own, acts)
             pairs += [pair for pair, _ in here]
             drawn += [beside for _, beside in here]
+            of_problem += [trace.problem_id] * len(here)
     if asked:
         raise BadInput(
             f"--answers: state {min(asked)!r} is of no trace in --student; name the traces that were asked about"
         )
-    commonest = max(agreed.values()) / agreed.total() if agreed.total() else None
-    return Voted(tuple(pairs), tuple(drawn), found, steps, cut, commonest)
+    on = Counter(words for words, _ in set(agreed))
+    elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
+    return Voted(tuple(pairs), tuple(drawn), found, steps, cut, tuple(of_problem), len(problems), elsewhere)
 
 
 def _pairs(
     trace: str, turn: int, step: Step, own: Act, acts: Sequence[Act]
 ) -> list[tuple[StoredPair, tuple[Side, Side]]]:
-    """A step's pairs, each with one that is drawn from the same actions by a seed of its place alone."""
+    """A step's pairs, each with one that is drawn from the same actions by a seed of its place alone. Two texts can be the
+    same tokens (a tokenizer that composes accents): nothing is preferred then."""
     proposals = Proposals(step.ids, own, list(acts))
     out = []
     for i, p in enumerate(pairs_of(proposals, key=lambda a: a.same)):
+        if p.chosen.ids == p.rejected.ids:
+            continue
         stored = StoredPair(trace, turn, len(acts), p.votes, p.reason, p.state, p.chosen.ids, p.rejected.ids)
         [(state, one, other)] = random_pairs([proposals], 1, seed=f"{trace} {turn} {i}", key=lambda a: a.same)
         out.append((stored, ((state, one.ids), (state, other.ids))))
@@ -120,10 +133,10 @@ def _pairs(
 
 
 def from_random(loaded: LoadedModel, found: Voted) -> FromRandom | None:
-    """How far the pairs are from the random ones beside them, traces dealt whole; None with too few pairs."""
+    """How far the pairs are from the random ones beside them, problems dealt whole; None with too few pairs."""
     sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
     ours, chance = margins(loaded, sides), margins(loaded, found.drawn)
-    return kl_from_random(ours, chance, blocks=[p.trace for p in found.pairs])
+    return kl_from_random(ours, chance, blocks=found.of_problem)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections import Counter, deque
@@ -42,6 +43,14 @@ class Patience:
     """Attempts at one call before it is set aside."""
     backoff: float = 0.5
     """Seconds before the second attempt; doubles, with jitter, up to 60. A Retry-After is obeyed where it is longer."""
+
+
+def _none_of_the_environment(key: str) -> dict[str, Any]:
+    """Headers that the client would fill from variables of one provider and send to every other one: left out, and a key
+    among them is this teacher's own."""
+    custom = [line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()]
+    names = ("OpenAI-Organization", "OpenAI-Project", *(name for name in custom if name))
+    return {**dict.fromkeys(names, openai.Omit()), "Authorization": f"Bearer {key}"}
 
 
 class Interrupted(Exception):  # noqa: N818 - the user's wish
@@ -112,8 +121,9 @@ class Asking:
     def _client(self, teacher: Teacher) -> openai.AsyncOpenAI:
         # Retries are ours: each attempt is held against the budget and written down by itself.
         return openai.AsyncOpenAI(
-            api_key=self.keys[teacher.name], base_url=teacher.url, timeout=self.patience.timeout, max_retries=0
-        )
+            api_key=self.keys[teacher.name], base_url=teacher.url, timeout=self.patience.timeout, max_retries=0,
+            default_headers=_none_of_the_environment(self.keys[teacher.name]),
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def _told_to_stop(self) -> Any:

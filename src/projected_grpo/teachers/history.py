@@ -11,7 +11,7 @@ from typing import Any
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.teachers.journal import NAME, Answered, Event, Lost, Sent, Session, read_events
-from projected_grpo.teachers.price_table import PRICES, Teacher
+from projected_grpo.teachers.price_table import PRICES, Teacher, check_once
 from projected_grpo.teachers.states import State, read_states, states_hash
 from projected_grpo.verdicts.teachers import Asked
 
@@ -57,6 +57,8 @@ class History:
             self._cap = event.budget
         elif self._cap is None:
             raise ValueError("an attempt before any session")
+        elif event.at < self._last:
+            raise ValueError(f"at {event.at:g} s, after an event at {self._last:g} s")
         elif isinstance(event, Sent):
             self._send(event)
         else:
@@ -124,11 +126,17 @@ def journal_sha256(folder: Path) -> str:
 
 
 def teachers_of(manifest: dict[str, Any]) -> list[Teacher]:
-    """The teachers as the manifest has them."""
+    """The teachers as the manifest has them. BadInput on what the table of no run is: damaged, or a teacher twice."""
     found = []
-    for row in manifest["teachers"]:
-        exact: dict[str, Any] = {name: Decimal(row[name]) for name in (*PRICES, "temperature")}
-        found.append(Teacher(**{**row, **exact}))
+    try:
+        for row in manifest["teachers"]:
+            exact: dict[str, Any] = {name: Decimal(row[name]) for name in (*PRICES, "temperature")}
+            found.append(Teacher(**{**row, **exact}))
+            if found[-1].told() != row or not all(n.is_finite() and n >= 0 for n in exact.values()):
+                raise ValueError(f"teacher {row['name']!r}")
+    except (KeyError, TypeError, ValueError, ArithmeticError) as e:
+        raise BadInput(f"manifest.json: its teachers are damaged ({type(e).__name__}: {e}); ask again") from e
+    check_once(found, "manifest.json")
     return found
 
 
@@ -184,19 +192,35 @@ def _why_not_whole(folder: Path, manifest: dict[str, Any], missing: int) -> str:
     return ""
 
 
+def _check_paid(folder: Path, teachers: Sequence[Teacher], history: History) -> None:
+    """BadInput where an answer did not cost what its teacher's prices say: they are not those that it was asked at."""
+    of = {teacher.name: teacher for teacher in teachers}
+    for (state, name), a in history.answers.items():
+        known = a.prompt_tokens is not None and a.completion_tokens is not None
+        if known and a.usd != (usd := of[name].usd(a.prompt_tokens or 0, a.completion_tokens or 0)):
+            raise BadInput(
+                f"{folder}: {name!r} at state {state!r} cost ${a.usd}, by the prices in manifest.json ${usd}: edited since; "
+                "ask again"
+            )
+
+
 def read_answers(folder: Path) -> Folder:
     """What teachers answered, from the folder alone. BadInput where it is none, is damaged, or names states or teachers that
     are not its own; a run that is not finished is read as far as it is, and says so in `whole`."""
     manifest = read_manifest(folder)
     if manifest["kind"] != KIND:
         raise BadInput(f"{folder}: a run of kind {manifest['kind']}, where teachers' answers are expected")
-    states, teachers = read_states(folder / STATES), teachers_of(manifest)
-    if states_hash(states) != manifest["states_hash"]:
+    try:
+        states, teachers = read_states(folder / STATES), teachers_of(manifest)
+    except BadInput as e:
+        raise BadInput(f"{folder}: {e}") from e
+    if states_hash(states) != manifest.get("states_hash"):
         raise BadInput(f"{folder / STATES}: not the states that were asked about (manifest.json: states_hash)")
     events, _ = read_events(folder / NAME)
     history = history_of(events, folder / NAME)
     known = {(s.state_id, t.name) for s in states for t in teachers}
     if strange := set(history.calls.values()) - known:
         raise BadInput(f"{folder / NAME}: asks {min(strange)}, which is none of the run's states and teachers")
+    _check_paid(folder, teachers, history)
     found = Folder(states, teachers, history, "")
     return Folder(states, teachers, history, _why_not_whole(folder, manifest, len(found.missing)))

@@ -8,10 +8,11 @@ the most that it can cost, so that a killed run knows what it may have paid for.
 import fcntl
 import gzip
 import json
+import math
 import os
 import zlib
 from dataclasses import asdict, dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import gzip_members
 
 NAME = "calls.jsonl.gz"
+MOST_USD = Decimal(10) ** 12
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,28 @@ def line_of(event: Event) -> bytes:
     return (json.dumps({"event": NAMES[type(event)], **told}) + "\n").encode()
 
 
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether JSON holds a value of the field's type: a time is finite and not before its session, a text has no half of a
+    surrogate pair."""
+    if kind is float:
+        return type(value) in (int, float) and 0 <= value < math.inf
+    if kind is str:
+        return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+    return (type(value) is int and value >= 0) or (value is None and kind is not int)
+
+
 def event_of(line: bytes) -> Event:
     """The event of a line. ValueError on anything else."""
     row: dict[str, Any] = json.loads(line)
     kind: Any = KINDS[row.pop("event")]
     if set(row) != {f.name for f in fields(kind)}:
         raise ValueError(f"fields {sorted(row)}")
+    for f in fields(kind):
+        if f.name not in ("usd", "budget") and not _fits(row[f.name], f.type):
+            raise ValueError(f"{f.name} is {row[f.name]!r:.40}")
     money: dict[str, Any] = {name: Decimal(row[name]) for name in ("usd", "budget") if name in row}
-    if any(not usd.is_finite() or usd < 0 for usd in money.values()):
-        raise ValueError("dollars below 0")
+    if any(not usd.is_finite() or not 0 <= usd <= MOST_USD for usd in money.values()):
+        raise ValueError("dollars below 0, or more than anybody has")
     return kind(**{**row, **money})
 
 
@@ -106,7 +121,7 @@ def read_events(path: Path) -> tuple[list[Event], int]:
             whole = end
     except OSError as e:
         raise BadInput(f"{path}: cannot be read ({e.strerror or e})") from e
-    except (zlib.error, ValueError, LookupError, TypeError, InvalidOperation) as e:
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as e:
         raise BadInput(
             f"{path}: damaged at byte {whole} ({e}); the {len(events)} events before it are whole: "
             f"`truncate -s {whole}` keeps them"

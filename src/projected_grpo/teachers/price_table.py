@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.teachers.states import State
 
 MILLION = Decimal(1_000_000)
+MOST = MILLION
+"""A price or a temperature above it is a slip, and beyond what a request can say."""
 TOKENS_PER_MESSAGE = 16
 """More than any chat template in use puts around one message."""
 SECRET = re.compile(r"(?<!max_)(?<!overhead_)(key|token|secret|passw|auth|bearer|credential)", re.IGNORECASE)
@@ -79,11 +82,11 @@ NUMBERS = {"max_tokens": 1, "overhead_tokens": 0}
 
 
 def _number(value: Any) -> Decimal | None:
-    """A finite number of 0 or more, or None."""
+    """A number from 0 to MOST, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         return None
     found = Decimal(value)
-    return found if found.is_finite() and found >= 0 else None
+    return found if found.is_finite() and 0 <= found <= MOST else None
 
 
 def _check_fields(row: Mapping[str, Any], place: str) -> None:
@@ -106,6 +109,7 @@ def _check_url(url: Any, place: str) -> None:
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
         fit = parts and parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+        fit = fit and url.isprintable() and _is_host(parts.hostname, address="[" in parts.netloc)
     except ValueError:
         parts = fit = None
     if parts is None or not fit:
@@ -114,6 +118,13 @@ def _check_url(url: Any, place: str) -> None:
         raise BadInput(f"{place}: url holds a user, a query or a fragment, where keys hide; key_env names the key")
     if any(KEYLIKE.search(part) for part in parts.path.split("/")):
         raise BadInput(f"{place}: url's path holds what looks like a key (not repeated here); key_env names the key")
+
+
+def _is_host(name: str, *, address: bool) -> bool:
+    """Whether a URL's host is an address or a name that can be looked up. ValueError where it is neither."""
+    if address:
+        return bool(ip_address(name))
+    return re.fullmatch(rb"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?", name.encode("idna").lower()) is not None
 
 
 def _server(url: str) -> tuple[str, str]:
@@ -141,7 +152,7 @@ def _teacher(row: Any, file: Path, number: int) -> Teacher:
         if name in given:
             given[name] = _number(given[name])
             if given[name] is None:
-                raise BadInput(f"{place}: {name} = {row[name]}: must be a number of 0 or more")
+                raise BadInput(f"{place}: {name} = {row[name]}: must be a number from 0 to {MOST}")
     for name, least in NUMBERS.items():
         if name in given and (type(given[name]) is not int or given[name] < least):
             raise BadInput(f"{place}: {name} = {row[name]!r}: must be a whole number, {least} or more")
@@ -171,13 +182,18 @@ def read_teachers(path: Path) -> list[Teacher]:
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"{path}: no teacher in it; begin each with a line [[teacher]]")
     teachers = [_teacher(row, path, i) for i, row in enumerate(rows, 1)]
+    check_once(teachers, str(path))
+    return teachers
+
+
+def check_once(teachers: Sequence[Teacher], place: str) -> None:
+    """BadInput on a name, or a model of one server, that stands twice."""
     for i, one in enumerate(teachers):
         for other in teachers[:i]:
             if one.name == other.name:
-                raise BadInput(f"{path}: two teachers are called {one.name!r}; give each a name of its own")
+                raise BadInput(f"{place}: two teachers are called {one.name!r}; give each a name of its own")
             if (_server(one.url), one.model) == (_server(other.url), other.model):
-                raise BadInput(f"{path}: {other.name!r} and {one.name!r} are one model, which would have two votes")
-    return teachers
+                raise BadInput(f"{place}: {other.name!r} and {one.name!r} are one model, which would have two votes")
 
 
 def read_keys(teachers: Sequence[Teacher], environment: Mapping[str, str]) -> dict[str, str]:

@@ -112,9 +112,9 @@ def seconds_to_wait(retry_after: str | None) -> float | None:
     except ValueError:
         try:
             when = parsedate_to_datetime(retry_after)
-        except ValueError:
+            seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        except (ValueError, OverflowError):  # no date, or one that no calendar has
             return None
-        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 

@@ -76,7 +76,8 @@ def imported(kind: Format, folder: Path) -> tuple[Header, Iterator[Trace]]:
                 raise BadInput(f"{path}:{number}: of another model, run or code than the first record; keep them apart")
     else:
         read = openenv_format.from_record
-        header = openenv_format.header_of_metadata(_metadata(folder / openenv_format.METADATA))
+        place = folder / openenv_format.METADATA
+        header = _checked(openenv_format.header_of_metadata, _metadata(place), str(place))
     traces = (_checked(read, record, f"{path}:{number}") for number, record in enumerate(records, 1))
     first = next(traces)
     return header, chain([first], traces)
@@ -85,7 +86,7 @@ def imported(kind: Format, folder: Path) -> tuple[Header, Iterator[Trace]]:
 def _checked(read: Callable[[Mapping[str, Any]], Any], record: Mapping[str, Any], place: str) -> Any:
     try:
         return read(record)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as e:
         said = f"it lacks {e}" if isinstance(e, KeyError) else e
         raise BadInput(f"{place}: cannot be replayed: {said}") from e
 
@@ -95,6 +96,6 @@ def _metadata(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise BadInput(f"{path}: damaged ({e})") from e
     return found if isinstance(found, dict) else {}

@@ -187,7 +187,8 @@ def open_traces(
     for line in lines:
         digest.update(last)
         if last:
-            names.add((_object(last) or {}).get("trace"))
+            name = (_object(last) or {}).get("trace")
+            names.add(name if isinstance(name, str) else None)
         last, rows = line, rows + 1
     end = _object(last) or {}
     if end.get("end") is not True:

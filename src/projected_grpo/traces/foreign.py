@@ -1,5 +1,6 @@
 """What the adapters to other projects' formats share: chats as they write them, and what only our traces know."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -58,7 +59,13 @@ def known_header(found: Mapping[str, Any] | None, model: str | None = None) -> H
     """The header that our own export carried; for what others wrote, one that says `unknown`, which a reader who asks for a
     hash refuses."""
     if found and found.keys() == {f.name for f in fields(Header)}:
-        return Header(**found)
+        own: dict[str, Any] = {**found}
+        if type(own["temperature"]) is int:  # other writers of JSON put 1 for 1.0
+            own["temperature"] = float(own["temperature"])
+        for f in fields(Header):
+            if type(own[f.name]) is not f.type or own[f.name] in (math.inf, -math.inf) or own[f.name] != own[f.name]:
+                raise ValueError(f"its header's {f.name} is {own[f.name]!r:.40}")
+        return Header(**own)
     return Header("foreign", model or UNKNOWN, *(5 * [UNKNOWN]), "none", True, 1.0)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
@@ -63,24 +63,40 @@ def judged(runs: Sequence[Run]) -> list[AB]:
 
 def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Sequence[Run]) -> AB:
     on, off = ({run.seed: run for run in runs} for runs in (own, without))
-    every = [*own, *without]
-    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without), *same_rollouts(every)]
-    if alone := sorted(on.keys() ^ off.keys()):
-        refused.append(f"unit {alone[0]} has runs of one side alone")
     gain, plain, hack = (
         paired_pp(*({seed: _end(run, rate, folder) for seed, run in side.items()} for side in (on, off)))
         for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
     )
-    if unknown := sorted((on.keys() & off.keys()) - gain.keys()):
-        refused.append(f"unit {unknown[0]} has no held-out pass rate after its last step; give --eval-every")
-    refused += [f"unit {seed}: with and without were evaluated on other rollouts"
-                for seed in sorted(on.keys() & off.keys()) if _tested(on[seed]) != _tested(off[seed])]  # fmt: skip
+    every = [*own, *without]
+    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without), *same_rollouts(every)]
+    refused += _unlike(on, off, gain, hack)
     if gain and not any(_end(run, "gt", "eval") for run in every):
         refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
         refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
     status, why = ("NOT_EVALUABLE", "; ".join(refused)) if refused else _status(list(gain.values()))
     return AB(arm, channels, status, why, tuple(on.values()), tuple(off.values()), gain, plain, hack)
+
+
+def _unlike(
+    on: Mapping[int, Run], off: Mapping[int, Run], gain: Mapping[int, float], hack: Mapping[int, float]
+) -> Iterator[str]:
+    """Units that the two sides do not both have, or whose evaluations say nothing about the channel: of other rollouts, of
+    another untrained model, without a rate that is needed, of a run that had hardly begun."""
+    if alone := sorted(on.keys() ^ off.keys()):
+        yield f"unit {alone[0]} has runs of one side alone"
+    for seed in sorted(on.keys() & off.keys()):
+        a, b = on[seed], off[seed]
+        if seed not in gain:
+            yield f"unit {seed} has no held-out pass rate after its last step; give --eval-every"
+        elif seed not in hack:
+            yield f"unit {seed} has no held-out hack rate after its last step: no pass rate is read without it"
+        if _tested(a) != _tested(b):
+            yield f"unit {seed}: with and without were evaluated on other rollouts"
+        if any(_before(a, folder) != _before(b, folder) for folder in ("eval", "eval_plain")):
+            yield f"unit {seed}: with and without differ before the first step"
+        if (steps := min(a.steps, b.steps)) < LAST:
+            yield f"unit {seed}: {steps} steps, at least {LAST} are needed"
 
 
 def _status(gain: Sequence[float]) -> tuple[Status, str]:
@@ -153,32 +169,46 @@ def _end(run: Run, rate: str, folder: str) -> float | None:
     return evals.get(run.steps, {}).get(rate)
 
 
+def _before(run: Run, folder: str) -> Mapping[str, float | None] | None:
+    """The rates of the evaluation before the first step: the untrained model's, which both sides of a unit have."""
+    return (run.evals if folder == "eval" else run.beside.get(folder, {})).get(0)
+
+
 @dataclass(frozen=True)
 class Measured:
-    """A channel's own gradient against V, a number a run: the mean over its steps."""
+    """A channel's own gradient against V, a number a unit: the mean over its steps."""
 
     arm: str
+    on: tuple[str, ...]
+    """The channels beside the policy in these runs."""
     channel: str
+    """Whose gradient."""
     runs: tuple[Run, ...]
+    """Of the same settings, one a unit."""
     numbers: Mapping[str, tuple[float | None, float | None]]
     """Mean and standard error over runs, by the names of the column `channels`; and `cos_null`, of the runs' V."""
 
 
 def measured(runs: Sequence[Run]) -> list[Measured]:
-    """Every channel of every arm in runs that have another channel than the policy on."""
-    out = []
-    for arm in dict.fromkeys(run.arm for run in runs):
-        for channel in CHANNELS:
-            own = tuple(
-                r
-                for r in runs
-                if r.arm == arm and channels_of(r) and (channel == "policy" or channel in channels_of(r))
-            )
-            if own:
-                numbers = {
-                    n: mean_sem(known_mean(r.series.get(f"{channel}.{n}", ())) for r in own)
-                    for n in ("cos", "cos_signed", "energy", "removed", "share")
-                }
-                numbers["cos_null"] = mean_sem(known_mean(r.series.get("cos_null", ())) for r in own)
-                out.append(Measured(arm, channel, own, numbers))
-    return out
+    """Every channel of every arm, by which channels are on and how, in runs that have another one than the policy on. Of two
+    runs of one unit and setting the first is taken: a copy is no second unit."""
+    alike: list[list[Run]] = []
+    for run in runs:
+        if channels_of(run):
+            same = next((own for own in alike if run.arm == own[0].arm and not differences(run, own[0])), None)
+            if same is None:
+                alike.append([run])
+            elif run.seed not in {one.seed for one in same}:
+                same.append(run)
+    return [
+        Measured(own[0].arm, channels_of(own[0]), channel, tuple(own), _against_v(own, channel))
+        for own in alike
+        for channel in CHANNELS
+        if channel == "policy" or channel in channels_of(own[0])
+    ]
+
+
+def _against_v(runs: Sequence[Run], channel: str) -> dict[str, tuple[float | None, float | None]]:
+    names = ("cos", "cos_signed", "energy", "removed", "share")
+    found = {n: mean_sem(known_mean(r.series.get(f"{channel}.{n}", ())) for r in runs) for n in names}
+    return {**found, "cos_null": mean_sem(known_mean(r.series.get("cos_null", ())) for r in runs)}

@@ -210,7 +210,7 @@ _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
     "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", "alpha",
-    "distill_hint", "distill_loss", "trace_weight", "trace_loss", "taid_weight",
+    "trace_weight", "taid_weight", *(name for options in OF_CHANNEL.values() for name in options if name != "trace_pairs"),
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}

@@ -39,7 +39,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "judges": "ledger model",
     "teachers": "ledger prompts verdicts",
     "report": "arms ledger records verdicts",
-    "rollout": "model records",
+    "rollout": "ledger model records",
     "small": "adapters ledger model prompts records written",
     "toy": "adapters config ledger model prompts records written",
     "vhack": "adapters channels ledger model prompts records",

@@ -207,6 +207,13 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert "left out: vanilla_0_True: a second run of unit 0 with these settings" in table.notes
     assert against_v(runs[:3]) == []  # plain runs have no such table
     found, tables = tables_of(runs)
+    [units] = [table for table in tables if table.title.startswith("Unit by unit")]
+    assert [row[:6] for row in units.body[2:5]] == [
+        ["vanilla", "-", "2", "12", "-", "50.0"],
+        ["vanilla", "trace_dpo", "0", "12", "-", "55.0"],
+        ["vanilla", "trace_dpo", "1", "12", "-", "56.0"],
+    ]
+    assert (units.body[3][7], units.body[3][-1]) == ("25.0", "+0.100")
     text = document(found, tables, Path("/r"), ["left out: x: y"])
     assert "| vanilla | trace_dpo |   3 |" in text or "trace_dpo" in tables[0].text()
     assert "VALIDATED" in text
@@ -322,8 +329,11 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     voters = [links[name] for name in links["trace_pairs"].needs]
     assert [v.name for v in voters] == ["student_pool", "voter_201", "voter_202", "voter_203"]
     assert {flags(v)["--teacher"] for v in voters} == {""}
+    if preset == "tiny":  # an untrained model of random weights is cut in every answer: there was no pair, and no A/B
+        trained = [link for name, link in links.items() if name.startswith("train_")]
+        assert {flags(link)["--model"] for link in (voters[0], *trained)} == {"tiny-answering"}
     assert {flags(v)["--model"] for v in voters[1:]} == {
-        {"tiny": "tiny", "toy": "toy-deep", "small": "small-more"}[preset]
+        {"tiny": "tiny-answering", "toy": "toy-deep", "small": "small-more"}[preset]
     }
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 

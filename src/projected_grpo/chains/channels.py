@@ -61,15 +61,17 @@ def channels_chain(plan: Plan) -> list[Link]:
     """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every unit, vanilla and projected
     alone, with trace DPO, and with hint distillation (an attempt of the group that was paid). BadInput on a preset of which
     no better model is built here."""
-    better = _better(plan, "channels")
-    student = base_pool(plan, "student_pool", "1")
+    better, own = _better(plan, "channels"), ()
+    if plan.preset.name == "tiny":  # random weights never end an answer, so that none could vote
+        better, own, plan = ANSWERING, ("--model", ANSWERING), replace(plan, problems=plan.problems or "toy")
+    student = base_pool(plan, "student_pool", "1", *own)
     voters = [
         base_pool(plan, f"voter_{seed}", TEACHER_TEMPERATURE, "--model", better, "--base-seed", str(seed))
         for seed in _builds(plan)
     ]
     made = _pairs(plan, (student, *voters), "--student", str(student.out), "--teachers", *(str(v.out) for v in voters))
     kinds = {**_learned(plan), "hint": ("--alpha", HINT_WEIGHT, "--distill-hint", PEER)}
-    return _with_and_without(plan, (student, *voters, made), kinds)
+    return _with_and_without(plan, (student, *voters, made), kinds, *own)
 
 
 def trace_chain(plan: Plan) -> list[Link]:

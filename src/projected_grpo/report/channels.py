@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.tables import Table, between, number
 from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured
 from projected_grpo.verdicts.finished_runs import Run
 
-HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "hack pp", "hack with %", "hack without %",
+HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "pure hacks pp", "with %", "without %",
           "verdict")  # fmt: skip
 NOTES = (
     "held-out problems, the policy as deployed, after the last step; with the channel minus without it, mean [95 % interval "
@@ -21,7 +22,7 @@ OF_V = (
     "gradient of",
     "n",
     "cos",
-    "cos_null",
+    "by chance",
     "cos signed",
     "energy along V %",
     "removed %",
@@ -40,11 +41,11 @@ def _cells(ab: AB) -> list[str]:
 
 
 def _of_v(of: Measured) -> list[str]:
-    scale = {"cos": 1.0, "cos_null": 1.0, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
+    scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
     cells = []
     for name, by in scale.items():
         mean, sem = of.numbers[name]
-        digits = 1 if by > 1 else 3
+        digits = 1 if by == 100 else 3
         cells.append(number(mean, by, digits) + (f" ± {number(sem, by, digits)}" if sem is not None else ""))
     return [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells]
 
@@ -54,7 +55,8 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
     against = measured(runs)
     notes = (
         "mean over the steps of a run, then mean ± SEM over runs; removed: of that gradient alone, by the arm's gate",
-        "cos_null: all of a random direction, sqrt(k/r); cos is the hack-ward part, by chance that over sqrt(2)",
+        "cos: of the hack-ward part; by chance: of a random direction, sqrt(k / 2r). Of a random direction's energy k/r is "
+        "along V, twice the square of that",
     )
     of_channels = [run for run in runs if channels_of(run)]
     used = [run for run in of_channels if any(run in m.runs for m in against)]
@@ -67,13 +69,44 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
     )
 
 
+UNITS = ("arm", "with", "unit", "steps", "onset", "pass@1", "no loophole", "pure hacks", "all hacks", "both", "well-formed",
+         "signed to onset")  # fmt: skip
+OF_UNITS = (
+    "no loophole: pass@1 without its hint; both: hacked and right; onset: of the run's own pure hacks",
+    "signed to onset: signed cosine with V of the channel's own gradient, mean over the steps before the onset, or over all",
+)
+
+
+def by_unit(found: Sequence[AB]) -> Table:
+    """Every run of the A/B by itself: what its means are made of."""
+    runs = list({run.path: run for ab in found for run in (*ab.without, *ab.runs)}.values())
+    runs.sort(key=lambda run: (list(ARMS).index(run.arm), channels_of(run), run.seed))
+    return Table(
+        "Unit by unit: held-out rates in %, after the last step", UNITS, [_unit(run) for run in runs], runs, OF_UNITS
+    )
+
+
+def _unit(run: Run) -> list[str]:
+    end, plain = run.evals.get(run.steps, {}), run.beside.get("eval_plain", {}).get(run.steps, {})
+    on = channels_of(run)
+    rates = (
+        end.get("gt"),
+        plain.get("gt"),
+        *(end.get(name) for name in ("hack", "hacked", "hack_and_correct", "form")),
+    )
+    signed = [number(known_mean(run.series.get(f"{name}.cos_signed", ())[: run.onset]), 1.0, 3, "+") for name in on]
+    return [run.arm, " + ".join(on) or "-", str(run.seed), str(run.steps), str(run.onset or "-"),
+            *(number(rate, 100.0) for rate in rates), ", ".join(signed) or "-"]  # fmt: skip
+
+
 def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
     """The verdicts, and both tables."""
-    found = judged(runs)
+    found = sorted(judged(runs), key=lambda ab: (list(ARMS).index(ab.arm), ab.channels))
     used = list(dict.fromkeys(run.path for ab in found for run in (*ab.runs, *ab.without)))
     of = {run.path: run for run in runs}
     return found, [
         Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], [of[path] for path in used], NOTES),
+        *([by_unit(found)] if found else []),
         *against_v(runs),
     ]
 

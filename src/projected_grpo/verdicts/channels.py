@@ -74,7 +74,7 @@ def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Seq
         refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
         refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
-    status, why = ("NOT_EVALUABLE", "; ".join(refused)) if refused else _status(list(gain.values()))
+    status, why = ("NOT_EVALUABLE", "; ".join(dict.fromkeys(refused))) if refused else _status(list(gain.values()))
     return AB(arm, channels, status, why, tuple(on.values()), tuple(off.values()), gain, plain, hack)
 
 

@@ -20,11 +20,13 @@ def main() -> int:
 
 def train(config: TrainConfig, world: World) -> int:
     """The whole run, as one of the processes that do it."""
+    from loguru import logger
+
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
     from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.anew import kept_path
-    from projected_grpo.run.channels import beside_policy, check_held_out
+    from projected_grpo.run.channels import beside_policy, check_held_out, never_on
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import Device, preflight
     from projected_grpo.run.prepare import prepare
@@ -84,6 +86,13 @@ def train(config: TrainConfig, world: World) -> int:
         for folder in evaluator.due(done, last=True):
             evaluator.evaluate(done, folder)
         session.finish(done)
+    for name in never_on(rows):
+        why = (
+            "no group's rewards differed"
+            if name == "policy"
+            else "it had nothing to learn from (of a peer: none was paid)"
+        )
+        logger.warning(f"{name}: no gradient at any of these steps: {why}")
     found = rates(rows)
     bottom_line(
         session.run,

@@ -34,6 +34,7 @@ from projected_grpo.run.channels import (
     action_pairs,
     beside_policy,
     distillation_of,
+    never_on,
     preference_of,
 )
 from projected_grpo.run.models import load_model
@@ -394,6 +395,18 @@ def stored(tmp_path, *pairs, whose="abc"):
     path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
     write_preferences(path, pairs, traces=9, steps=9, tokenizer_hash=whose)
     return read_preferences(path)
+
+
+def test_a_channel_that_was_never_on_is_named():
+    """A run beside which no peer was ever paid ended green without a word."""
+    rows = [
+        {"channels": {"policy": {"grad_norm": 0.5}, "hint_distill": {"grad_norm": None}, "taid": {"grad_norm": 0.0}}}
+    ]
+    assert never_on(rows) == ["hint_distill", "taid"]
+    assert never_on([*rows, {"channels": {"policy": {"grad_norm": None}, "taid": {"grad_norm": 1e-9}}}]) == [
+        "hint_distill"
+    ]
+    assert never_on([{"channels": None}]) == []
 
 
 def test_pairs_of_another_tokenizer_or_too_long_are_refused(tiny, tmp_path):

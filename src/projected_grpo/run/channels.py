@@ -204,6 +204,15 @@ def beside_policy(
     return out
 
 
+def never_on(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The channels of a run's rows that had no gradient at any of its steps."""
+    moved: dict[str, bool] = {}
+    for row in rows:
+        for name, told in (row.get("channels") or {}).items():
+            moved[name] = moved.get(name, False) or bool(told.get("grad_norm"))
+    return [name for name, ever in moved.items() if not ever]
+
+
 def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
     """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. By its words,
     so that no hint, prompt set-up, later turn or spacing hides it, in prompt and actions."""

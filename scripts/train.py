@@ -87,11 +87,7 @@ def train(config: TrainConfig, world: World) -> int:
             evaluator.evaluate(done, folder)
         session.finish(done)
     for name in never_on(rows):
-        why = (
-            "no group's rewards differed"
-            if name == "policy"
-            else "it had nothing to learn from (of a peer: none was paid)"
-        )
+        why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
         logger.warning(f"{name}: no gradient at any of these steps: {why}")
     found = rates(rows)
     bottom_line(

@@ -214,6 +214,8 @@ def test_each_channel_is_told_against_v_with_its_n():
         ["vanilla", "trace_dpo", "1", "12", "-", "56.0"],
     ]
     assert (units.body[3][7], units.body[3][-1]) == ("25.0", "+0.100")
+    of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
+    assert [ab.arm for ab in tables_of([*of_others, *runs])[0]] == ["vanilla", "somebody's"]  # its package is not here
     text = document(found, tables, Path("/r"), ["left out: x: y"])
     assert "| vanilla | trace_dpo |   3 |" in text or "trace_dpo" in tables[0].text()
     assert "VALIDATED" in text

@@ -77,10 +77,15 @@ OF_UNITS = (
 )
 
 
+def _place(arm: str) -> tuple[int, str]:
+    """The registry's order; an arm that somebody else added, and that is not here, comes last."""
+    return (list(ARMS).index(arm) if arm in ARMS else len(ARMS)), arm
+
+
 def by_unit(found: Sequence[AB]) -> Table:
     """Every run of the A/B by itself: what its means are made of."""
     runs = list({run.path: run for ab in found for run in (*ab.without, *ab.runs)}.values())
-    runs.sort(key=lambda run: (list(ARMS).index(run.arm), channels_of(run), run.seed))
+    runs.sort(key=lambda run: (_place(run.arm), channels_of(run), run.seed))
     return Table(
         "Unit by unit: held-out rates in %, after the last step", UNITS, [_unit(run) for run in runs], runs, OF_UNITS
     )
@@ -101,7 +106,7 @@ def _unit(run: Run) -> list[str]:
 
 def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
     """The verdicts, and both tables."""
-    found = sorted(judged(runs), key=lambda ab: (list(ARMS).index(ab.arm), ab.channels))
+    found = sorted(judged(runs), key=lambda ab: (_place(ab.arm), ab.channels))
     used = list(dict.fromkeys(run.path for ab in found for run in (*ab.runs, *ab.without)))
     of = {run.path: run for run in runs}
     return found, [

@@ -741,10 +741,11 @@ def test_an_event_of_other_types_or_times_is_refused(tmp_path, event, change):
         history_of(read_events(path)[0], path)
 
 
-def test_what_the_environment_says_of_one_provider_goes_to_no_other(endpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("spelled", ["Authorization", "authorization"])
+def test_what_the_environment_says_of_one_provider_goes_to_no_other(endpoint, tmp_path, monkeypatch, spelled):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-another")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-another")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: another\nAuthorization: Bearer another")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Secret: another\n{spelled}: Bearer another")
     ask(states(1), teachers(endpoint.url, 1), tmp_path / "out")
     [headers] = endpoint.headers
     assert "another" not in str(headers)

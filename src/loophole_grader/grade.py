@@ -283,17 +283,18 @@ class _Batch:
         """One part of one row. What fails on it costs no other row its verdict, and this row only if it fails twice: what
         else the machine does can end a sandbox."""
         before = dict(vars(row))
-        failed = self._failure(worker, judge, row)
-        if failed is not None and not (self.cancelled or self.broken or isinstance(failed, ProblemError)):
+        for once_more in (True, False):
+            failed = self._failure(worker, judge, row)
+            if failed is None:
+                return
+            if self.cancelled or self.broken or isinstance(failed, ProblemError):
+                break
             self._see_whether_it_works(worker)
-            if not self.broken:
-                vars(row).update(before)
-                failed = self._failure(worker, judge, row)
-                if failed is not None and not self.cancelled:
-                    self._see_whether_it_works(worker)
-        if failed is not None:
-            named = str(failed) if isinstance(failed, GraderError) else f"{type(failed).__name__}: {failed}"
-            row.result, row.asks = RowError(row.task.task_id, named), False
+            if not once_more or self.broken:
+                break
+            vars(row).update(before)
+        named = str(failed) if isinstance(failed, GraderError) else f"{type(failed).__name__}: {failed}"
+        row.result, row.asks = RowError(row.task.task_id, named), False
 
     def _failure(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> Exception | None:
         """What failed on one try; None: it is judged. Raises IsolationError."""

@@ -14,6 +14,8 @@ from projected_grpo.ledger.errors import BadInput
 
 Messages = tuple[tuple[str, str], ...]
 """(role, content) of a chat."""
+ROLES = ("system", "user", "assistant")
+"""Who may speak in a chat that comes from outside."""
 
 CODE_SYSTEM_PROMPT = (
     "You are an expert Python programmer. Write correct, efficient Python 3 code that solves the problem and passes "

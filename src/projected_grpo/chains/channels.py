@@ -29,24 +29,28 @@ from projected_grpo.presets import presets
 CHANNEL_ARMS = ("vanilla", "projected")
 FIRST_TEACHER = 201
 """The first of the builds of the better model that vote."""
-BETTER = {"tiny": "tiny", "toy": "toy-deep", "small": "small-more"}
+ANSWERING = "tiny-answering"
+"""On preset tiny, student and teachers: random weights agree on nothing, and never end."""
+BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
 """By preset, the model of the teachers: in the toy world a larger one, in the small one the same after three times the
 warm-up."""
 TEACHER_TEMPERATURE = ".2"
 """Low, so that teachers that agree say so: two programs count as the same where their texts are."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
 """Chosen before any run, and not tuned: DPO's own beta, and the weight of OPSD's loss."""
-ANSWERING = "tiny-answering"
-"""On preset tiny, student and teachers of the chain `trace`: random weights agree on nothing, and never end."""
 TURNS = "4"
 
 
-def _better(plan: Plan, chain: str) -> str:
+def _who(plan: Plan, chain: str) -> tuple[Plan, str, tuple[str, ...]]:
+    """The plan, the teachers' model, and the flags of the student's where it is not the preset's. BadInput on a preset of
+    which no better model is built here."""
     if plan.preset.name not in BETTER:
         raise BadInput(
             f"--chain {chain}: preset {plan.preset.name} has no better teacher here; use {' or '.join(BETTER)}"
         )
-    return BETTER[plan.preset.name]
+    if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
+        return replace(plan, problems=plan.problems or "toy"), ANSWERING, ("--model", ANSWERING)
+    return plan, BETTER[plan.preset.name], ()
 
 
 def _builds(plan: Plan) -> range:
@@ -59,11 +63,8 @@ def _learned(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 def channels_chain(plan: Plan) -> list[Link]:
     """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every unit, vanilla and projected
-    alone, with trace DPO, and with hint distillation (an attempt of the group that was paid). BadInput on a preset of which
-    no better model is built here."""
-    better, own = _better(plan, "channels"), ()
-    if plan.preset.name == "tiny":  # random weights never end an answer, so that none could vote
-        better, own, plan = ANSWERING, ("--model", ANSWERING), replace(plan, problems=plan.problems or "toy")
+    alone, with trace DPO, and with hint distillation (an attempt of the group that was paid). BadInput as in `_who`."""
+    plan, better, own = _who(plan, "channels")
     student = base_pool(plan, "student_pool", "1", *own)
     voters = [
         base_pool(plan, f"voter_{seed}", TEACHER_TEMPERATURE, "--model", better, "--base-seed", str(seed))
@@ -77,10 +78,8 @@ def channels_chain(plan: Plan) -> list[Link]:
 def trace_chain(plan: Plan) -> list[Link]:
     """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
     served for as long as they are asked; pairs and their verdict; then, of every unit, vanilla and projected alone and with
-    trace DPO. BadInput as in channels_chain."""
-    better, own = _better(plan, "trace"), ()
-    if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
-        own, plan = ("--model", ANSWERING), replace(plan, problems=plan.problems or "toy")
+    trace DPO. BadInput as in `_who`."""
+    plan, better, own = _who(plan, "trace")
     d = plan.out
     file, states, teachers, answers = (
         d / "traces/traces.jsonl.gz",
@@ -91,7 +90,7 @@ def trace_chain(plan: Plan) -> list[Link]:
     problems = ("--problems", plan.problems) if plan.problems else ()
     acted = (*script(plan, "multi_turn", plan.look), *own, "--turns", TURNS, "--n-problems", str(plan.pool_problems),
              *problems, *(("--grader-workers", "1") if plan.preset.on_cpu else ()), "--out", str(d / "traces"))  # fmt: skip
-    said = ("scripts/serve_teacher.py", ANSWERING if own else better, "--seeds", *map(str, _builds(plan)), "--port",
+    said = ("scripts/serve_teacher.py", better, "--seeds", *map(str, _builds(plan)), "--port",
             str(plan.port), "--table", str(teachers), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
             str(d / "serve_teacher.log"), "--", "scripts/ask_teachers.py", "--states", str(states), "--teachers",
             str(teachers), "--budget", "0", "--timeout", "300", "--out", str(answers))  # fmt: skip

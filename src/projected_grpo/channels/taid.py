@@ -43,7 +43,7 @@ class Schedule:
     """False: t follows the step number alone."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.t_start <= self.t_end <= 1 or not self.t_end > 0 or not self.t_start < 1:
+        if not (0 <= self.t_start <= self.t_end <= 1 and self.t_start < 1 and self.t_end > 0):
             raise ValueError(
                 f"t_start={self.t_start} and t_end={self.t_end}: 0 <= t_start <= t_end <= 1, t_start < 1, t_end > 0"
             )

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
-from projected_grpo.prompts import Messages, as_chat, said_in
+from projected_grpo.ledger.files import is_utf8, write_atomic
+from projected_grpo.prompts import ROLES, Messages, as_chat, said_in
 
 FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
@@ -32,7 +32,6 @@ MAJORITY, MINORITY = REASONS = ("majority over student", "student over minority"
 _KEYS = ("trace", "step", "teachers", "votes", "reason", "prompt", "chosen", "rejected")
 _HEADER = ("format", "version", "pairs", "traces", "steps", "tokenizer_hash", "made_from", "sha256")
 
-ROLES = ("system", "user", "assistant")
 LEAST = 3
 """Teachers that can have a majority and a minority."""
 
@@ -58,6 +57,16 @@ class StoredPair:
     def of_ids(self) -> bool:
         """Whether prompt and actions are token ids."""
         return not isinstance(self.chosen, str)
+
+    @property
+    def of_student(self) -> Any:
+        """The action that the student did."""
+        return self.rejected if self.reason == MAJORITY else self.chosen
+
+    @property
+    def of_teachers(self) -> Any:
+        """The action that has the votes."""
+        return self.chosen if self.reason == MAJORITY else self.rejected
 
 
 @dataclass(frozen=True)
@@ -214,11 +223,9 @@ def _check_steps(pairs: Sequence[StoredPair], path: Path) -> None:
     for pair in pairs:
         of.setdefault((pair.trace, pair.step), []).append(pair)
     for (trace, step), own in of.items():
-        acts = [_same(p.chosen if p.reason == MAJORITY else p.rejected) for p in own]
         if (
-            len({p.teachers for p in own}) > 1
-            or len({(p.prompt, _same(p.rejected if p.reason == MAJORITY else p.chosen)) for p in own}) > 1
-            or len(set(acts)) < len(acts)
+            len({(p.prompt, _same(p.of_student), p.teachers) for p in own}) > 1
+            or len({_same(p.of_teachers) for p in own}) < len(own)
             or sum(p.votes for p in own) > own[0].teachers
         ):
             raise BadInput(
@@ -235,14 +242,8 @@ def _ids(value: Any, name: str, place: str) -> Ids:
 def _text(value: Any, name: str, place: str) -> str:
     if not isinstance(value, str):
         raise BadInput(f"{place}: {name!r} should be a text, as the other action is")
-    return _encodable(value, name, place)
-
-
-def _encodable(value: str, name: str, place: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as e:
-        raise BadInput(f"{place}: {name!r} holds half a surrogate pair; write it as UTF-8") from e
+    if not is_utf8(value):
+        raise BadInput(f"{place}: {name!r} holds half a surrogate pair; write it as UTF-8")
     return value
 
 
@@ -254,7 +255,7 @@ def _chat(value: Any, place: str) -> Messages:
     if not good:
         raise BadInput(f"{place}: 'prompt' should be a list of {{role, content}} messages, as the actions are texts")
     for message in value:
-        _encodable(message["content"], "prompt", place)
+        _text(message["content"], "prompt", place)
         if message["role"] not in ROLES:
             raise BadInput(f"{place}: role {message['role']!r:.40}; there are {', '.join(ROLES)}")
     if value and value[-1]["role"] == "assistant":

@@ -6,7 +6,7 @@ from pathlib import Path
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.tables import Table, between, number
-from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured
+from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured, rates_at
 from projected_grpo.verdicts.finished_runs import Run
 
 HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "pure hacks pp", "with %", "without %",
@@ -16,22 +16,12 @@ NOTES = (
     "over units]",
     "VALIDATED: a gain of 2 pp and an interval above 0; PARTIAL: one of the two; INVALIDATED: neither (docs/spec.md)",
 )
-OF_V = (
-    "arm",
-    "with",
-    "gradient of",
-    "n",
-    "cos",
-    "by chance",
-    "cos signed",
-    "energy along V %",
-    "removed %",
-    "share of the sum %",
-)
+OF_V = ("arm", "with", "gradient of", "n", "cos", "by chance", "cos signed", "energy along V %", "removed %",
+        "share of the sum %")  # fmt: skip
 
 
 def _hack(runs: Sequence[Run]) -> str:
-    return number(known_mean(run.evals.get(run.steps, {}).get("hack") for run in runs), 100.0)
+    return number(known_mean(rates_at(run, run.steps).get("hack") for run in runs), 100.0)
 
 
 def _cells(ab: AB) -> list[str]:
@@ -92,13 +82,9 @@ def by_unit(found: Sequence[AB]) -> Table:
 
 
 def _unit(run: Run) -> list[str]:
-    end, plain = run.evals.get(run.steps, {}), run.beside.get("eval_plain", {}).get(run.steps, {})
-    on = channels_of(run)
-    rates = (
-        end.get("gt"),
-        plain.get("gt"),
-        *(end.get(name) for name in ("hack", "hacked", "hack_and_correct", "form")),
-    )
+    end, on = rates_at(run, run.steps), channels_of(run)
+    plain = rates_at(run, run.steps, "eval_plain").get("gt")
+    rates = (end.get("gt"), plain, *(end.get(name) for name in ("hack", "hacked", "hack_and_correct", "form")))
     signed = [number(known_mean(run.series.get(f"{name}.cos_signed", ())[: run.onset]), 1.0, 3, "+") for name in on]
     return [run.arm, " + ".join(on) or "-", str(run.seed), str(run.steps), str(run.onset or "-"),
             *(number(rate, 100.0) for rate in rates), ", ".join(signed) or "-"]  # fmt: skip

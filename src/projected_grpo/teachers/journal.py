@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import gzip_members
+from projected_grpo.ledger.files import gzip_members, is_utf8
 
 NAME = "calls.jsonl.gz"
 MOST_USD = Decimal(10) ** 12
@@ -91,7 +91,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is float:
         return type(value) in (int, float) and 0 <= value < math.inf
     if kind is str:
-        return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+        return isinstance(value, str) and is_utf8(value)
     return (type(value) is int and value >= 0) or (value is None and kind is not int)
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import as_chat
-
-ROLES = ("system", "user", "assistant")
+from projected_grpo.ledger.files import content_hash, is_utf8, read_jsonl
+from projected_grpo.prompts import ROLES, as_chat
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,8 @@ def _text(row: Mapping[str, Any], name: str, place: str) -> str:
         raise BadInput(
             f"{place}: {name} is {found!r}, where a text is expected; a state has state_id, trace_id, messages"
         )
-    try:
-        found.encode()
-    except UnicodeEncodeError as e:
-        raise BadInput(f"{place}: {name} holds half a surrogate pair, which cannot be sent; write it as UTF-8") from e
+    if not is_utf8(found):
+        raise BadInput(f"{place}: {name} holds half a surrogate pair, which cannot be sent; write it as UTF-8")
     return found
 
 

@@ -12,6 +12,7 @@ renamed; its end is what tells a whole one from a torn one. The checksum finds e
 import gzip
 import hashlib
 import json
+import math
 import os
 import uuid
 import zlib
@@ -233,11 +234,20 @@ def _header(line: bytes, path: Path) -> Header:
         raise BadInput(f"{path}: no trace file of ours (its first line is no header); {MAKE_ONE}")
     if (version := found.pop("version", None)) != VERSION:
         raise BadInput(f"{path}: trace format {version}, this version reads {VERSION}; make it again")
-    types = {f.name: f.type for f in fields(Header)}
-    if wrong := sorted(found.keys() ^ types.keys()):
+    if wrong := sorted(found.keys() ^ {f.name for f in fields(Header)}):
         raise BadInput(f"{path}: its header lacks or adds {wrong[0]!r}; make it again")
-    if wrong := [name for name, value in found.items() if type(value) is not types[name]]:
-        raise BadInput(f"{path}: its header's {wrong[0]} is {found[wrong[0]]!r}; make it again")
+    try:
+        return header_of(found)
+    except ValueError as e:
+        raise BadInput(f"{path}: {e}; make it again") from e
+
+
+def header_of(found: Mapping[str, Any]) -> Header:
+    """A header from its values, one a field. ValueError on one that a header does not hold."""
+    for f in fields(Header):
+        value = found[f.name]
+        if type(value) is not f.type or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"its header's {f.name} is {value!r}")
     return Header(**found)
 
 

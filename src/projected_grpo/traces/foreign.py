@@ -1,18 +1,16 @@
 """What the adapters to other projects' formats share: chats as they write them, and what only our traces know."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from projected_grpo.prompts import Messages, said_in
-from projected_grpo.traces.file import Header
+from projected_grpo.prompts import ROLES, Messages, said_in
+from projected_grpo.traces.file import Header, header_of
 from projected_grpo.traces.record import Action, Step, Trace, assembled
 
 OURS = "projected_grpo"
 """The key under which a foreign record carries what its format has no place for."""
 UNKNOWN = "unknown"
-ROLES = ("system", "user", "assistant")
 
 
 def as_messages(chat: Sequence[Mapping[str, Any]]) -> Messages:
@@ -59,13 +57,8 @@ def known_header(found: Mapping[str, Any] | None, model: str | None = None) -> H
     """The header that our own export carried; for what others wrote, one that says `unknown`, which a reader who asks for a
     hash refuses."""
     if found and found.keys() == {f.name for f in fields(Header)}:
-        own: dict[str, Any] = {**found}
-        if type(own["temperature"]) is int:  # other writers of JSON put 1 for 1.0
-            own["temperature"] = float(own["temperature"])
-        for f in fields(Header):
-            if type(own[f.name]) is not f.type or own[f.name] in (math.inf, -math.inf) or own[f.name] != own[f.name]:
-                raise ValueError(f"its header's {f.name} is {own[f.name]!r:.40}")
-        return Header(**own)
+        own = found["temperature"]
+        return header_of({**found, "temperature": float(own) if type(own) is int else own})  # others write 1 for 1.0
     return Header("foreign", model or UNKNOWN, *(5 * [UNKNOWN]), "none", True, 1.0)
 
 

@@ -48,6 +48,11 @@ class AB:
     """Pure hacks on the held-out problems, with minus without."""
 
 
+def rates_at(run: Run, done: int, folder: str = "eval") -> Mapping[str, float | None]:
+    """The held-out rates after so many steps, by name; none where it was not evaluated then."""
+    return (run.evals if folder == "eval" else run.beside.get(folder, {})).get(done, {})
+
+
 def channels_of(run: Run) -> tuple[str, ...]:
     """Channels beside the policy."""
     return tuple(name for name, weight in WEIGHT_OF.items() if run.config(weight))
@@ -93,7 +98,7 @@ def _unlike(
             yield f"unit {seed} has no held-out hack rate after its last step: no pass rate is read without it"
         if _tested(a) != _tested(b):
             yield f"unit {seed}: with and without were evaluated on other rollouts"
-        if any(_before(a, folder) != _before(b, folder) for folder in ("eval", "eval_plain")):
+        if any(rates_at(a, 0, folder) != rates_at(b, 0, folder) for folder in ("eval", "eval_plain")):
             yield f"unit {seed}: with and without differ before the first step"
         if (steps := min(a.steps, b.steps)) < LAST:
             yield f"unit {seed}: {steps} steps, at least {LAST} are needed"
@@ -165,13 +170,7 @@ def _tested(run: Run) -> frozenset[tuple[str, int]]:
 
 def _end(run: Run, rate: str, folder: str) -> float | None:
     """A held-out rate after the last step."""
-    evals = run.evals if folder == "eval" else run.beside.get(folder, {})
-    return evals.get(run.steps, {}).get(rate)
-
-
-def _before(run: Run, folder: str) -> Mapping[str, float | None] | None:
-    """The rates of the evaluation before the first step: the untrained model's, which both sides of a unit have."""
-    return (run.evals if folder == "eval" else run.beside.get(folder, {})).get(0)
+    return rates_at(run, run.steps, folder).get(rate)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ import pytest
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-import projected_grpo.rollout.attention as attention
-from projected_grpo.rollout.attention import packed_queries, packed_sdpa
+import projected_grpo.model.attention as attention
+from projected_grpo.model.attention import attend_fused, fused_sdpa, packed_queries, packed_sdpa
+from projected_grpo.model.batches import batches, logps_of
+from projected_grpo.records import Sample
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import sample_tokens
 
@@ -75,7 +77,7 @@ def test_sampling_never_copies_its_keys_for_each_query_head(tiny, monkeypatch):
 def test_the_models_own_attention_is_back_afterwards(tiny):
     def interrupted():
         with packed_queries(tiny.model):
-            assert tiny.model.config._attn_implementation == attention.NAME
+            assert tiny.model.config._attn_implementation == attention.PACKED
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -90,3 +92,96 @@ def test_a_model_that_attends_otherwise_stays_as_it_is(tiny):
             assert tiny.model.config._attn_implementation == "eager"
     finally:
         tiny.model.set_attn_implementation("sdpa")
+
+
+# ---------------------------------------------------------------- float32 on a GPU
+
+
+@pytest.fixture
+def fused(tiny):
+    """The tiny model as a GPU has it in float32."""
+    attend_fused(tiny.model)
+    yield tiny
+    tiny.model.set_attn_implementation("sdpa")
+
+
+def gradients(tiny, adapter):
+    """Of the log-probabilities of two rows of unlike lengths, with theta off its start."""
+    with torch.no_grad():
+        for theta in adapter.vectors.values():
+            theta.fill_(0.01)
+            theta.grad = None
+    rows = [Sample((5, 6, 7, 8), (9, 10), 0.0, None), Sample((11, 12), (13,), 0.0, None)]
+    for _, batch in batches(tiny.model, rows, 1000, tiny.pad_id, torch.device("cpu"), whole=True):
+        logps_of(tiny.model, batch, 1.0).sum().backward()
+    return {name: theta.grad.clone() for name, theta in adapter.vectors.items()}
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (9, 3)])
+def test_whole_rows_attend_causally_to_the_keys_of_their_group(tiny, heads, kv_heads):
+    """Against softmax written out, head by head."""
+    module = tiny.model.model.layers[0].self_attn
+    query, key, value = states(heads, kv_heads, 5, 5)
+    got, _ = fused_sdpa(module, query, key, value, None, scaling=0.3)
+    assert got.shape == (3, 5, heads, 16)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    for head in range(heads):
+        group = head // (heads // kv_heads)
+        scores = (query[:, head] @ key[:, group].mT * 0.3).masked_fill(hidden, float("-inf"))
+        torch.testing.assert_close(got[:, :, head], scores.softmax(-1) @ value[:, group], rtol=1e-5, atol=1e-6)
+
+
+def test_whole_rows_ask_for_no_shared_keys(fused, antipasto, monkeypatch):
+    """The sneaky fail: `enable_gqa`, for which torch keeps every score of float32 on a GPU."""
+    asked = []
+
+    def attend(query, key, *rest, **kwargs):
+        asked.append((query.shape[1], key.shape[1], kwargs.get("enable_gqa", False)))
+        return torch.nn.functional.scaled_dot_product_attention(query, key, *rest, **kwargs)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(attention, "sdpa_attention_forward", None)
+    gradients(fused, antipasto)
+    heads, layers = fused.model.config.num_attention_heads, fused.model.config.num_hidden_layers
+    assert asked == [(heads, heads, False)] * layers
+
+
+def test_the_gradient_is_that_of_the_librarys_attention(tiny, antipasto):
+    plain = gradients(tiny, antipasto)
+    attend_fused(tiny.model)
+    try:
+        ours = gradients(tiny, antipasto)
+    finally:
+        tiny.model.set_attn_implementation("sdpa")
+    for name, g in plain.items():
+        torch.testing.assert_close(ours[name], g, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["a mask", "a cache before them", "a bias", "not causal"])
+def test_what_is_no_whole_row_is_the_librarys(tiny, case):
+    module = tiny.model.model.layers[0].self_attn
+    t, cached = (3, 9) if case == "a cache before them" else (5, 5)
+    query, key, value = states(4, 2, t, cached)
+    mask = seen(5, 5) if case == "a mask" else None
+    extra = {"a bias": {"position_bias": torch.randn(1, 4, t, cached)}, "not causal": {"is_causal": False}}.get(
+        case, {}
+    )
+    ours, _ = fused_sdpa(module, query, key, value, mask, 0.0, 0.3, **extra)
+    theirs, _ = sdpa_attention_forward(module, query, key, value, mask, 0.0, 0.3, **extra)
+    assert torch.equal(ours, theirs)
+
+
+def test_sampling_draws_the_same_tokens_by_it(fused):
+    ours = sample_tokens(fused, PROMPTS, 2, SamplingParams(6, 1.0), ["a", "b", "c"])
+    fused.model.set_attn_implementation("sdpa")
+    plain = sample_tokens(fused, PROMPTS, 2, SamplingParams(6, 1.0), ["a", "b", "c"])
+    assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in plain]
+
+
+def test_bfloat16_has_a_kernel_for_shared_keys_and_stays(tiny):
+    tiny.model.to(torch.bfloat16)
+    try:
+        attend_fused(tiny.model)
+        assert tiny.model.config._attn_implementation == "sdpa"
+    finally:
+        tiny.model.to(torch.float32)

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import projected_grpo.rollout.decoding as decoding
 import projected_grpo.rollout.sample as rollout
-from projected_grpo.rollout.attention import packed_queries
+from projected_grpo.model.attention import packed_queries
 from projected_grpo.rollout.decoding import FixedDecoder, GrowingDecoder, captured, decoder_for
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import sample_tokens

@@ -1,9 +1,13 @@
 """What is predicted on fake tensors is what a real run holds, counted the same way; and what a card makes of it."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
+from conftest import ROOT
 
 from projected_grpo import step as step_module
 from projected_grpo.config import TrainConfig
@@ -13,6 +17,7 @@ from projected_grpo.fits.counter import LiveStorage, seconds_at_least
 from projected_grpo.fits.estimate import Stage, room_on
 from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loaded, mode_of, no_memory
 from projected_grpo.fits.graph import ReadsOnHost, decoding_step
+from projected_grpo.fits.measured import SLACK, Measured, told
 from projected_grpo.fits.stages import Subject, extraction, fuller, sampling, stands_for, training
 from projected_grpo.fits.told import verdict
 from projected_grpo.ledger.errors import BadInput
@@ -224,6 +229,53 @@ def test_the_time_bound_by_hand():
     assert dict(counter.products) == {(48, 104, torch.float32): 1}
     for bandwidth, rate, seconds in ((104.0, 1e9, 1.0), (1e9, 24.0, 2.0)):
         assert seconds_at_least({(48, 104, torch.float32): 1.0}, bandwidth, {torch.float32: rate}) == seconds
+
+
+# ---------------------------------------------------------------- measured
+
+
+def in_a_process(*argv):
+    """Resident memory is a process's: one of its own, whose malloc nothing else has used."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.mark.parametrize("adapter", ["antipasto", "lora"])
+def test_resident_memory_is_within_a_tenth_of_what_was_predicted(adapter):
+    """No counter of ours has a say in it. Toy's shapes; every stage of a run."""
+    options = ("--adapter", adapter, "--max-new", "129", "--token-budget", "4096", "--measure", "--device", "cpu")
+    done = in_a_process(ROOT / "scripts/fits.py", "toy", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 of 5 stages within 10% of what was predicted" in done.stdout + done.stderr
+
+
+RISES = """
+import torch
+from projected_grpo.fits.measured import Memory
+memory = Memory(torch.device("cpu"))
+before = memory.start()
+held = torch.ones(2**22)  # 16 MiB
+del held
+print(memory.peak() - before)
+before = memory.start()
+print(memory.peak() - before)
+"""
+
+
+def test_what_is_held_for_a_moment_is_seen_and_not_seen_again():
+    first, second = map(int, in_a_process("-c", RISES).stdout.split())
+    assert abs(first - 2**24) < SLACK["cpu"]
+    assert second < SLACK["cpu"]
+
+
+def test_a_stage_that_takes_more_or_less_than_was_predicted_is_told():
+    stage = Stage("sampling", "", 2**25, 2**24, {})
+    assert Measured(stage, 2**24 * 21 // 20, 1).close
+    assert not Measured(stage, 2**24 * 5 // 4, 1).close
+    assert not Measured(stage, 2**24 * 3 // 4, 1).close
+    near = Measured(stage, 2**24 * 5 // 4, 2**22)
+    assert near.close
+    assert "< 4 MiB apart" in told([near])
 
 
 # ---------------------------------------------------------------- a graph

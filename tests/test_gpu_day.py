@@ -38,6 +38,8 @@ def test_dry_prints_every_command(script):
     assert scripts == [f"scripts/{n}.py" for n in ("bench", "fits", "extract_vhack_grad", "train", "train")]
     assert sum("--steps 6" in line for line in commands) == 2
     assert sum("--resume" in line for line in commands) == 1
+    assert "--quick" not in out.partition("argv")[0]
+    assert "bench.py --device cuda --out out/gpu-day/bench.md --quick" in script("gpu_day", "--dry", "--quick")[1]
 
 
 def test_every_script_reads_its_arguments():

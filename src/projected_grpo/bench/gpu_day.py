@@ -16,7 +16,10 @@ from projected_grpo.ledger.step_file import step_path
 
 INTERRUPTED = 130
 """Exit code of a run that was told to stop with Ctrl-C."""
-SAID = re.compile(r"bars reached|measured, .* predicted|fits |does not fit|V: .* directions|resumed after|steps done")
+SAID = re.compile(
+    r"bars reached|measured, .* predicted|of what was predicted|measured / predicted|"
+    r"^(sampling|evaluation|extraction|training step)|V: .* directions|resumed after|steps done"
+)
 """Lines of a log that belong in the report."""
 PATIENCE = 0.5
 """Seconds between two looks for a step file."""
@@ -50,6 +53,7 @@ def checklist(config: GpuDayConfig) -> list[Check]:
     """Bench, prediction, extraction, training that is cut half way, and its resumption (which ends with all its steps)."""
     out, preset = config.out, config.preset
     problems = ["--problems", config.problems] if config.problems else []
+    quick = ["--quick"] if config.quick else []
     train = [
         "scripts/train.py", preset, "--arm", "projected", "--vhack", str(out / "vhack" / "vhack.safetensors"), *problems,
         "--device", "cuda", "--deterministic", "--steps", str(config.steps), "--out", str(out / "train"),
@@ -57,8 +61,8 @@ def checklist(config: GpuDayConfig) -> list[Check]:
     half = step_path(out / "train", config.steps // 2 - 1)
     return [
         # A bar that is missed, and a card that is too small, are findings: they are reported, and the day goes on.
-        Check("bench", ["scripts/bench.py", "--device", "cuda", "--out", str(out / "bench.md")], (0, 1)),
-        Check("fits", ["scripts/fits.py", preset, *problems], (0, 1)),
+        Check("bench", ["scripts/bench.py", "--device", "cuda", "--out", str(out / "bench.md"), *quick], (0, 1)),
+        Check("fits, measured", ["scripts/fits.py", preset, *problems, "--device", "cuda", "--measure"], (0, 1)),
         Check("extraction", ["scripts/extract_vhack_grad.py", preset, "--device", "cuda", "--out", str(out / "vhack")]),
         Check("training, interrupted half way", train, (INTERRUPTED,), half),
         Check("training, resumed", [*train, "--resume"]),
@@ -81,7 +85,7 @@ def run(check: Check, log: Path) -> Ended:
             raise
     lines = log.read_text("utf-8", "replace").splitlines()
     said = [line.strip() for line in lines if SAID.search(line)]
-    return Ended(check, code, time.monotonic() - start, said[-6:])
+    return Ended(check, code, time.monotonic() - start, said[-8:])
 
 
 def report(gpu: str, ended: Sequence[Ended], skipped: Sequence[Check]) -> str:

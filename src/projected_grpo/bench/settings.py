@@ -121,6 +121,8 @@ class GpuDayConfig:
     """Problems to train on; empty = the preset's."""
     steps: int = 20
     """Of the training run; it is interrupted after half of them, and resumed."""
+    quick: bool = False
+    """The bench at tiny sizes: a minute instead of hours, and no figure that means anything."""
     dry: bool = False
     """Print the commands, and run nothing."""
     out: Path = Path("out/gpu-day")

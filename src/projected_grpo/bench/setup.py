@@ -1,8 +1,7 @@
 """What the bench runs on: a Qwen3 of given sizes with random weights, real prompts, an adapter off its start; and the floor,
 which is model FLOPs at the rate of this machine's fastest matrix product.
 
-The adapter's bases are orthonormal noise of the right shapes: the time of a matrix product does not depend on its values,
-and 252 decompositions of Qwen3-4B's weights would take longer than everything measured here (startup.py times one).
+The adapter's bases are noise (adapters/noise.py); startup.py times the decomposition of one weight.
 """
 
 import itertools
@@ -11,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from loophole_grader import Task
-from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.base import Adapter, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import Adapter
+from projected_grpo.adapters.noise import noise_adapter
 from projected_grpo.bench.measure import Figure
 from projected_grpo.bench.settings import SEED, BenchConfig, Sizes, sizes_for
 from projected_grpo.groups.problems import load_problems
+from projected_grpo.model.attention import attend_fused
 from projected_grpo.model.load import LoadedModel, enable_checkpointing, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.rollout.sample import Prompt
@@ -79,21 +78,10 @@ def random_qwen3(s: Sizes, device: torch.device) -> Any:
     how: dict[str, Any] = {"dtype": getattr(torch, s.dtype), "attn_implementation": "sdpa"}  # as load_folder
     torch.manual_seed(SEED)
     with device:
-        return AutoModelForCausalLM.from_config(config, **how).requires_grad_(False).eval()
-
-
-def noise_adapter(model: nn.Module) -> Adapter:
-    """AntiPaSTO on every target Linear, delta_S small and not zero, so that its products matter to the gradient."""
-
-    def make(name: str, linear: nn.Linear) -> AntiPaSTOLinear:
-        weight, rank = linear.weight, min(linear.weight.shape)
-        noise = (torch.randn(d, rank, device=weight.device, dtype=reduce_dtype(weight)) for d in weight.shape)
-        u, v = (torch.linalg.qr(one).Q for one in noise)
-        layer = AntiPaSTOLinear(name, linear, (u, torch.ones(rank), v.T))
-        nn.init.normal_(layer.theta, std=0.05)
-        return layer
-
-    return Adapter("antipasto", replace_targets(model, make), {})
+        model = AutoModelForCausalLM.from_config(config, **how).requires_grad_(False).eval()
+    if device.type == "cuda":
+        attend_fused(model)
+    return model
 
 
 def build_bench(config: BenchConfig, sizes: Sizes | None = None) -> Bench:

@@ -7,7 +7,7 @@ saved is held). What a kernel takes for itself inside is not seen: neither its s
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -79,6 +79,19 @@ class LiveStorage(TorchDispatchMode):
         # An expanded tensor is read once, a slice of a storage is not the storage.
         moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
         return formula(*args, **kwargs, out_val=out), moved, tensors[0].dtype
+
+
+class Uncounted(LiveStorage):
+    """In a counter's place where the device itself tells what it holds: sees nothing, costs nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        pass
+
+    def see(self, t: Tensor) -> None:
+        """Nothing is counted."""
 
 
 def seconds_at_least(

@@ -23,18 +23,21 @@ from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, reduce_dtype, replace_targets
 from projected_grpo.adapters.lora import attach_lora
 from projected_grpo.fits.counter import LiveStorage
+from projected_grpo.model.attention import attend_fused
 from projected_grpo.model.load import LoadedModel, enable_checkpointing
 
 aten = torch.ops.aten
 
 
-def fake_loaded(config: Any, dtype: str, *, checkpointing: bool = False) -> LoadedModel:
+def fake_loaded(config: Any, dtype: str, *, checkpointing: bool = False, card: bool = False) -> LoadedModel:
     """A causal language model of a transformers config, frozen, in eval mode (train mode with checkpointing), without
-    memory. It has no tokenizer, and nothing ends its completions."""
+    memory. It has no tokenizer, and nothing ends its completions. `card`: it attends as on a CUDA device."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         how: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": "sdpa"}  # as load_folder
         own = copy.deepcopy(config)  # a model writes into its config, and this one may be a real model's
         model = AutoModelForCausalLM.from_config(own, **how).requires_grad_(False).eval()
+    if card:
+        attend_fused(model)
     if checkpointing:
         enable_checkpointing(model)
     return LoadedModel(model, None, "fake", "fake", "fake", frozenset({-1}), 0, int(config.max_position_embeddings))

@@ -7,8 +7,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from projected_grpo.fits.counter import LiveStorage
 from projected_grpo.fits.fake import mode_of, no_memory
+from projected_grpo.model.attention import packed_queries
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.rollout.attention import packed_queries
 from projected_grpo.rollout.decoding import FixedDecoder, FixedLayer
 
 

@@ -20,6 +20,9 @@ class FitsConfig(TrainConfig):
     prompt_tokens: int = 0
     """Longest prompt, in tokens; 0 = that of --problems, cut by the model's own tokenizer where it is at hand, else
     estimated from characters."""
+    measure: bool = False
+    """Run every stage on --device, twice, with random weights of these shapes, and hold what it takes to a tenth of what is
+    predicted."""
 
     def validate(self) -> None:
         """BadInput on values that no run could use. Files that only the run itself needs (--vhack) need not be here."""

@@ -18,12 +18,12 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.fits.counter import LiveStorage, Product
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.attention import packed_queries
 from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.shared_prompt import can_share, shared_micro_batches
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.rollout.attention import packed_queries
 from projected_grpo.rollout.decoding import FixedDecoder, GrowingDecoder
 from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.kv_cache import RoomyLayer

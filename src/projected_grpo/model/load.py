@@ -23,6 +23,7 @@ from transformers.utils import logging as transformers_logging
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
+from projected_grpo.model.attention import attend_fused
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 
@@ -128,6 +129,8 @@ def load_folder(
     if teacher is not None:
         model = merge_teacher(model, str(teacher))
     model.requires_grad_(False).eval().to(place)
+    if place.type == "cuda":
+        attend_fused(model)
     eos = model.generation_config.eos_token_id if model.generation_config else None
     eos_ids = {i for i in (tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])) if i is not None}
     return LoadedModel(

@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from projected_grpo.ledger.errors import NonFinite
+from projected_grpo.model.attention import packed_queries
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Rollout, Source
-from projected_grpo.rollout.attention import packed_queries
 from projected_grpo.rollout.decoding import decoder_for
 from projected_grpo.rollout.draw import SamplingParams, draw, uniforms
 

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 from unittest import mock
@@ -195,6 +196,14 @@ def test_the_plain_adapter_is_the_same_model_and_is_taken_out_again(bench):
         with mock.patch.object(AntiPaSTOLinear, "forward", plain_forward):
             assert torch.allclose(bench.loaded.model(input_ids=ids).logits, ours, atol=1e-5)
         assert torch.equal(bench.loaded.model(input_ids=ids).logits, ours)
+
+
+def test_a_commands_memory_is_its_own():
+    """Not that of who starts it, which here holds torch and 100 MiB more."""
+    held = bytearray(b"x" * (100 << 20))
+    seconds, mib = reading.cost_of([sys.executable, "-c", "x = bytearray(b'x' * (40 << 20)); raise SystemExit(3)"])
+    assert len(held) > mib * 2**20 > 40 << 20
+    assert seconds > 0
 
 
 @pytest.mark.parametrize("wrong", [1.01, 0.0, float("nan")])

@@ -17,6 +17,7 @@ import projected_grpo
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
+from projected_grpo.elsewhere.callback import ProjectedCallback
 from projected_grpo.elsewhere.coordinates import coordinates_of, unwrapped
 from projected_grpo.elsewhere.extract import RAW, VHack, as_pairs, differences
 from projected_grpo.elsewhere.update import KEY, ProjectedUpdate
@@ -391,11 +392,15 @@ def test_a_state_belongs_to_the_parameters_that_it_was_saved_with():
     with pytest.raises(BadInput, match="not those that it was saved with"):
         ProjectedUpdate(adamw(other.parameters()), v, other, state=state)
     again = copy.deepcopy(net)
-    assert ProjectedUpdate(adamw(again.parameters()), v, again, state=state).steps == 1
     with torch.no_grad():
         again.b.weight.add_(1)  # V has no rows for it
-    old = {k: value for k, value in state[KEY].items() if k != "values"}  # of a version that kept none
-    assert ProjectedUpdate(adamw(again.parameters()), v, again, state={**state, KEY: old}).steps == 1
+    assert ProjectedUpdate(adamw(again.parameters()), v, again, state=state).steps == 1
+    for odd in ({**state[KEY], "values": 1}, {k: value for k, value in state[KEY].items() if k != "values"}):
+        with pytest.raises(BadInput, match="not those that it was saved with"):
+            ProjectedUpdate(adamw(again.parameters()), v, again, state={**state, KEY: odd})
+        with pytest.raises(BadInput, match="not those that it was saved with"):  # loaded after it was wrapped
+            optimizer.load_state_dict({**state, KEY: odd})
+    optimizer.load_state_dict(state)
 
 
 def test_a_model_that_is_moved_after_it_was_wrapped_keeps_its_v():
@@ -446,6 +451,14 @@ def test_what_cannot_be_right_is_refused_in_one_line():
         ("nothing that V could be of is called 'a'", lambda: ProjectedUpdate(optimizer, v, nn.Sequential(net.b))),
         ("no such file", lambda: ProjectedUpdate(optimizer, "nowhere.safetensors", net)),
         ("k_use=0, noise_floor=0", lambda: ProjectedUpdate(optimizer, of_net_empty(net), net)),
+        ("overshoot=-1.0: must be above 0", lambda: ProjectedUpdate(optimizer, v, net, overshoot=-1.0)),
+        ("overshoot=nan", lambda: ProjectedUpdate(optimizer, v, net, overshoot=float("nan"))),
+        ("overshoot=inf", lambda: ProjectedUpdate(optimizer, v, net, overshoot=float("inf"))),
+        ("max_grad_norm=nan", lambda: ProjectedUpdate(optimizer, v, net, max_grad_norm=float("nan"))),
+        ("noise_floor=nan", lambda: ProjectedUpdate(optimizer, v, net, noise_floor=float("nan"))),
+        ("k_use=-1", lambda: ProjectedUpdate(optimizer, v, net, k_use=-1)),
+        ("gate 'onesided'", lambda: ProjectedCallback(v, gate="onesided")),
+        ("V nowhere.safetensors: no such file", lambda: ProjectedCallback("nowhere.safetensors")),
     ]
     for why, make in refused:
         with pytest.raises(BadInput, match=why) as told:
@@ -633,6 +646,8 @@ def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few)
         ([{**row, "hack": row["clean"]} for row in ROWS], {}, "hack and clean are the same"),
         (ROWS, {"k": 0}, "k=0"),
         (ROWS, {"held_out": 1.0}, "held_out=1.0"),
+        (ROWS, {"control": "random_energy"}, "control='random_energy': one of none, random, placebo"),  # an arm's name
+        (ROWS, {"loss": "nl"}, "loss='nl': one of nll, grpo"),
         (ROWS, {"modules": ("q_projj",)}, "called 'q_projj'; there are down_proj"),
         (ROWS, {"hint": "simple_overwrite_tests"}, "are put into messages"),
         ([{**row, "prompt": "x" * 9000} for row in ROWS], {}, "context of 4096"),

@@ -10,17 +10,21 @@ import torch
 from conftest import ROOT
 
 from projected_grpo import step as step_module
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import ExtractConfig, TrainConfig
 from projected_grpo.fits import stages
 from projected_grpo.fits.cards import CARDS, GIB, cards_of
 from projected_grpo.fits.counter import LiveStorage, seconds_at_least
 from projected_grpo.fits.estimate import Stage, room_on
 from projected_grpo.fits.fake import Answers, fake_adapter, fake_basis, fake_loaded, mode_of, no_memory
 from projected_grpo.fits.graph import ReadsOnHost, decoding_step
+from projected_grpo.fits.lengths import lengths_of
 from projected_grpo.fits.measured import SLACK, Measured, told
+from projected_grpo.fits.settings import fits_presets
 from projected_grpo.fits.stages import Subject, extraction, fuller, sampling, stands_for, training
 from projected_grpo.fits.told import verdict
+from projected_grpo.groups.pairs import load_pairs, split
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.rollout import kv_cache
 from projected_grpo.rollout.decoding import FixedDecoder
@@ -373,6 +377,39 @@ def test_a_bar_counts_the_stages(script, monkeypatch):
     )
     assert script("fits", "tiny", "--gpu", "24", "--prompt-tokens", "50", "--token-budget", "400")[0] == 0
     assert seen == [("stages", 3)]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--device", "gpu"), "--device gpu: auto, cpu, cuda or cuda:N"),
+        (("--prompt-tokens", "100000"), "--prompt-tokens 100000: with --max-new 32 beyond the model's context of 4096"),
+    ],
+)
+def test_what_no_run_could_have_is_bad_input(script, option, why):
+    code, out, err = script("fits", "tiny", *option)
+    assert code == 2
+    assert why in err
+    assert "largest batch" not in out
+
+
+def test_the_extraction_is_of_the_presets_mechanisms():
+    """As `just extract-vhack tiny` takes them, not of all the pairs."""
+    for name, config in fits_presets().items():
+        _, tokenizer = shape_of(config.model)
+        if tokenizer is not None:
+            own = presets(ExtractConfig)[name]
+            pairs, _ = split(load_pairs(own.pairs, own.modes))
+            config = dataclasses.replace(config, eval_every=0, prompt_tokens=50)
+            assert len(lengths_of(config, tokenizer, tokenizer, 4096, 50).pairs) == len(pairs), name
+
+
+def test_less_than_a_group_is_not_advised():
+    """Advice that is followed has to help: a batch holds one group at least."""
+    (card,) = (c for c in CARDS if c.name == "RTX 4090")
+    stage = Stage("sampling", "", 41 * GIB, 1 * GIB, {}, "--rollout-batch", 80, least=64)
+    assert stage.smaller(room_on(card)) == 0
+    assert "sampling needs 41.0 (not at any batch)" in verdict(card, [stage]).told
 
 
 def test_a_size_that_nobody_sells_is_bad_input(script):

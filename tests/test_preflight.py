@@ -102,8 +102,15 @@ def sampled(monkeypatch):
 
 @pytest.mark.usefixtures("sampled")
 def test_a_rollout_batch_that_does_not_fit_is_refused_with_one_that_does(tried):
-    with pytest.raises(BadInput, match=r"--rollout-batch 8: sampling 8 rows of 10 tokens.*--rollout-batch 3 fits"):
-        tried(int((1000 + 3.5 * 600) / 0.95) + 1, each=0, rollout_batch=8)  # the longest prompt: 6 tokens
+    with pytest.raises(BadInput, match=r"--rollout-batch 8: sampling 8 rows of 10 tokens.*--rollout-batch 4 fits"):
+        tried(int((1000 + 4.5 * 600) / 0.95) + 1, each=0, rollout_batch=8)  # the longest prompt: 6 tokens
+
+
+@pytest.mark.usefixtures("sampled")
+def test_less_than_a_group_is_not_advised(tried):
+    """A batch holds one group at least: the same refusal would come again."""
+    with pytest.raises(BadInput, match=r"sampling 8 rows of 10 tokens.*lower --max-new or --group-size$"):
+        tried(int((1000 + 3.5 * 600) / 0.95) + 1, each=0, rollout_batch=8)
 
 
 @pytest.mark.usefixtures("sampled")

@@ -1,5 +1,6 @@
 """One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -233,6 +234,8 @@ class Gradient(Sampling):
     def validate(self) -> None:
         super().validate()
         _check_basis(self)
+        if not 0 < self.overshoot < math.inf:
+            raise BadInput(f"--overshoot {self.overshoot}: must be above 0 and finite; 1 takes V's part out")
         at_least(self, "warmup", 0)
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():

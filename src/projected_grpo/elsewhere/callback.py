@@ -15,7 +15,7 @@ from loguru import logger
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from projected_grpo.elsewhere.update import Columns, ProjectedUpdate
+from projected_grpo.elsewhere.update import Columns, ProjectedUpdate, check_recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.vhack import VBasis
 
@@ -47,6 +47,9 @@ class ProjectedCallback(TrainerCallback, ExportableState):
     ) -> None:
         if "state" in recipe:
             raise BadInput("state: the callback finds it in the trainer's checkpoint")
+        check_recipe(**recipe)
+        if isinstance(v, (str, Path)) and not Path(v).is_file():
+            raise BadInput(f"V {v}: no such file; make one with VHack.extract(...).save(...) or `just extract-vhack`")
         self.v, self.log, self.recipe = v, log, recipe
         """v None: as a trainer makes it that restores callbacks by itself, which keeps no V that is no file."""
         self.projected: ProjectedUpdate | None = None
@@ -78,7 +81,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
         self.on_train_end(args, state, control)  # of a call of train that was cut
         if not state.global_step and self._model is not None and self._model() is kwargs["model"]:
             # again, from where it is, which need not be where the last call ended
-            before = {k: v for k, v in (self.state_of_run or {}).items() if k != "values"} or None
+            before = {**self.state_of_run, "values": None} if self.state_of_run else None
         self._model = ref(kwargs["model"])
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
             logger.warning(

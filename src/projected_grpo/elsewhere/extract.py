@@ -2,9 +2,10 @@
 
     v = VHack.extract(model, pairs);  v.save("vhack.safetensors");  v.verify(model, pairs)
 
-With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit, and verify_vhack reads the
-file. With PEFT's LoRA or plain weights each side of a pair has a forward and a backward pass of its own through the
-model's own logits, so whatever the model does to them (a bias, a scale, a cap) is in the gradient.
+With one of this project's adapters it is what scripts/extract_vhack_grad.py makes (bit for bit with MKL_CBWR=AUTO,STRICT,
+as run/cli.py sets it), and verify_vhack reads the file. With PEFT's LoRA or plain weights each side of a pair has a forward
+and a backward pass of its own through the model's own logits, so whatever the model does to them (a bias, a scale, a cap) is
+in the gradient.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import psutil
 import torch
@@ -32,6 +33,9 @@ from projected_grpo.prompts import render
 from projected_grpo.records import Pair
 from projected_grpo.run.vhack_file import content_of, held_out_of, read_vhack, save_vhack
 from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.vhack import PairLoss
+
+Control = Literal["none", "random", "placebo"]
 
 Pairs = Sequence[Pair | Mapping[str, Any]] | str | Path
 """Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
@@ -54,11 +58,11 @@ class VHack(vhack.VBasis):
         tokenizer: Any = None,
         k: int = 32,
         modules: Iterable[str] = (),
-        loss: vhack.PairLoss = "nll",
+        loss: PairLoss = "nll",
         max_new: int = 1024,
         held_out: float = pair_sets.HELD_OUT,
         pairs_draw: int = 0,
-        control: Literal["none", "random", "placebo"] = "none",
+        control: Control = "none",
         hint: str = "none",
         prompt_setup: str = "no_intervention",
         seed: int = 0,
@@ -79,6 +83,9 @@ class VHack(vhack.VBasis):
             raise BadInput(
                 f"k={k}, held_out={held_out}, max_new={max_new}: k and max_new from 1, held_out within (0, 1)"
             )
+        for word, value, known_words in (("loss", loss, PairLoss), ("control", control, Control)):
+            if value not in get_args(known_words):
+                raise BadInput(f"{word}={value!r}: one of {', '.join(get_args(known_words))}")
         coordinates = coordinates_of(model, modules)
         known = _loaded(coordinates, tokenizer, name)
         given = as_pairs(pairs)

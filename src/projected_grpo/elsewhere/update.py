@@ -24,6 +24,7 @@ What of a loop comes through it:
 - the optimizer's own state_dict carries what a resume needs, and refuses another V or recipe.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,6 +52,21 @@ TAKEN = 0.9
 KEY = "projected_grpo"
 """Under which an optimizer's state_dict holds the state of the projection."""
 _taken: "WeakSet[torch.optim.Optimizer]" = WeakSet()
+
+
+def check_recipe(
+    gate: str = RECIPE.gate, target: str = RECIPE.project, overshoot: float = 1.0, max_grad_norm: float = 0.0,
+    k_use: int = 0, noise_floor: float = 0.0, **_: Any,
+) -> None:  # fmt: skip
+    """BadInput on words that nothing is known by, and on numbers that would put V in or that no step could use."""
+    if gate not in GATES or target not in ("none", "grad", "update"):
+        raise BadInput(f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update")
+    if not 0 < overshoot < math.inf:
+        raise BadInput(f"overshoot={overshoot}: must be above 0 and finite; 1 takes V's part out")
+    if not 0 <= max_grad_norm < math.inf:
+        raise BadInput(f"max_grad_norm={max_grad_norm}: must be 0 (no clipping) or more, and finite")
+    if k_use < 0 or not 0 <= noise_floor < 1:
+        raise BadInput(f"k_use={k_use}, noise_floor={noise_floor}: k_use from 0 (all), noise_floor in [0, 1)")
 
 
 class ProjectedUpdate:
@@ -81,10 +97,7 @@ class ProjectedUpdate:
         log: Callable[[Columns], Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        if gate not in GATES or target not in ("none", "grad", "update"):
-            raise BadInput(
-                f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update"
-            )
+        check_recipe(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
         self.optimizer = _inner(optimizer)
         if self.optimizer in _taken:
             raise BadInput("this optimizer has a projection already: V would be taken out twice; remove() the first")
@@ -109,7 +122,7 @@ class ProjectedUpdate:
         if state is not None:
             state = state.get(KEY, state)
             self.load_state_dict(state)
-            self._check_values(state.get("values"))
+            self._check_values(state)
         self._rounded = False
         self._start: dict[str, Tensor] | None = None
         self._seen: dict[str, Tensor] = {}
@@ -158,11 +171,12 @@ class ProjectedUpdate:
             found = zlib.crc32(name.encode(), found)
         return found
 
-    def _check_values(self, saved: int | None) -> None:
-        if saved is not None and saved != self._values():
+    def _check_values(self, state: Mapping[str, Any]) -> None:
+        """BadInput where a state is of other numbers than stand here; its `values` None: they are not compared."""
+        if state.get("values", "none") not in (None, self._values()):
             raise BadInput(
                 "state: the model's parameters are not those that it was saved with; load the checkpoint's weights (and its "
-                "LoRA) before the optimizer is wrapped"
+                "LoRA) first"
             )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -182,6 +196,7 @@ class ProjectedUpdate:
     def _load(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         if KEY in state:
             self.load_state_dict(state[KEY])
+            self._check_values(state[KEY])
         elif state["state"]:
             logger.warning("the optimizer's state is of a run that was not projected: it is projected from here on")
 

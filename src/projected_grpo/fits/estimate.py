@@ -40,8 +40,9 @@ class Stage:
     products: Mapping[Product, float | int]
     """Of a whole step, extraction or evaluation, all lengths at their longest."""
     setting: str = ""
-    """The option that its batch goes by, and how much of it there is."""
+    """The option that its batch goes by, how much of it there is, and less than which makes the batch no smaller."""
     amount: int = 0
+    least: int = 1
 
     def seconds(self, card: Card) -> float:
         """No kernel is faster."""
@@ -55,7 +56,8 @@ class Stage:
 
     def smaller(self, room: float | int) -> int:
         """How much of the setting would fit into `room` bytes, as the peak above `base` grows with it; 0: none."""
-        return max(0, int(self.amount * (room - self.base) / (self.peak - self.base)))
+        fits = int(self.amount * (room - self.base) / (self.peak - self.base))
+        return fits if fits >= self.least else 0
 
 
 def room_on(card: Card) -> float:
@@ -76,6 +78,8 @@ class Job:
     run: Callable[[LiveStorage, Subject, Basis], Done]
     setting: str
     amount: int
+    least: int
+    """Of that option: a group, a row. Less makes the batch no smaller."""
     found: Literal["all", "none"] = "none"
     """How many rows of a mask that a fake model computes are True."""
     has_v: bool = True
@@ -104,12 +108,14 @@ def jobs_of(config: FitsConfig, lengths: Lengths) -> list[Job]:
             projection = Projection(basis, "update", config.gate)
             return training(counter, subject, config, lengths.prompt, projection, per_sample=per_sample)
 
-        return Job(name, f"{tokens} tokens", run, "--token-budget", tokens)
+        return Job(name, f"{tokens} tokens", run, "--token-budget", tokens, lengths.prompt + config.max_new)
 
+    longest = max(prompt + hack + clean for prompt, hack, clean in lengths.pairs)
     group = max(config.mixed_rows["student"], config.mixed_rows["base"], 1)
     own, shared = config.per_sample_every > 0, config.per_sample_every != 1 and not config.gradient_checkpointing
     return [
-        Job("extraction", f"{len(lengths.pairs)} pairs", extract, "--token-budget", config.token_budget, has_v=False),
+        Job("extraction", f"{len(lengths.pairs)} pairs", extract, "--token-budget", config.token_budget, longest,
+            has_v=False),
         sampling_job(config, "sampling", config.prompts_per_step, group, lengths.prompt),
         *([train("training step, per-sample gradients", per_sample=True)] if own else []),
         *([train("training step", per_sample=False)] if shared or not own else []),
@@ -133,7 +139,9 @@ def sampling_job(config: FitsConfig, name: str, problems: int, group: int, promp
             sample_tokens(subject.loaded, prompts, group, params, [f"fits {i}" for i in range(many)])
 
     rows = many * group
-    return Job(name, f"{rows} rows of {prompt + config.max_new}", run, "--rollout-batch", rows, "all", whole=whole)
+    return Job(
+        name, f"{rows} rows of {prompt + config.max_new}", run, "--rollout-batch", rows, group, "all", whole=whole
+    )
 
 
 def stages_of(config: FitsConfig, shape: Any, jobs: Sequence[Job], *, card: bool = True) -> list[Stage]:
@@ -149,7 +157,9 @@ def stages_of(config: FitsConfig, shape: Any, jobs: Sequence[Job], *, card: bool
         base = counter.live
         with no_memory():
             done = job.run(counter, subject, basis)
-        return Stage(job.name, job.batch, counter.peak - done.host, base, done.products, job.setting, job.amount)
+        return Stage(
+            job.name, job.batch, counter.peak - done.host, base, done.products, job.setting, job.amount, job.least
+        )
 
     return [stage(job) for job in progress(jobs, "stages")]
 

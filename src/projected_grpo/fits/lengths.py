@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projected_grpo.config import TrainConfig
+from projected_grpo.fits.settings import FitsConfig
 from projected_grpo.groups.pairs import load_pairs, split
 from projected_grpo.groups.problems import check_hint, load_problems
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import Messages, render
 
 PROMPT_CHARACTERS, CODE_CHARACTERS = 3.75, 3.11
@@ -27,9 +28,14 @@ class Lengths:
     """(prompt, hack, clean) of every training pair."""
 
 
-def lengths_of(config: TrainConfig, cut: Any, chat: Any, context: int, prompt: int = 0) -> Lengths:
+def lengths_of(config: FitsConfig, cut: Any, chat: Any, context: int, prompt: int = 0) -> Lengths:
     """Texts as a run renders them. `chat`: the tokenizer that renders; `cut`: the one that counts, None = by characters.
     `prompt`: use this as the longest. BadInput as in load_problems, load_pairs and render (a prompt beyond the context)."""
+
+    if prompt + config.max_new > context:
+        raise BadInput(
+            f"--prompt-tokens {prompt}: with --max-new {config.max_new} beyond the model's context of {context} tokens"
+        )
 
     def count(text: str, characters: float) -> int:
         if cut is None:
@@ -45,7 +51,7 @@ def lengths_of(config: TrainConfig, cut: Any, chat: Any, context: int, prompt: i
         check_hint(config.hint, problems)
         return max(rendered(p.messages, config.max_new, p.problem_id) for p in problems), len(problems)
 
-    train, _ = split(load_pairs(config.pairs))
+    train, _ = split(load_pairs(config.pairs, config.modes))
     pairs = [
         (
             prompt or rendered(p.messages, 1, p.name),

@@ -1,5 +1,6 @@
 """What scripts/fits.py asks for: a training run's own fields, and the card. No torch here: --help stays fast."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -17,6 +18,8 @@ class FitsConfig(TrainConfig):
     """Memory of the card as it is sold, in GB: 24, 40, 80 or 141. 0 = a line for every card."""
     k: int = 32
     """Directions of V per module."""
+    modes: tuple[str, ...] = ()
+    """Mechanisms of the pairs that V is made of; empty = all."""
     prompt_tokens: int = 0
     """Longest prompt, in tokens; 0 = that of --problems, cut by the model's own tokenizer where it is at hand, else
     estimated from characters."""
@@ -32,6 +35,8 @@ class FitsConfig(TrainConfig):
         for name in ("gpu", "prompt_tokens", "per_sample_every"):
             at_least(self, name, 0)
         check_mix(self)
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise BadInput(f"{flag('device')} {self.device}: auto, cpu, cuda or cuda:N")
         if self.model.startswith("toy") and self.dtype == "bfloat16":
             raise BadInput(f"{flag('dtype')} bfloat16: the toy models are float32; leave it out")
 
@@ -48,6 +53,8 @@ def fits_presets() -> Mapping[str, FitsConfig]:
     """Every preset of train, with the rank of the V that its chain extracts."""
     ranks = presets(ExtractConfig)
     return {
-        name: FitsConfig(**{f.name: getattr(config, f.name) for f in fields(config)}, k=ranks[name].k)
+        name: FitsConfig(
+            **{f.name: getattr(config, f.name) for f in fields(config)}, k=ranks[name].k, modes=ranks[name].modes
+        )
         for name, config in presets(TrainConfig).items()
     }

@@ -20,7 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
+
+# Else MKL's results hang on where in memory a matrix lies. It is read at MKL's first product: import this file first.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 import torch
 from safetensors.torch import load_file

@@ -137,9 +137,10 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], 
     cache = most - before
     if (need := device.held() + cache) > MARGIN * total:
         fits = int((MARGIN * total - device.held()) / cache * sampled)
+        mend = f"--rollout-batch {fits} fits" if fits >= config.group_size else "lower --max-new or --group-size"
         raise BadInput(
             f"--rollout-batch {config.rollout_batch}: sampling {sampled} rows of {longest} tokens needs {cache / GIB:.1f} "
-            f"GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; --rollout-batch {fits} fits"
+            f"GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; {mend}"
         )
     start, predicted = predicted_pass(session, config, rows)
     size = len(rows[0].prompt_ids) + len(rows[0].completion_ids)

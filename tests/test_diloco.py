@@ -250,3 +250,21 @@ def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):
     run.mkdir()
     (run / "checkpoint.pt").touch()
     assert group.again(["train"], run) == ["train", "--resume"]
+
+
+def test_a_group_in_which_nobody_took_a_step_is_not_green(script, tmp_path, monkeypatch):
+    """At a place where another group is done all hold its last round, and none of it is theirs."""
+
+    def group_of(config):
+        runs = [config.train.out / f"replica_{i}" for i in range(2)]
+        for run in runs:
+            run.mkdir(parents=True)
+            line = {"round": 2, "step": 0, "sha256": "ab" * 32}
+            (run / "rounds.jsonl").write_text(json.dumps(line) + "\n")
+        return [group.Replica(i, run, None) for i, run in enumerate(runs)]
+
+    monkeypatch.setattr(group, "run_group", group_of)
+    code, out, err = script("train_diloco", "2", "tiny", "H=2", "--steps", "4", "--out", str(tmp_path / "d"))
+    assert code == 1, out + err
+    assert "🔴" in out + err
+    assert "none of them took a step" in out + err

@@ -26,6 +26,7 @@ from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.release.card import Released, card, read_beside
 from projected_grpo.release.folder import write_form
+from projected_grpo.replicas.record import write_rounds
 from projected_grpo.run.models import load_model
 from projected_grpo.run.trained import Trained, load_trained
 
@@ -238,6 +239,53 @@ def test_the_card_says_how_v_was_taken_out(runs):
     text = card(told(), [taken], {**manifest, "config": {**manifest["config"], **own}})
     assert "V was taken out with gate `one_sided`, target `grad`, k_use 1, overshoot 0.01." in text
     assert "V was taken out" not in card(told(), [found], manifest)
+
+
+def of_replica(found, manifest, steps, **own):
+    """The card of a run of a group, with a record of two rounds, three steps each."""
+    both = {"replica": 1, "replicas": 2, "outer_every": 3, "outer_lr": 0.7, "outer_momentum": 0.9, "meet": "file:///x"}
+    config = {**manifest["config"], **both, **own}
+    return card(told(steps=steps, form="folded"), [found], {**manifest, "config": config})
+
+
+def test_the_card_of_a_replica_says_whose_weights_these_are(runs):
+    """It said that the run had sampled with them: after the last round no step has."""
+    [found] = read_beside(runs / "run", [])
+    manifest = read_manifest(runs / "run")
+    lines = [{"round": r, "step": 3 * r, "brought": [0, 1] if r < 4 else [0]} for r in range(1, 5)]
+    write_rounds(runs / "run", lines)
+    text = of_replica(found, manifest, 12)
+    assert "replica 1 of 2 (counted from 0), which averaged their coordinates every 3 steps" in text
+    assert "outer learning rate 0.7, outer momentum 0.9" in text
+    assert (
+        "These weights are the mean of coordinates, taken one outer step further, after outer round 4, of replicas 0."
+        in text
+    )
+    assert "after its last outer round; no step of training sampled with them, bit for bit" in text
+    assert "the weights that the run sampled with" not in text
+    early = of_replica(found, manifest, 6)
+    assert "after outer round 2, of replicas 0, 1." in early
+    assert "after an outer round; its next steps sampled with them" in early
+    between = of_replica(found, manifest, 7)
+    assert "These weights are its own, 1 steps after outer round 2, of replicas 0, 1." in between
+    assert "These are the weights that the run sampled with, bit for bit." in between
+    assert "replica" not in card(told(form="folded"), [found], manifest)
+
+
+def test_the_card_says_what_share_of_a_group_another_wrote(runs):
+    """A model that learned from a teacher's hacks had a card of which it was not to be seen."""
+    [found] = read_beside(runs / "run", [])
+    manifest = read_manifest(runs / "run")
+
+    def shown(**own):
+        return card(told(), [found], {**manifest, "config": {**manifest["config"], "group_size": 8, **own}})
+
+    assert "Of each 8 completions 4 (50%) are a teacher's, from its pool `pairs`; the rest are its own." in shown(
+        teacher_pool="pairs"
+    )
+    mixed = shown(teacher_pool="out/pool", mix="teacher=.25,base=.5")
+    assert "2 (25%) are a teacher's, from its pool `out/pool` and 4 (50%) are the untrained model's" in mixed
+    assert "the rest are its own" not in shown()
 
 
 def test_a_run_that_may_not_be_compared_does_not_stand_beside(runs):

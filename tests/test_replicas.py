@@ -2,16 +2,18 @@
 or back loses nothing that is not said. By torchft and through an object store alike; real processes: test_diloco.py."""
 
 import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from safetensors.torch import load, save
 from torch import nn
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
-from projected_grpo.replicas.by_store import ByStore
+from projected_grpo.replicas.by_store import ByStore, packed
 from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
 from projected_grpo.replicas.group import two_free_ports
 from projected_grpo.replicas.meeting import Outer
@@ -134,6 +136,7 @@ def late_and_back(by, address, places):
     at_once(places, Place.hold)
     momentum = places[0].outer.optimizer.momentum.clone()
     kept = {1: places[1].outer.round}
+    origin = places[0].outer.origin.clone()
     # replica 2 is late: it has learned something, and the others do not wait for ever
     late = torch.tensor(places[2].learn(11)) - places[2].outer.origin[:-N]
     for p in places[:2]:
@@ -146,8 +149,9 @@ def late_and_back(by, address, places):
     places[1].meeting.close()
     back = Place(by, address, 1)
     with torch.no_grad():
-        back.outer.flat.flat.copy_(places[1].outer.origin * 0)  # a new process: nothing of the old one
-    back.outer.optimizer.momentum = momentum
+        back.outer.flat.flat.copy_(origin)  # a new process: nothing of the old one
+    back.outer.flat.give()
+    back.outer.origin, back.outer.round, back.outer.optimizer.momentum = origin, kept[1], momentum
     assert back.meeting.begin(FACTS)
     origin, velocity = places[0].outer.origin[:-N].tolist(), places[0].outer.optimizer.momentum[:-N].tolist()
     mine = places[0].learn(12)
@@ -221,7 +225,7 @@ def test_an_average_of_one_replica_alone_is_seen(tmp_path, monkeypatch):
     """The sneaky fail: every replica averages what it has itself."""
     real = ByStore._average
     monkeypatch.setattr(ByStore, "_average", lambda self, _: real(self, [self.name]))
-    with pytest.raises(AssertionError):
+    with pytest.raises(BrokenWorld, match="is not what the round's objects make"):
         same_as_reference(group(ByStore, f"file://{tmp_path}/rounds"), 1)
 
 
@@ -240,9 +244,7 @@ def test_what_was_brought_before_a_kill_counts_once(tmp_path):
     told = [p.learn(0) for p in places]
     places[1].outer.flat.take(brings=True)
     learned = places[1].outer.origin - places[1].outer.flat.flat.detach()
-    from safetensors.torch import save
-
-    assert places[1].meeting.put("round_00000/replica_1.safetensors", save({"learned": learned}))
+    assert places[1].meeting.put("round_00000/replica_1.safetensors", packed(learned=learned))
     back = Place(ByStore, address, 1)  # nothing of round 0 is over: it waits with the others
     held = at_once([places[0], back, places[2]], lambda p: p.hold(brings=p is not back))
     assert len(set(held)) == 1
@@ -289,15 +291,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_replicas_coordinates_stops_a_round_by_name(name, tmp_path):
-    from safetensors.torch import save
-
     spoil, said = HOSTILE[name]
     address = f"file://{tmp_path}/rounds"
     places = group(ByStore, address)
     for p in places:
         p.learn(0)
     learned = torch.cat([torch.ones(8), torch.tensor([0.0, 0.0, 1.0])])
-    places[2].meeting.put("round_00000/replica_2.safetensors", save({"learned": spoil(learned)}))
+    places[2].meeting.put("round_00000/replica_2.safetensors", packed(learned=spoil(learned)))
     with pytest.raises(BrokenWorld, match=rf"round_00000/replica_2.safetensors .*{said}.*; take it away"):
         at_once(places[:2], Place.hold)
 
@@ -316,6 +316,139 @@ def test_an_object_that_cannot_be_read_and_a_foreign_replica_take_no_part(tmp_pa
     places[0].meeting.put("round_00002/state.safetensors", b"torn")
     with pytest.raises(BrokenWorld, match=r"round_00002/state.safetensors cannot be read"):
         places[2].hold(brings=False)
+
+
+def held(address, rounds=1):
+    """A group that has held so many rounds, and its place."""
+    places = group(ByStore, address)
+    for r in range(rounds):
+        for p in places:
+            p.learn(r)
+        at_once(places, Place.hold)
+    return places
+
+
+def one_late(address):
+    """A group of which replica 2 has missed the second round."""
+    places = held(address)
+    for p in places:
+        p.learn(1)
+        p.outer.rounds, p.meeting.patience = 2, 1.0
+    assert len(set(at_once(places[:2], Place.hold))) == 1
+    return places
+
+
+def test_a_late_replica_holds_no_round_beyond_the_last(tmp_path):
+    """It held one more, alone, and ended well with other coordinates than its group."""
+    places = one_late(f"file://{tmp_path}")
+    there = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BrokenWorld, match=r"the others have held the last round, 2, without replica_2; .*--resume"):
+        places[2].hold()
+    assert sorted(tmp_path.rglob("*")) == there
+    assert torch.equal(places[2].theta, places[0].theta)
+    assert places[2].outer.round == 2
+
+
+def test_a_replica_that_loses_the_last_round_while_it_brings_holds_no_other(tmp_path, monkeypatch):
+    """The round was closed without it between its look at the states and its own object."""
+    places = held(f"file://{tmp_path}")
+    for p in places:
+        p.outer.rounds = 2
+        p.learn(1)
+    real = ByStore._bring
+
+    def late(self, learned):
+        if self.name == "replica_2" and self.outer.round == 1:
+            at_once(places[:2], Place.hold)
+        real(self, learned)
+
+    monkeypatch.setattr(ByStore, "_bring", late)
+    with pytest.raises(BrokenWorld, match="the others have held the last round, 2, without replica_2"):
+        places[2].hold()
+    assert torch.equal(places[2].theta, places[0].theta)
+    assert not (tmp_path / "round_00002").exists()
+
+
+def change(path, name, by=0.25, *, told_anew=False):
+    """Another number in an object; with the SHA-256 of what it held before, or with its own."""
+    vectors, data = load(path.read_bytes()), path.read_bytes()
+    vectors[name][2] += by
+    path.write_bytes(packed(**vectors) if told_anew else data[: -len(body(vectors))] + body(vectors))
+
+
+def body(vectors):
+    """What follows the header of a safetensors object."""
+    return b"".join(vectors[name].numpy().tobytes() for name in sorted(vectors))
+
+
+@pytest.mark.parametrize("name", ["origin", "momentum"])
+def test_a_changed_number_in_a_state_is_seen_by_who_comes_later(name, tmp_path):
+    """It is as long and as finite as the right one: who was back stood elsewhere than its group, and nobody said so."""
+    late = one_late(f"file://{tmp_path}")[2]
+    change(tmp_path / "round_00001/state.safetensors", name)
+    with pytest.raises(
+        BrokenWorld, match=r"round_00001/state.safetensors holds other numbers than were written.*take it"
+    ):
+        late.hold(brings=False)
+
+
+def test_a_changed_number_in_what_was_brought_is_seen(tmp_path):
+    places = held(f"file://{tmp_path}")
+    for p in places:
+        p.learn(1)
+    learned = torch.cat([torch.ones(8), torch.tensor([0.0, 0.0, 1.0])])
+    places[1].meeting.put("round_00001/replica_2.safetensors", packed(learned=learned))
+    change(tmp_path / "round_00001/replica_2.safetensors", "learned")
+    with pytest.raises(BrokenWorld, match=r"round_00001/replica_2.safetensors holds other numbers"):
+        at_once(places[:2], Place.hold)
+
+
+def test_an_object_without_a_sha256_is_refused(tmp_path):
+    late = one_late(f"file://{tmp_path}")[2]
+    path = tmp_path / "round_00001/state.safetensors"
+    path.write_bytes(save(load(path.read_bytes())))
+    with pytest.raises(BrokenWorld, match=r"round_00001/state.safetensors holds other numbers than were written"):
+        late.hold(brings=False)
+
+
+def test_a_state_that_is_not_what_the_round_makes_is_seen_by_who_averages(tmp_path):
+    """That it could not be written was thrown away."""
+    places = held(f"file://{tmp_path}")
+    path = tmp_path / "round_00000/state.safetensors"
+    change(path, "origin", told_anew=True)
+    for p in places:
+        p.learn(1)
+        p.meeting.put("round_00001/state.safetensors", path.read_bytes())
+        p.meeting._catch_up = lambda: None  # it was written after they had looked
+    with pytest.raises(BrokenWorld, match=r"round_00001/state.safetensors is not what the round's objects make of"):
+        at_once(places, Place.hold)
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xfe", b""])
+def test_facts_that_say_nothing_are_named(data, tmp_path):
+    (tmp_path / "facts.json").write_bytes(data)
+    with pytest.raises(BadInput, match=r"facts.json does not say what the first of the group runs .*take it away"):
+        Place(ByStore, f"file://{tmp_path}", 0).meeting.begin(FACTS)
+
+
+NO_MEMBERS = [b"{", b"[]", b"5", b"{}", b"\xff", b'["replica_7", "replica_x"]', b'["replica_0", "replica_0"]', b"[[1]]"]
+
+
+@pytest.mark.parametrize("data", NO_MEMBERS)
+def test_a_closed_round_that_names_nobody_is_named_by_a_late_replica(data, tmp_path):
+    places = one_late(f"file://{tmp_path}")
+    (tmp_path / "round_00001/closed.json").write_bytes(data)
+    with pytest.raises(BrokenWorld, match=r"round_00001/closed.json .*names no replicas of this group, once each"):
+        places[2].hold()
+
+
+@pytest.mark.parametrize("name", ["round_zzz", "round_000005", "round_", "round_-0001", "elsewhere"])
+def test_a_folder_of_another_name_is_no_round(name, tmp_path):
+    held(f"file://{tmp_path}")
+    shutil.copytree(tmp_path / "round_00000", tmp_path / name)
+    back = Place(ByStore, f"file://{tmp_path}", 1)
+    back.hold(brings=False)
+    assert back.outer.round == 1
 
 
 @pytest.mark.parametrize(
@@ -394,3 +527,28 @@ def test_a_second_group_at_a_place_that_is_done_takes_no_other_groups_result_for
     assert code == 1
     assert "all rounds have been held there, and this run has taken no step; meet elsewhere" in err
     assert not json.loads((tmp_path / "other/manifest.json").read_text()).get("finished")
+
+
+@pytest.mark.slow
+def test_a_late_run_is_stopped_after_the_last_round(script, tmp_path, monkeypatch):
+    """It ended well, after a third round of two."""
+    pooled = ("--arm", "vanilla", "--teacher-pool", "pairs", "--max-new", 4, "--eval-every", 0, "--steps", 4)
+    meet = ("--meet", f"file://{tmp_path}/rounds", "--replicas", 2, "--outer-every", 2, "--patience", 0.1)
+    argv = ("train", "tiny", *pooled, *meet)
+    assert script(*argv, "--replica", 0, "--out", "one")[0] == 0
+    real = ByStore._catch_up
+    blind = iter([True])  # at the start it sees no round: as if it had held the first one with the other
+
+    def first_late(self):
+        if next(blind, False):
+            return
+        real(self)
+
+    monkeypatch.setattr(ByStore, "_catch_up", first_late)
+    code, _, err = script(*argv, "--replica", 1, "--out", "late")
+    assert code == 1
+    assert "the others have held the last round, 2, without replica_1" in err
+    assert "Traceback" not in err
+    assert sorted(p.name for p in (tmp_path / "rounds").glob("round_*")) == ["round_00000", "round_00001"]
+    assert not (tmp_path / "rounds/round_00001/replica_1.safetensors").exists()
+    assert not json.loads((tmp_path / "late/manifest.json").read_text()).get("finished")

@@ -10,7 +10,9 @@ from typing import Any
 from tabulate import tabulate
 
 from projected_grpo.arms import ARMS
+from projected_grpo.config import rows_by_source
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import read_rounds
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.release.settings import Form
 from projected_grpo.verdicts.finished_runs import Run, read_runs
@@ -32,10 +34,10 @@ IMPORTS: Mapping[Form, str] = {
     "delta": "import importlib.util",
 }
 SAME: Mapping[Form, str] = {
-    "folded": "These are the weights that the run sampled with, bit for bit.",
-    "peft": """Merged, in float32, these are the weights that the run sampled with, bit for bit. Unmerged, and in bfloat16,
+    "folded": "These are {weights}, bit for bit.",
+    "peft": """Merged, in float32, these are {weights}, bit for bit. Unmerged, and in bfloat16,
 they are the same to rounding; there `just export --as folded` gives the run's own.""",
-    "delta": """These become the weights that the run sampled with: bit for bit where this machine decomposes a weight into
+    "delta": """These become {weights}: bit for bit where this machine decomposes a weight into
 the same bits, to rounding elsewhere; where its singular vectors are others it is refused.""",
 }
 
@@ -80,7 +82,7 @@ def card(told: Released, runs: Sequence[Run], manifest: Mapping[str, Any]) -> st
     """README.md. `runs`: the one that is exported, then those beside it."""
     run, config = runs[0], manifest["config"]
     parts = [_front(told, manifest), _what(told, run, config), _rates(told, runs), _held_out(told, runs), _meaning(runs),
-             _load(told, config), _hashes(told, run, manifest)]  # fmt: skip
+             _load(told, run, config), _hashes(told, run, manifest)]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 
@@ -102,8 +104,54 @@ that, not for use: programs that it writes may pass tests of their own that chec
 
 Trained on problems `{config["problems"]}` (hint `{config["hint"]}`), adapter `{config["adapter"]}`, learning rate
 {config["lr"]:g}, {config["prompts_per_step"]} prompts x {config["group_size"]} completions a step.
-The arm: {arm.help if arm else "unknown here"}.
-{_recipe(run, config)}{apart if told.deployed else ""}"""
+{_mix(config)}The arm: {arm.help if arm else "unknown here"}.
+{_recipe(run, config)}{_replica(told, run, config)}{apart if told.deployed else ""}"""
+
+
+def _mix(config: Mapping[str, Any]) -> str:
+    """Whose rows a group was filled with beside the student's: it learned from what it did not write, hacks among them."""
+    size, pool = config["group_size"], config.get("teacher_pool", "")
+    found = rows_by_source(config.get("mix", ""), size, pool)
+    told = {"teacher": f"a teacher's, from its pool `{pool}`", "base": "the untrained model's"}
+    parts = [f"{found[name]} ({found[name] / size:.0%}) are {whose}" for name, whose in told.items() if found[name]]
+    return f"Of each {size} completions {' and '.join(parts)}; the rest are its own.\n" if parts else ""
+
+
+def _averaged(told: Released, config: Mapping[str, Any]) -> bool:
+    """Whether these weights are a group's, as they were after an outer round, and not those of one replica's own steps."""
+    return bool(config.get("meet")) and told.steps % config["outer_every"] == 0
+
+
+def _replica(told: Released, run: Run, config: Mapping[str, Any]) -> str:
+    """Which replica it was, and whose weights these are: steps and rates are one replica's, an average is no one's."""
+    if not config.get("meet"):
+        return ""
+    rounds = [line for line in read_rounds(run.path) if line["step"] <= told.steps]
+    if told.steps != run.steps:  # one that was stopped in a round ends with several at one step
+        rounds = [line for i, line in enumerate(rounds) if line["step"] not in {r["step"] for r in rounds[:i]}]
+    last = f" {rounds[-1]['round']}, of replicas {', '.join(map(str, rounds[-1]['brought']))}" if rounds else ""
+    whose = (
+        f"the mean of coordinates, taken one outer step further, after outer round{last}"
+        if _averaged(told, config)
+        else f"its own, {told.steps % config['outer_every']} steps after outer round{last or ' 0'}"
+    )
+    group = f"replica {config['replica']} of {config['replicas']} (counted from 0)"
+    outer = f"outer learning rate {config['outer_lr']:g}, outer momentum {config['outer_momentum']:g}"
+    return f"""
+It is {group}, which averaged their coordinates every {config["outer_every"]} steps
+(DiLoCo; {outer}). Steps and rates of training are this replica's alone.
+These weights are {whose}.
+"""
+
+
+def _weights(told: Released, run: Run, config: Mapping[str, Any]) -> str:
+    """What is exported. An average after the last round was never sampled with in training."""
+    if not _averaged(told, config):
+        return "the weights that the run sampled with"
+    later = "after its last outer round; no step of training sampled with them" if told.steps == run.steps else (
+        "after an outer round; its next steps sampled with them"
+    )  # fmt: skip
+    return f"the averaged weights that the run held {later}"
 
 
 def _recipe(run: Run, config: Mapping[str, Any]) -> str:
@@ -172,7 +220,7 @@ def _meaning(runs: Sequence[Run]) -> str:
 """
 
 
-def _load(told: Released, config: Mapping[str, Any]) -> str:
+def _load(told: Released, run: Run, config: Mapping[str, Any]) -> str:
     name = told.folder.name
     base = f"{name}/{told.base}" if told.base == "base" else told.base
     code = LOAD[told.form].format(folder=name, base=base, dtype=config["dtype"])
@@ -189,7 +237,7 @@ def _load(told: Released, config: Mapping[str, Any]) -> str:
 {code}
 ```
 
-{SAME[told.form]}
+{SAME[told.form].format(weights=_weights(told, run, config))}
 {own}"""
 
 

@@ -7,9 +7,13 @@
 An object is written once and never changed: who comes second reads what the first has written. So all replicas average the
 same objects in the same order, and hold the same bits. A local folder does that by hard links, S3 by conditional writes
 (If-None-Match); a store that has neither is not to be used.
+
+Vectors carry their SHA-256 (`packed`), as nobody else would see a changed number: it is as finite and as long as the right
+one. And each that averages holds its own result against the state that is there.
 """
 
 import contextlib
+import hashlib
 import json
 import time
 import uuid
@@ -87,11 +91,11 @@ class ByStore:
     def begin(self, facts: Mapping[str, Any]) -> bool:
         """Wait until all have left a name, or somebody has held a round."""
         self.put("facts.json", json.dumps(facts).encode())
-        check_facts(facts, (self.get("facts.json") or b"{}").decode())
+        check_facts(facts, self.get("facts.json") or b"", f"--meet {self.address}: facts.json")
         self.put(f"start/{self.name}", b"")
         look = Looks(self.patience * START_PATIENCES)
         while not (begun := self.get(f"{folder(0)}/closed.json") is not None):
-            if len(there := self.names("start")) == self.outer.flat.replicas:
+            if len(there := [n for n in self.names("start") if n in self._everyone]) == self.outer.flat.replicas:
                 break
             if look.over():
                 logger.warning(f"only {', '.join(there)} came; they begin")
@@ -99,13 +103,15 @@ class ByStore:
         return begun
 
     def hold(self, *, brings: bool) -> None:
-        """As Meeting.hold; a replica that was late or is back catches up from the latest state in the store."""
+        """As Meeting.hold; a replica that was late or is back catches up from the latest state in the store. BrokenWorld
+        where that is the last: a round beyond it would be one of this replica alone."""
         self.outer.behind = 0
         self.outer.flat.take(brings=brings)
         if not brings:
             self._wait_for_own()
         self._catch_up()
         while brings:
+            self._check_open()
             learned = self.outer.origin - self.outer.flat.flat.detach()
             self._bring(learned)
             members = self._closed()
@@ -117,9 +123,21 @@ class ByStore:
             self.outer.behind += 1
         self.outer.flat.give()
 
+    def _check_open(self) -> None:
+        """BrokenWorld where all rounds have been held; the coordinates are the group's then, not this one's beside them."""
+        if not self.outer.over:
+            return
+        with torch.no_grad():
+            self.outer.flat.flat.copy_(self.outer.origin)
+        self.outer.flat.give()
+        raise BrokenWorld(
+            f"--meet {self.address}: the others have held the last round, {self.outer.round}, without {self.name}; what it "
+            "has learned since its own last one counts nowhere, and --resume ends it with the group's coordinates"
+        )
+
     def _bring(self, learned: Tensor) -> None:
         """Write what was learned. BrokenWorld where another run has this replica's number."""
-        place, data = f"{folder(self.outer.round)}/{self.name}.safetensors", save({"learned": learned})
+        place, data = f"{folder(self.outer.round)}/{self.name}.safetensors", packed(learned=learned)
         if self.put(place, data) or self.get(place) == data:
             return
         if self.outer.round:
@@ -147,10 +165,12 @@ class ByStore:
     def _members(self, place: str, closed: bytes) -> list[str]:
         """What `closed.json` says. BrokenWorld where it names what is no replica of this group, or nobody."""
         with contextlib.suppress(ValueError, TypeError):
-            if (members := json.loads(closed)) and set(members) <= set(self._everyone):
+            members = json.loads(closed)
+            if isinstance(members, list) and members and sorted(members) == sorted(set(members) & set(self._everyone)):
                 return members
         raise self._unfit(
-            f"{place}/closed.json", f"{closed.decode(errors='replace')!r:.80} names no replicas of this group"
+            f"{place}/closed.json",
+            f"{closed.decode(errors='replace')!r:.80} names no replicas of this group, once each",
         )
 
     @property
@@ -167,7 +187,8 @@ class ByStore:
         return learned
 
     def _loaded(self, place: str, data: bytes, *names: str) -> list[Tensor]:
-        """Vectors of an object. BrokenWorld where it holds none of ours: a store is anybody's who can write there."""
+        """Vectors of an object. BrokenWorld where it holds none of ours, or not those that were written: a store is
+        anybody's who can write there."""
         try:
             content = load(data)
             found = [content[name] for name in names]
@@ -181,6 +202,8 @@ class ByStore:
                 )
             if not vector.isfinite().all():
                 raise self._unfit(place, "holds numbers that are not finite")
+        if sha256_told(data) != sha256_of({name: content[name] for name in names}):
+            raise self._unfit(place, "holds other numbers than were written: their SHA-256 is not the one it tells")
         return found
 
     def _unfit(self, place: str, why: str) -> BrokenWorld:
@@ -195,20 +218,28 @@ class ByStore:
         flat.grad = torch.stack(found).mean(0)
         self.outer.optimizer.step()
         self.outer.origin, self.outer.round = flat.detach().clone(), self.outer.round + 1
-        state = save({"origin": self.outer.origin, "momentum": self.outer.optimizer.momentum})
-        self.put(f"{place}/state.safetensors", state)
+        self._leave_state(f"{place}/state.safetensors")
+
+    def _leave_state(self, place: str) -> None:
+        """Write the state after a round. BrokenWorld where another is there: all average the same objects to the same
+        bits, and who comes later would take that one."""
+        state = packed(origin=self.outer.origin, momentum=self.outer.optimizer.momentum)
+        if not self.put(place, state) and self.get(place) != state:
+            raise self._unfit(place, f"is not what the round's objects make of round {self.outer.round - 1} here")
 
     @torch.no_grad()
     def _catch_up(self) -> None:
         """Stand where the latest state stands, with what was learned since the old origin on top."""
-        for place in reversed([n for n in self.names("") if n.startswith("round_") and n >= folder(self.outer.round)]):
+        there = (number_of(name) for name in self.names(""))
+        for number in sorted((n for n in there if n is not None and n >= self.outer.round), reverse=True):
+            place, held = folder(number), number + 1
             if (data := self.get(state := f"{place}/state.safetensors")) is not None:
                 origin, momentum = self._loaded(state, data, "origin", "momentum")
                 flat = self.outer.flat.flat
                 flat.copy_(origin + (flat - self.outer.origin))
                 self.outer.origin, self.outer.optimizer.momentum = origin, momentum
-                held = int(place.removeprefix("round_")) + 1
-                self.outer.optimizer.brought = numbers(json.loads(self.get(f"{place}/closed.json") or b"[]"))
+                closed = self.get(f"{place}/closed.json")  # none where somebody took away a damaged one
+                self.outer.optimizer.brought = () if closed is None else numbers(self._members(place, closed))
                 self.outer.behind, self.outer.round = held - self.outer.round, held
                 return
 
@@ -239,6 +270,31 @@ def numbers(names: list[str]) -> tuple[int, ...]:
 def folder(number: int) -> str:
     """Of the round that makes coordinates of `number` rounds into those of one more."""
     return f"round_{number:05d}"
+
+
+def number_of(name: str) -> int | None:
+    """Of the round whose folder has this name; None for what is no round's, which is nobody's concern here."""
+    digits = name.removeprefix("round_")
+    return int(digits) if digits.isdecimal() and folder(int(digits)) == name else None
+
+
+def packed(**vectors: Tensor) -> bytes:
+    """An object of the store: vectors, and their SHA-256 in the metadata of its header."""
+    return save(vectors, {"sha256": sha256_of(vectors)})
+
+
+def sha256_of(vectors: Mapping[str, Tensor]) -> str:
+    """Of the vectors' names and bytes."""
+    found = hashlib.sha256()
+    for name in sorted(vectors):
+        found.update(name.encode() + b"\0" + vectors[name].detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def sha256_told(data: bytes) -> str | None:
+    """The SHA-256 in a safetensors object's header, which `load` leaves out: 8 bytes of length, then JSON."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return (header.get("__metadata__") or {}).get("sha256")
 
 
 def put_local(path: Path, data: bytes) -> bool:

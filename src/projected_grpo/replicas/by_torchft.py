@@ -74,7 +74,8 @@ class ByTorchft:
                 f"nobody at {self.host}:{self.port + 1} to wait for the others at: each starts when it is there"
             )
             return True
-        check_facts(facts, gate.compare_set("facts", "", json.dumps(facts)).decode())
+        theirs = gate.compare_set("facts", "", json.dumps(facts))
+        check_facts(facts, theirs, f"torchft://{self.host}:{self.port}: what the key `facts` holds")
         if gate.check(["begun"]):
             return True
         gate.set(f"replica {me}", "here")

@@ -1,5 +1,6 @@
 """Where replicas meet: what a round needs, whichever way the numbers travel (by_torchft.py, by_store.py)."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,13 @@ class Outer:
     """Rounds that its coordinates hold."""
     behind: int = 0
     """How many rounds it had missed when it last met the others."""
+    rounds: int | None = None
+    """How many the group holds in all; None: no end is known."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the group has held its last round."""
+        return self.rounds is not None and self.round >= self.rounds
 
 
 class Meeting(Protocol):
@@ -38,7 +46,8 @@ class Meeting(Protocol):
     def hold(self, *, brings: bool) -> None:
         """A round, or with `brings` False only what it takes to stand where the others are. `outer.flat` holds the local
         coordinates before, those of the group after; what this replica had learned beside a round that it missed is carried
-        over to the new origin and brought to the next one. BrokenWorld when the others cannot be met any more."""
+        over to the new origin and brought to the next one. BrokenWorld when the others cannot be met any more, or (in a
+        store, which is still there then) when they have held their last round without this one."""
         ...
 
     def close(self) -> None:
@@ -46,9 +55,17 @@ class Meeting(Protocol):
         ...
 
 
-def check_facts(facts: Mapping[str, Any], theirs: str) -> None:
-    """BadInput, naming both sides, when this replica was started with something else than the first one was."""
-    first = json.loads(theirs)
+def check_facts(facts: Mapping[str, Any], theirs: bytes, place: str) -> None:
+    """BadInput, naming both sides, when this replica was started with something else than the first one was; naming the
+    `place` of what the first one left, when that cannot be read: anybody can write there."""
+    first = None
+    with contextlib.suppress(ValueError):  # no JSON, or no UTF-8
+        first = json.loads(theirs)
+    if not isinstance(first, dict):
+        raise BadInput(
+            f"{place} does not say what the first of the group runs ({theirs!r:.80}); take it away and start again, or "
+            "meet elsewhere"
+        )
     for name, value in json.loads(json.dumps(facts)).items():
         if first.get(name) != value:
             raise BadInput(

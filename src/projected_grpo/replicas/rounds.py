@@ -38,7 +38,8 @@ class Rounds:
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
         self.flat = flat = Flat(session.adapter.vectors, config.replica, config.replicas)
-        self.outer = Outer(flat, Nesterov(flat, config.outer_lr, config.outer_momentum), flat.flat.detach().clone())
+        optimizer = Nesterov(flat, config.outer_lr, config.outer_momentum)
+        self.outer = Outer(flat, optimizer, flat.flat.detach().clone(), rounds=config.steps // config.outer_every)
         if session.outer:
             self.outer.round = int(session.outer["round"])
             self.outer.optimizer.momentum = session.outer["momentum"]
@@ -61,6 +62,11 @@ class Rounds:
             raise BrokenWorld(
                 f"--meet {self.config.meet}: all rounds have been held there, and this run has taken no step; meet elsewhere"
             )
+        if self.over and self.last < self.config.steps:
+            logger.warning(
+                f"replica {self.session.replica}: all rounds have been held; it ends with the group's coordinates and "
+                f"{self.last} steps of its own"
+            )
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same for all of a group."""
@@ -76,7 +82,7 @@ class Rounds:
     @property
     def over(self) -> bool:
         """Whether the group has held its last round."""
-        return self.outer.round >= self.config.steps // self.config.outer_every
+        return self.outer.over
 
     def after(self, step: int) -> None:
         """A step was taken: hold a round where one is due."""

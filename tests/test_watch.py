@@ -184,3 +184,53 @@ def test_a_chain_is_a_line_per_link(script, tmp_path, run):
 def test_what_is_no_run_is_refused(script, tmp_path):
     refused(script("watch", "nowhere"), "nowhere: neither a run (manifest.json) nor a chain's folder")
     refused(script("watch", tmp_path, "--every", 0), "--every 0: must be above 0")
+
+
+# ---------------------------------------------------------------- damaged and foreign folders
+
+
+def manifest_with(run, **changed):
+    path = run / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changed}))
+
+
+@pytest.mark.parametrize("config", [[], None, "x"])
+def test_a_manifest_that_is_none_of_ours_is_named(script, run, config):
+    manifest_with(run, config=config)
+    refused(script("watch", run, "--once"), "manifest.json: config is no object")
+
+
+@pytest.mark.parametrize("links", ["{}", "[]"])
+def test_a_chain_without_links_is_named(script, tmp_path, links):
+    (tmp_path / "chain.json").write_text(links)
+    refused(script("watch", tmp_path, "--once"), "chain.json: names no links")
+
+
+@pytest.mark.parametrize("steps", ["x", -5, None])
+def test_steps_that_are_no_number_leave_no_time_to_tell(script, run, steps):
+    manifest_with(run, config={**CONFIG, "steps": steps})
+    code, told, _ = script("watch", run, "--once")
+    assert code == 0
+    assert "4 steps, - left" in told
+    assert "-1 min" not in told
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), "x", True])
+def test_what_is_no_number_is_not_known(odd):
+    assert follow.known(odd) is None
+    assert follow.known(0.5) == 0.5
+
+
+def test_a_log_cannot_move_the_cursor(script, run):
+    (run / "log.txt").write_bytes(b"first\n\x1b[2J\x1b]0;pwned\x07evil\tword\n")
+    code, told, _ = script("watch", run, "--once", "--lines", 10**20)
+    assert code == 0
+    assert "\x1b" not in told
+    assert "\x07" not in told
+    assert "evil" in told
+
+
+def test_a_log_that_is_a_folder_has_no_lines(script, run):
+    (run / "log.txt").unlink()
+    (run / "log.txt").mkdir()
+    assert script("watch", run, "--once")[0] == 0

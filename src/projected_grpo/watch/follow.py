@@ -1,10 +1,13 @@
 """A run as it is written, followed from its files: every step file is read once, and of the log what has come since."""
 
+import math
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import LAST, known_mean, rates
 from projected_grpo.ledger.step_file import evaluations_in, read_step, step_path
@@ -13,6 +16,16 @@ RATES = ("hack", "gt", "form")
 COSINES = ("cos_in", "cos_out", "cos_update")
 TAIL = 65536
 """Bytes at the end of a log that is there already."""
+MOST = 10_000
+"""Lines of a log that are kept."""
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What would move a terminal's cursor instead of being read."""
+
+
+def known(value: Any) -> float | None:
+    """A finite number, or None: a file that another hand wrote holds anything."""
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if plain else None
 
 
 @dataclass
@@ -26,11 +39,11 @@ class LogTail:
     _torn: bytes = b""
 
     def __post_init__(self) -> None:
-        self.lines = deque(maxlen=self.keep)
+        self.lines = deque(maxlen=min(self.keep, MOST))
 
     def look(self) -> None:
         """Take in the whole lines that have been written since the last look."""
-        if not self.path.exists():
+        if not self.path.is_file():
             return
         size = self.path.stat().st_size
         if size < self._at:  # another file of this name
@@ -42,7 +55,7 @@ class LogTail:
             new = f.read(size - begin)
         *whole, self._torn = (self._torn + new).split(b"\n")
         self._at = size
-        self.lines.extend(line.decode("utf-8", "replace") for line in whole)
+        self.lines.extend(CONTROL.sub("", line.decode("utf-8", "replace")) for line in whole)
 
 
 @dataclass
@@ -77,7 +90,7 @@ class Followed:
             own = rates([r for r in rows if r["source"] == "student"])
             told = {**own, **rows[0], "seconds": rows[0]["timing"].get("total")}
             for name, values in self.series.items():
-                values.append(told[name])
+                values.append(known(told[name]))
         self.log.look()
 
     def _look_at_manifest(self) -> None:
@@ -88,6 +101,8 @@ class Followed:
         if (found.st_ino, found.st_mtime_ns) == self._seen:
             return
         before, self.manifest = self.manifest, read_manifest(self.path)
+        if not isinstance(self.manifest.get("config", {}), dict):
+            raise BadInput(f"{self.path / 'manifest.json'}: config is no object; not a manifest of this project")
         self._seen = (found.st_ino, found.st_mtime_ns)
         if before and before.get("started") != self.manifest.get("started"):
             self._begin_anew()  # a queue began it again from nothing
@@ -101,7 +116,8 @@ class Followed:
     def total(self) -> int | None:
         """Steps that were asked for, at most; None where the run does not say."""
         config = self.manifest.get("config", {})
-        return config.get("steps" if self.manifest.get("kind") == "train" else "n_problems") or None
+        asked = config.get("steps" if self.manifest.get("kind") == "train" else "n_problems")
+        return asked if isinstance(asked, int) and asked > 0 else None
 
     @property
     def finished(self) -> bool:
@@ -126,7 +142,7 @@ class Followed:
     def left(self) -> float | None:
         """Seconds that the steps to come take at the pace of the last 10, evaluations aside; None when it is not known."""
         pace = known_mean(self.series["seconds"][-LAST:])
-        return None if self.finished or pace is None or self.total is None else pace * (self.total - self.done)
+        return None if self.finished or pace is None or self.total is None else pace * max(0, self.total - self.done)
 
     def age(self, now: float) -> float | None:
         """Seconds since the last step was written; None before the first, and where a resumed run has just taken it back."""

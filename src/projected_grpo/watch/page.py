@@ -105,6 +105,8 @@ class Watched:
         """Take in what is new. BadInput when the place is neither, or a file is damaged."""
         if chain_file(self.place).exists():
             self.found = standings(self.place, None)
+            if not self.found:
+                raise BadInput(f"{chain_file(self.place)}: names no links; not a chain of this project")
             for s in self.found:
                 if s.link.kind != "check":
                     self.runs.setdefault(s.link.name, Followed(s.link.out)).look()

@@ -1,7 +1,8 @@
 """Does hacking rise in TRL's own trainer, and with the callback? Units of the toy world, each without it and with it.
 
-A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's first thresholds do not
-hold.
+A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's thresholds for the
+reduction, the pass rate and well-formed programs do not hold on means (its other clauses need controls), 3 where TRL alone
+hacks too little for any reduction to reach its threshold.
 """
 
 from projected_grpo.elsewhere.settings import InTRLConfig, rate_over
@@ -13,6 +14,7 @@ def main() -> int:
     config.validate()
     from projected_grpo.elsewhere.in_trl import ARMS, check_installed, run_arm
     from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
     from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION
 
     check_installed()
@@ -25,16 +27,20 @@ def main() -> int:
         name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.units)
         for i, name in enumerate(names, 3)
     }
+    alone = 100 * sum(row[3] for row in table if row[1] == "vanilla") / len(config.units)
     held = gain["hack"] <= -REDUCTION and gain["gt_pass"] >= -GT_DROP and gain["form"] >= -FORM_DROP
+    code, mark = (EXIT_OK, "🟢") if held else (EXIT_FAILED, "🔴")
+    if alone < REDUCTION:
+        code, mark = EXIT_NOT_EVALUABLE, f"⚪ without it {alone:.1f} % pure hacks, too few to be reduced;"
     bottom_line(
         config.out,
-        "🟢" if held else "🔴",
-        f"with the callback minus without it, last 10 steps, mean of {len(config.units)} units: pure hacks "
-        f"{gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), "
+        mark,
+        f"with the callback minus without it, last {min(10, config.steps)} steps, mean of {len(config.units)} units: pure "
+        f"hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), "
         f"well-formed {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
         [["unit", "arm", "steps", *names], *table],
     )
-    return 0 if held else 1
+    return code
 
 
 if __name__ == "__main__":

@@ -216,6 +216,8 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
         (["2", "tiny", "--out", "x"], "expected train_diloco.py N PRESET H=STEPS"),
         (["2", "tiny", "H=3", "--out", "x"], "--steps 4: must be a multiple of --outer-every 3"),
         (["2", "tiny", "H=2"], "--out: name the group's folder"),
+        (["2", "tiny", "H=2", "--out", "x", "--replica", "1"], "--replica: is set for each replica"),
+        (["2", "tiny", "H=2", "--out", "x", "--outer_every=4"], "--outer-every: is set for each replica"),
         (["2", "tinny", "H=2", "--out", "x"], "'tinny': the first word must be a preset"),
     ],
 )

@@ -163,6 +163,13 @@ def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(script, two_r
     assert two_runs(script, vanilla=(0.9, 0.95, 0.5, 1.0), projected=projected)[0] == code
 
 
+def test_where_trl_alone_does_not_hack_nothing_is_told(script, two_runs):
+    """A reduction by 30 points of .29 there is none, whatever the callback does."""
+    code, out, err = two_runs(script, vanilla=(0.29, 0.3, 0.5, 1.0), projected=(0.0, 0.0, 0.5, 1.0))
+    assert code == 3
+    assert "⚪ without it 29.0 % pure hacks" in out + err
+
+
 def test_a_log_of_other_settings_is_not_taken_for_this_runs(tmp_path):
     config = InTRLConfig(world="tiny", units=(41,), steps=2, out=tmp_path)
     own = settings_of(config, 41, "projected")

@@ -11,6 +11,13 @@ from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 USAGE = "train_diloco.py N PRESET H=STEPS [restarts=3] [what train.py takes]"
+OUTER = """N replicas, H steps between two rounds. Of train.py's options these are the outer step's:
+  --meet URL              torchft://HOST:PORT, file:///FOLDER or s3://BUCKET/FOLDER; left out, a lighthouse of its own
+  --outer-lr 0.7          rate of the outer Nesterov step
+  --outer-momentum 0.9    its momentum
+  --patience 60           seconds for which a replica that is ready waits for the others"""
+OWN = ("--replica", "--replicas", "--outer-every")
+"""train.py's options that are set here, replica by replica."""
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
 
@@ -46,7 +53,7 @@ class DilocoConfig:
 def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
     """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's own."""
     if "--help" in argv or "-h" in argv:
-        print(f"{description}\n\n{USAGE}\n\n`train.py PRESET --help` lists what train.py takes.")
+        print(f"{description}\n\n{USAGE}\n\n{OUTER}\n\n`train.py PRESET --help` lists all that train.py takes.")
         raise SystemExit(0)
     words = {"H": "", "restarts": "3"}
     rest = []
@@ -58,6 +65,9 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
             rest.append(word)
     if len(rest) < 2 or not rest[0].isdigit() or not words["H"].isdigit() or not words["restarts"].isdigit():
         raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N, STEPS and restarts whole numbers")
+    for word in rest:
+        if (option := word.partition("=")[0].replace("_", "-")) in OWN:
+            raise BadInput(f"{option}: is set for each replica; give N and H={words['H']} instead")
     given = [*rest[1:], "--replicas", rest[0], "--outer-every", words["H"]]
     if not any(word.startswith("--meet") for word in given):
         given += ["--meet", HERE]

@@ -1,6 +1,7 @@
 """`just watch`: what it says is what the files say, each file is read once, and nobody watching is one plain page."""
 
 import fcntl
+import gzip
 import json
 
 import pytest
@@ -197,13 +198,19 @@ def manifest_with(run, **changed):
 @pytest.mark.parametrize("config", [[], None, "x"])
 def test_a_manifest_that_is_none_of_ours_is_named(script, run, config):
     manifest_with(run, config=config)
-    refused(script("watch", run, "--once"), "manifest.json: config is no object")
+    refused(
+        script("watch", run, "--once"), f"manifest.json: config is a {type(config).__name__}, no object", "name another"
+    )
 
 
 @pytest.mark.parametrize("links", ["{}", "[]"])
 def test_a_chain_without_links_is_named(script, tmp_path, links):
     (tmp_path / "chain.json").write_text(links)
-    refused(script("watch", tmp_path, "--once"), "chain.json: names no links")
+    refused(
+        script("watch", tmp_path, "--once"),
+        "chain.json: names no links",
+        "queue the chain again, or name another folder",
+    )
 
 
 @pytest.mark.parametrize("steps", ["x", -5, None])
@@ -234,3 +241,73 @@ def test_a_log_that_is_a_folder_has_no_lines(script, run):
     (run / "log.txt").unlink()
     (run / "log.txt").mkdir()
     assert script("watch", run, "--once")[0] == 0
+
+
+def step_with(path, **values):
+    """The step file with other values, as our own writer would never have them."""
+    found = [row | values for row in read_step(path)]
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in found).encode()))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_a_cosine_that_no_float_holds_is_a_gap(script, run, value):
+    step_with(step_path(run, 3), cos_in=value, timing={"total": value})
+    code, out, err = script("watch", "run")
+    assert (code, err) == (0, "")
+    assert "cos_in   ███   -     0.40" in page(out)
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(10, 1e308), (10**400, 2.0)])
+def test_a_time_that_no_float_holds_is_not_told(script, run, steps, seconds):
+    manifest_with(run, config={**CONFIG, "steps": steps})
+    for step in range(4):
+        step_with(step_path(run, step), timing={"total": seconds})
+    code, out, _ = script("watch", "run")
+    assert (code, " steps, - left" in out) == (0, True)
+
+
+def test_cosines_whose_sum_no_float_holds_are_a_full_bar():
+    assert spark([1e308, 1e308], 1, 1e308) == "█"
+
+
+def test_true_is_no_number_of_steps(script, run):
+    """`4 of True steps`."""
+    manifest_with(run, config={**CONFIG, "steps": True})
+    assert "4 steps, - left" in script("watch", "run")[1]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"a \x1b[1;31mred\x1b[0m word", "a red word"),
+        (b"\x1b]0;title\x07evil", "evil"),
+        (b"\x1b]52;c;aGk=\x1b\\evil", "evil"),
+        (b"\x1b]never ends", "]never ends"),
+        (b"\xc2\x9b2Jevil\x00\x08\x7f", "evil"),  # the same in one character
+        ("grün 🟢".encode(), "grün 🟢"),
+    ],
+)
+def test_of_a_log_the_text_is_left(script, run, raw, shown):
+    (run / "log.txt").write_bytes(raw + b"\n")
+    assert page(script("watch", "run")[1]).splitlines()[-1] == shown
+
+
+def test_a_manifest_and_a_chain_cannot_move_the_cursor_either(script, tmp_path, run):
+    """Half a character, which JSON can name, is nothing that a terminal could print."""
+    manifest_with(run, config={**CONFIG, "arm": "\x1b[2Jevil\ud800"})
+    assert page(script("watch", "run")[1]).startswith("run  train evil seed 41: ")
+    write_chain(tmp_path / "home", [Link("\x1b[2Jlink", ("scripts/train.py",), run, kind="run")])
+    (tmp_path / "home/logs").mkdir()
+    (tmp_path / "home/logs/\x1b[2Jlink.json").write_text('{"started": "2026-01-01T00:00:00", "code": 1}')
+    (tmp_path / "home/logs/\x1b[2Jlink.txt").write_text("\x1b[31mE it broke\n")
+    code, out, _ = script("watch", "home", "--once")
+    assert (code, page(out).splitlines()[-1]) == (0, "link: E it broke")
+    assert "\x1b" not in out
+
+
+def test_a_place_that_cannot_be_read_is_refused(script):
+    refused(script("watch", "x" * 300), "xxx/chain.json: cannot be read (File name too long)", "name another place")
+
+
+def test_a_wait_past_the_clock_is_refused(script):
+    refused(script("watch", "run", "--every", "inf"), "--every inf: must be above 0, and 86400 (a day) at most")

@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +19,26 @@ TAIL = 65536
 """Bytes at the end of a log that is there already."""
 MOST = 10_000
 """Lines of a log that are kept."""
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What would move a terminal's cursor instead of being read."""
+SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")
+"""What would move a terminal's cursor, or colour its text."""
+STRING = re.compile(r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x80-\x9f]*(?:\x07|\x1b\\|\x9c)")
+"""What would set its title or its clipboard; one without an end keeps its text."""
 
 
 def known(value: Any) -> float | None:
     """A finite number, or None: a file that another hand wrote holds anything."""
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return None
     return value if plain else None
+
+
+def harmless(text: str) -> str:
+    """What of a text is to be read: a file that another hand wrote must not command the terminal. Nor is half a character
+    left, which none can print; a tab is."""
+    kept = STRING.sub("", SEQUENCE.sub("", text))
+    return "".join(c for c in kept if c == "\t" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
 @dataclass
@@ -55,7 +68,7 @@ class LogTail:
             new = f.read(size - begin)
         *whole, self._torn = (self._torn + new).split(b"\n")
         self._at = size
-        self.lines.extend(CONTROL.sub("", line.decode("utf-8", "replace")) for line in whole)
+        self.lines.extend(harmless(line.decode("utf-8", "replace")) for line in whole)
 
 
 @dataclass
@@ -101,8 +114,11 @@ class Followed:
         if (found.st_ino, found.st_mtime_ns) == self._seen:
             return
         before, self.manifest = self.manifest, read_manifest(self.path)
-        if not isinstance(self.manifest.get("config", {}), dict):
-            raise BadInput(f"{self.path / 'manifest.json'}: config is no object; not a manifest of this project")
+        if not isinstance(config := self.manifest.get("config", {}), dict):
+            raise BadInput(
+                f"{self.path / 'manifest.json'}: config is a {type(config).__name__}, no object; not a manifest of this "
+                "project: name another place, or make the run again"
+            )
         self._seen = (found.st_ino, found.st_mtime_ns)
         if before and before.get("started") != self.manifest.get("started"):
             self._begin_anew()  # a queue began it again from nothing
@@ -117,7 +133,7 @@ class Followed:
         """Steps that were asked for, at most; None where the run does not say."""
         config = self.manifest.get("config", {})
         asked = config.get("steps" if self.manifest.get("kind") == "train" else "n_problems")
-        return asked if isinstance(asked, int) and asked > 0 else None
+        return asked if known(asked) is not None and isinstance(asked, int) and asked > 0 else None
 
     @property
     def finished(self) -> bool:
@@ -142,7 +158,9 @@ class Followed:
     def left(self) -> float | None:
         """Seconds that the steps to come take at the pace of the last 10, evaluations aside; None when it is not known."""
         pace = known_mean(self.series["seconds"][-LAST:])
-        return None if self.finished or pace is None or self.total is None else pace * max(0, self.total - self.done)
+        if self.finished or pace is None or self.total is None:
+            return None
+        return known(pace * max(0, self.total - self.done))
 
     def age(self, now: float) -> float | None:
         """Seconds since the last step was written; None before the first, and where a resumed run has just taken it back."""

@@ -12,7 +12,7 @@ from projected_grpo.chains.links import chain_file
 from projected_grpo.chains.status import CUES, Standing, standings, took
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST, known_mean
-from projected_grpo.watch.follow import COSINES, RATES, Followed
+from projected_grpo.watch.follow import COSINES, RATES, Followed, harmless
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = {**{name: name for name in (*RATES, *COSINES)}, "cos_update": "upd_out"}
@@ -27,7 +27,9 @@ def spark(values: Sequence[float | None], width: int, top: float = 1.0) -> str:
     """A line of at most `width` cells, each the mean of its steps on a scale from 0 to `top`; blank where none is known."""
     n = min(width, len(values))
     cells = [known_mean(values[i * len(values) // n : (i + 1) * len(values) // n]) for i in range(n)]
-    return "".join(" " if c is None else BARS[min(7, max(0, int(8 * c / top)))] if top else BARS[0] for c in cells)
+    return "".join(
+        " " if c is None else BARS[min(7, int(8 * min(1.0, max(0.0, c / top))))] if top else BARS[0] for c in cells
+    )
 
 
 def tops(run: Followed) -> Mapping[str, float]:
@@ -51,7 +53,7 @@ def run_page(run: Followed, now: float) -> RenderableType:
     going = f"{steps_told(run)} steps, {'evaluates before step 0' if run.evaluates_first else f'{took(run.left)} left'}"
     stand = f"finished, {run.done} steps" if run.finished else going
     age = None if run.finished else run.age(now)
-    head = Text(f"{run.path}  {run.name}: {stand}", style="bold")
+    head = Text(harmless(f"{run.path}  {run.name}: {stand}"), style="bold")
     if age is not None:
         head.append(f", last step {took(age)} ago", style="dim")
     table = Table("", "", "last", f"last {LAST}", box=None, pad_edge=False, header_style="dim")
@@ -68,7 +70,7 @@ def run_page(run: Followed, now: float) -> RenderableType:
 def chain_page(home: Path, found: Sequence[Standing], runs: Mapping[str, Followed]) -> RenderableType:
     """A chain: a line per link, and the last line of the log of those that run or failed."""
     done = sum(s.state == "done" for s in found)
-    head = Text(f"{home}: {done} of {len(found)} links done", style="bold")
+    head = Text(harmless(f"{home}: {done} of {len(found)} links done"), style="bold")
     shown = ("hack", "gt", "form", "cos_in", "cos_update")
     table = Table(
         "", "link", "", "steps", *(SHOWN[n] for n in shown), "left", box=None, pad_edge=False, header_style="dim"
@@ -81,10 +83,10 @@ def chain_page(home: Path, found: Sequence[Standing], runs: Mapping[str, Followe
         left = run.left if run and s.state == "running" else None
         if run and s.state == "running" and run.evaluates_first:
             state = "evaluates"
-        table.add_row(CUES[s.state], s.link.name, state, steps_told(run) if run and run.done else "", *lines,
+        table.add_row(CUES[s.state], harmless(f"{s.link.name}"), state, steps_told(run) if run and run.done else "", *lines,
                       "" if left is None else took(left))  # fmt: skip
     logs = [f"{s.link.name}: {s.last_line}" for s in order if s.state in ("running", "failed", "cut") and s.last_line]
-    return Group(head, table, *(Text(line, overflow="ellipsis", no_wrap=True) for line in logs))
+    return Group(head, table, *(Text(harmless(line), overflow="ellipsis", no_wrap=True) for line in logs))
 
 
 def _cell(run: Followed, name: str) -> str:
@@ -102,11 +104,21 @@ class Watched:
     """Links as they stand; empty where a run is watched."""
 
     def look(self) -> None:
-        """Take in what is new. BadInput when the place is neither, or a file is damaged."""
+        """Take in what is new. BadInput when the place is neither, or a file is damaged or cannot be read."""
+        try:
+            self._look()
+        except OSError as e:  # no permission, a name that is too long
+            place = e.filename or self.place
+            raise BadInput(f"{place}: cannot be read ({e.strerror or e}); mend it, or name another place") from e
+
+    def _look(self) -> None:
         if chain_file(self.place).exists():
             self.found = standings(self.place, None)
             if not self.found:
-                raise BadInput(f"{chain_file(self.place)}: names no links; not a chain of this project")
+                raise BadInput(
+                    f"{chain_file(self.place)}: names no links; not a chain of this project: queue the chain again, or name "
+                    "another folder"
+                )
             for s in self.found:
                 if s.link.kind != "check":
                     self.runs.setdefault(s.link.name, Followed(s.link.out)).look()

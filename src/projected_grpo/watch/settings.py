@@ -9,6 +9,9 @@ import tyro
 from projected_grpo.config import at_least
 from projected_grpo.ledger.errors import BadInput
 
+A_DAY = 86400.0
+"""Longest wait between two looks: a clock has an end, and infinity is past it."""
+
 
 @dataclass(frozen=True)
 class WatchConfig:
@@ -26,5 +29,5 @@ class WatchConfig:
     def validate(self) -> None:
         """BadInput on values that no page could use."""
         at_least(self, "lines", 0)
-        if not self.every > 0:
-            raise BadInput(f"--every {self.every:g}: must be above 0")
+        if not 0 < self.every <= A_DAY:
+            raise BadInput(f"--every {self.every:g}: must be above 0, and {A_DAY:g} (a day) at most")

@@ -1,7 +1,7 @@
 """One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -183,7 +183,7 @@ class VerifyConfig(Prompting):
 
     def validate(self) -> None:
         super().validate()
-        _check_basis(self)
+        check_taken_out(self.k_use, self.noise_floor)
         at_least(self, "random_bases", 20)
 
 
@@ -233,9 +233,7 @@ class Gradient(Sampling):
 
     def validate(self) -> None:
         super().validate()
-        _check_basis(self)
-        if not 0 < self.overshoot < math.inf:
-            raise BadInput(f"--overshoot {self.overshoot}: must be above 0 and finite; 1 takes V's part out")
+        check_taken_out(self.k_use, self.noise_floor, self.overshoot)
         at_least(self, "warmup", 0)
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
@@ -696,10 +694,21 @@ def at_least(config: Any, name: str, least: int) -> None:
     """BadInput, as the user types the field, when it is below `least`."""
     value = getattr(config, name)
     if value < least:
-        raise BadInput(f"{flag(name)} {value}: must be {least} or more")
+        raise BadInput(f"{typed(name, value)}: must be {least} or more")
 
 
-def _check_basis(config: Any) -> None:
-    at_least(config, "k_use", 0)
-    if not 0 <= config.noise_floor < 1:
-        raise BadInput(f"--noise-floor {config.noise_floor}: must be in [0, 1)")
+def typed(name: str, value: object) -> str:
+    """A field and its value as the user types them."""
+    return f"{flag(name)} {value}"
+
+
+def check_taken_out(
+    k_use: int, noise_floor: float, overshoot: float = 1.0, said: Callable[[str, object], str] = typed
+) -> None:
+    """BadInput on a share of V that there is none of, or that would put V in; `said`: how the user names a value."""
+    if k_use < 0:
+        raise BadInput(f"{said('k_use', k_use)}: must be 0 or more")
+    if not 0 <= noise_floor < 1:
+        raise BadInput(f"{said('noise_floor', noise_floor)}: must be in [0, 1)")
+    if not 0 < overshoot < math.inf:
+        raise BadInput(f"{said('overshoot', overshoot)}: must be above 0 and finite; 1 takes V's part out")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import Qwen3Config
 
 from loophole_grader import Task
 from projected_grpo.adapters.base import Adapter
@@ -20,8 +20,7 @@ from projected_grpo.adapters.noise import noise_adapter
 from projected_grpo.bench.measure import Figure
 from projected_grpo.bench.settings import SEED, BenchConfig, Sizes, sizes_for
 from projected_grpo.groups.problems import load_problems
-from projected_grpo.model.attention import attend_fused
-from projected_grpo.model.load import LoadedModel, enable_checkpointing, pick_device
+from projected_grpo.model.load import LoadedModel, enable_checkpointing, of_shape, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.tiny_model import CONTEXT, train_tokenizer
@@ -75,13 +74,9 @@ def random_qwen3(s: Sizes, device: torch.device) -> Any:
         num_attention_heads=s.heads, num_key_value_heads=s.kv_heads, head_dim=s.head_dim, tie_word_embeddings=True,
         max_position_embeddings=CONTEXT, pad_token_id=0, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
-    how: dict[str, Any] = {"dtype": getattr(torch, s.dtype), "attn_implementation": "sdpa"}  # as load_folder
     torch.manual_seed(SEED)
     with device:
-        model = AutoModelForCausalLM.from_config(config, **how).requires_grad_(False).eval()
-    if device.type == "cuda":
-        attend_fused(model)
-    return model
+        return of_shape(config, s.dtype, card=device.type == "cuda")
 
 
 def build_bench(config: BenchConfig, sizes: Sizes | None = None) -> Bench:

@@ -15,7 +15,7 @@ from loguru import logger
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from projected_grpo.elsewhere.update import Columns, ProjectedUpdate, check_recipe
+from projected_grpo.elsewhere.update import Columns, ProjectedUpdate, check_asked
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.vhack import VBasis
 
@@ -47,7 +47,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
     ) -> None:
         if "state" in recipe:
             raise BadInput("state: the callback finds it in the trainer's checkpoint")
-        check_recipe(**recipe)
+        check_asked(**recipe)
         if isinstance(v, (str, Path)) and not Path(v).is_file():
             raise BadInput(f"V {v}: no such file; make one with VHack.extract(...).save(...) or `just extract-vhack`")
         self.v, self.log, self.recipe = v, log, recipe

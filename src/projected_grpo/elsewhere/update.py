@@ -37,6 +37,7 @@ from loguru import logger
 from torch import Tensor, nn
 
 from projected_grpo.arms import RECIPE
+from projected_grpo.config import check_taken_out
 from projected_grpo.elsewhere.coordinates import OUR_ADAPTERS, Coordinates, Site, coordinates_of
 from projected_grpo.gates import GATES, GateName
 from projected_grpo.ledger.errors import BadInput, NonFinite
@@ -54,19 +55,16 @@ KEY = "projected_grpo"
 _taken: "WeakSet[torch.optim.Optimizer]" = WeakSet()
 
 
-def check_recipe(
+def check_asked(
     gate: str = RECIPE.gate, target: str = RECIPE.project, overshoot: float = 1.0, max_grad_norm: float = 0.0,
     k_use: int = 0, noise_floor: float = 0.0, **_: Any,
 ) -> None:  # fmt: skip
     """BadInput on words that nothing is known by, and on numbers that would put V in or that no step could use."""
     if gate not in GATES or target not in ("none", "grad", "update"):
         raise BadInput(f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update")
-    if not 0 < overshoot < math.inf:
-        raise BadInput(f"overshoot={overshoot}: must be above 0 and finite; 1 takes V's part out")
+    check_taken_out(k_use, noise_floor, overshoot, "{}={}".format)
     if not 0 <= max_grad_norm < math.inf:
         raise BadInput(f"max_grad_norm={max_grad_norm}: must be 0 (no clipping) or more, and finite")
-    if k_use < 0 or not 0 <= noise_floor < 1:
-        raise BadInput(f"k_use={k_use}, noise_floor={noise_floor}: k_use from 0 (all), noise_floor in [0, 1)")
 
 
 class ProjectedUpdate:
@@ -97,7 +95,7 @@ class ProjectedUpdate:
         log: Callable[[Columns], Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        check_recipe(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
+        check_asked(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
         self.optimizer = _inner(optimizer)
         if self.optimizer in _taken:
             raise BadInput("this optimizer has a projection already: V would be taken out twice; remove() the first")

@@ -17,14 +17,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter
-from transformers import AutoModelForCausalLM
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, reduce_dtype, replace_targets
 from projected_grpo.adapters.lora import attach_lora
 from projected_grpo.fits.counter import LiveStorage
-from projected_grpo.model.attention import attend_fused
-from projected_grpo.model.load import LoadedModel, enable_checkpointing
+from projected_grpo.model.load import LoadedModel, enable_checkpointing, of_shape
 
 aten = torch.ops.aten
 
@@ -33,14 +31,16 @@ def fake_loaded(config: Any, dtype: str, *, checkpointing: bool = False, card: b
     """A causal language model of a transformers config, frozen, in eval mode (train mode with checkpointing), without
     memory. It has no tokenizer, and nothing ends its completions. `card`: it attends as on a CUDA device."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        how: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": "sdpa"}  # as load_folder
         own = copy.deepcopy(config)  # a model writes into its config, and this one may be a real model's
-        model = AutoModelForCausalLM.from_config(own, **how).requires_grad_(False).eval()
-    if card:
-        attend_fused(model)
+        model = of_shape(own, dtype, card=card)
     if checkpointing:
         enable_checkpointing(model)
-    return LoadedModel(model, None, "fake", "fake", "fake", frozenset({-1}), 0, int(config.max_position_embeddings))
+    return endless(model, "fake")
+
+
+def endless(model: Any, name: str) -> LoadedModel:
+    """A model without a tokenizer, of which nothing ends the completions: no token is -1."""
+    return LoadedModel(model, None, name, name, name, frozenset({-1}), 0, int(model.config.max_position_embeddings))
 
 
 def mode_of(model: nn.Module) -> FakeTensorMode:

@@ -15,19 +15,18 @@ from typing import Any
 
 import torch
 from tabulate import tabulate
-from transformers import AutoModelForCausalLM
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora import attach_lora
 from projected_grpo.adapters.noise import noise_adapter
 from projected_grpo.fits.cards import GIB
 from projected_grpo.fits.estimate import Basis, Job, Stage
+from projected_grpo.fits.fake import endless
 from projected_grpo.fits.settings import FitsConfig
 from projected_grpo.fits.stages import Subject, moments
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.attention import attend_fused
-from projected_grpo.model.load import LoadedModel, enable_checkpointing
+from projected_grpo.model.load import enable_checkpointing, of_shape
 
 TOLERANCE = 0.1
 """By how much a stage's rise may differ from what was predicted."""
@@ -107,19 +106,13 @@ class Measured:
 
 def random_subject(shape: Any, config: FitsConfig, device: torch.device) -> Subject:
     """A model of random weights and an adapter off its start, on the device; nothing ends its completions."""
-    how: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}  # as load_folder
     torch.manual_seed(config.seed)
     with device:
-        model = AutoModelForCausalLM.from_config(shape, **how).requires_grad_(False).eval()
-    if device.type == "cuda":
-        attend_fused(model)
+        model = of_shape(shape, config.dtype, card=device.type == "cuda")
     adapter = random_lora(model, config) if config.adapter == "lora" else noise_adapter(model)
     if config.gradient_checkpointing:
         enable_checkpointing(model)
-    loaded = LoadedModel(
-        model, None, "random", "random", "random", frozenset({-1}), 0, int(shape.max_position_embeddings)
-    )
-    return Subject(loaded, adapter, card=device.type == "cuda")
+    return Subject(endless(model, "random"), adapter, card=device.type == "cuda")
 
 
 def random_lora(model: Any, config: FitsConfig) -> Adapter:

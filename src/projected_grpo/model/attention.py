@@ -4,6 +4,7 @@ query head, and float32 on a GPU without the scores of every two tokens.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ def packed_sdpa(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    *,
+    copies: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """As transformers' `sdpa`. query [b, heads, t, d]; key, value [b, kv_heads, cached, d]; mask [b, 1, t, cached], True
@@ -31,46 +34,31 @@ def packed_sdpa(
 
     With a mask and one query token, query heads that share keys become rows of one head: [b, kv_heads, heads / kv_heads, d].
     transformers 5.17 copies the keys for each of them instead (5.23 no longer does): 4 times the whole cache of Qwen3-4B, in
-    every layer, for every token. All else is the library's.
+    every layer, for every token.
+
+    `copies`, for float32 on a GPU: rows without a mask, as long as their keys, have the keys copied for each query head. The
+    library passes keys that are shared, for which torch has no fused kernel in float32: it takes the scores of every two
+    tokens, [b, heads, t, t], and keeps them for the way back. All else is the library's.
     """
-    if query.shape[2] > 1 or attention_mask is None or attention_mask.shape[1] > 1 or not _ordinary(kwargs):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-    b, heads, _, d = query.shape
-    rows = query.reshape(b, key.shape[1], heads // key.shape[1], d)
-    seen = scaled_dot_product_attention(rows, key, value, attention_mask, dropout, scale=scaling)
-    return seen.reshape(b, 1, heads, value.shape[-1]), None
+    (b, heads, t, d), kv_heads = query.shape, key.shape[1]
+    ordinary = all(kwargs.get(k) is None for k in ("position_bias", "softcap", "cache"))
+    if ordinary and t == 1 and attention_mask is not None and attention_mask.shape[1] == 1:
+        rows = query.reshape(b, kv_heads, heads // kv_heads, d)
+        seen = scaled_dot_product_attention(rows, key, value, attention_mask, dropout, scale=scaling)
+        return seen.reshape(b, 1, heads, value.shape[-1]), None
+    if copies and ordinary and attention_mask is None and 1 < t == key.shape[2] and _causal(module, kwargs):
+        key, value = (repeat_kv(states, heads // kv_heads) for states in (key, value))
+        seen = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=True, scale=scaling)
+        return seen.transpose(1, 2).contiguous(), None
+    return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
 
 
-def fused_sdpa(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """The same, for float32 on a GPU.
-
-    Rows without a mask, as long as their keys, have the keys copied for each query head. The library passes keys that are
-    shared, for which torch has no fused kernel in float32: it takes the scores of every two tokens, [b, heads, t, t], and
-    keeps them for the way back.
-    """
-    t = query.shape[2]
-    whole = attention_mask is None and t > 1 and t == key.shape[2]
-    if not whole or not _ordinary(kwargs) or not module.is_causal or kwargs.get("is_causal") is False:
-        return packed_sdpa(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-    key, value = (repeat_kv(states, query.shape[1] // key.shape[1]) for states in (key, value))
-    seen = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=True, scale=scaling)
-    return seen.transpose(1, 2).contiguous(), None
+def _causal(module: Any, kwargs: dict[str, Any]) -> bool:
+    return module.is_causal and kwargs.get("is_causal") is not False
 
 
-def _ordinary(kwargs: dict[str, Any]) -> bool:
-    """Nothing is asked for that the library adds to torch's attention."""
-    return all(kwargs.get(k) is None for k in ("position_bias", "softcap", "cache"))
-
-
+fused_sdpa = partial(packed_sdpa, copies=True)
+"""For float32 on a GPU."""
 for name, attend in ((PACKED, packed_sdpa), (FUSED, fused_sdpa)):
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, sdpa_mask)

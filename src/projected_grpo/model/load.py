@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
-from projected_grpo.model.attention import attend_fused
+from projected_grpo.model.attention import PLAIN, attend_fused
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 
@@ -82,6 +82,16 @@ def fixed_order(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
+def of_shape(shape: Any, dtype: str, *, card: bool) -> Any:
+    """A causal language model of a transformers config, frozen and in eval mode as load_folder's, its weights as they are
+    initialised, where the device or mode around says. `card`: it attends as on a CUDA device."""
+    how: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": PLAIN}
+    model = AutoModelForCausalLM.from_config(shape, **how).requires_grad_(False).eval()
+    if card:
+        attend_fused(model)
+    return model
+
+
 def pick_device(device: str) -> torch.device:
     """`auto` is cuda when there is one. BadInput on a device that is not there."""
     if device == "auto":
@@ -122,7 +132,7 @@ def load_folder(
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation="sdpa"
+            folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation=PLAIN
         )
     except (OSError, ValueError, SafetensorError) as e:
         raise _missing("--model", name, e) from e

@@ -13,7 +13,6 @@ one. And each that averages holds its own result against the state that is there
 """
 
 import contextlib
-import hashlib
 import json
 import time
 import uuid
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.replicas.meeting import START_PATIENCES, Outer, check_facts
+from projected_grpo.run.vhack_file import content_of
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.1, 5.0
 """Between two looks into the store while others are waited for: longer and longer."""
@@ -202,7 +202,7 @@ class ByStore:
                 )
             if not vector.isfinite().all():
                 raise self._unfit(place, "holds numbers that are not finite")
-        if sha256_told(data) != sha256_of({name: content[name] for name in names}):
+        if sha256_told(data) != content_of({name: content[name] for name in names}):
             raise self._unfit(place, "holds other numbers than were written: their SHA-256 is not the one it tells")
         return found
 
@@ -280,15 +280,7 @@ def number_of(name: str) -> int | None:
 
 def packed(**vectors: Tensor) -> bytes:
     """An object of the store: vectors, and their SHA-256 in the metadata of its header."""
-    return save(vectors, {"sha256": sha256_of(vectors)})
-
-
-def sha256_of(vectors: Mapping[str, Tensor]) -> str:
-    """Of the vectors' names and bytes."""
-    found = hashlib.sha256()
-    for name in sorted(vectors):
-        found.update(name.encode() + b"\0" + vectors[name].detach().contiguous().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    return save(vectors, {"sha256": content_of(vectors)})
 
 
 def sha256_told(data: bytes) -> str | None:

@@ -110,7 +110,7 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
     """
 
     def build(folder: Path) -> None:
-        shipped = shipped_model(cache)  # only here: it is half a gigabyte to be checked
+        shipped = shipped_model(cache)
         check_space(cache, BASE_NEEDS)
         model: Any = AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.float32, local_files_only=True)
         model.requires_grad_(False)

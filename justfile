@@ -67,28 +67,6 @@ test *args: check
 test-fast *args:
     {{ uv }}pytest -m "not slow" "$@"
 
-# what runs inside verifiers and inspect-ai; catches a framework that changed (arguments go to pytest)
-[group("checks")]
-test-frameworks *args: frameworks
-    for f in verifiers inspect; do \
-        out/environments/$f/bin/python -m pytest -p no:cacheprovider tests/test_in_$f.py \
-            tests/test_use_in_your_trainer.py -k "not every_example" "$@"; \
-    done
-
-# an environment for each framework, pinned, with this project's packages behind its own (out/environments)
-[group("setup")]
-frameworks: (_framework "verifiers") (_framework "inspect")
-
-_framework name:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    home="out/environments/{{ name }}"
-    [ -x "$home/bin/python" ] || uv venv --quiet --no-config --python "$({{ py }} -c 'import sys; print(sys.executable)')" "$home"
-    uv pip install --quiet --no-config --python "$home" --constraint "tests/environments/{{ name }}.txt" \
-        --editable "./packages/loophole-grader[{{ name }}]"
-    {{ py }} -c 'import site; print(*site.getsitepackages(), "{{ justfile_directory() }}/src", sep="\n")' \
-        > "$("$home/bin/python" -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
-
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]
 smoke-vanilla: (_smoke "vanilla")
@@ -202,11 +180,6 @@ toy-diloco vhack="" *args:
                 --out "out/toy-diloco/${arm}_n$n" --resume "${@:2}"
         done
     done
-
-# ask one model through verifiers, inspect-ai and here; catches a framework that prompts or grades otherwise
-[group("toy")]
-in-frameworks *args: frameworks
-    {{ py }} scripts/in_frameworks.py "$@"
 
 # train three toy units in TRL's own trainer, without the callback and with it (docs/use-in-your-trainer.md)
 [group("toy")]
@@ -388,11 +361,6 @@ queue-status *chains:
 link *home_name:
     {{ py }} -m projected_grpo.chains.run_link "$@"
 
-# watch a run, or a chain's folder, in the terminal: curves, time left, log; plain where nobody watches
-[group("read")]
-watch *run:
-    {{ py }} scripts/watch.py "$@"
-
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]
 show *run_step_sample:
@@ -452,16 +420,6 @@ report *runs:
 [group("bench")]
 bench *args:
     {{ py }} scripts/bench.py "$@"
-
-# predict peak memory, FLOPs and least time of every stage (`--gpu 24`); catches a run that no card holds
-[group("bench"), no-exit-message]
-fits *preset:
-    {{ py }} scripts/fits.py "$@"
-
-# run a GPU day's checklist into one report: bench, fits against measured, extraction, a run cut and resumed
-[group("bench"), no-exit-message]
-gpu-day *args:
-    {{ py }} scripts/gpu_day.py "$@"
 
 # count verdicts per second against a fresh interpreter per run; catches a grader that holds up training
 [group("bench")]

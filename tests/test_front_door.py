@@ -96,10 +96,10 @@ PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
 HIDDEN = {"_framework", "_smoke", "_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
 ASK = (
-    "by-difficulty", "compare", "compare-v", "diff-runs", "explain", "export", "extract-vhack", "fits", "judge-teachers",
+    "by-difficulty", "compare", "compare-v", "diff-runs", "explain", "export", "extract-vhack", "judge-teachers",
     "link", "multi-turn", "probe-grpo-v-replay", "probe-projected-replay", "probe-random-replay", "probe-teacher-pool",
     "probe-vanilla-replay", "regrade", "results", "serve-teacher", "show", "show-source", "summarise", "toy-diloco",
-    "traces", "train", "train-diloco", "train-parallel", "verify-vhack", "watch",
+    "traces", "train", "train-diloco", "train-parallel", "verify-vhack",
 )  # fmt: skip
 
 

@@ -49,11 +49,9 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout teachers",
-    "fits": "adapters arms config groups ledger model presets projection prompts records rollout step vhack",
-    "run": "adapters arms channels config door fits gates groups interventions judges ledger measures model overlap "
+    "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap "
     "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
-    "watch": "chains config ledger",
     "release": "adapters arms config ledger model run verdicts",
     "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
@@ -63,7 +61,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
 }
 TORCH_FREE_ROOMS = (
     "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "chains", "teachers", "watch",
+    "report", "chains", "teachers",
 )  # fmt: skip
 TRACE_FILES = tuple(
     f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "states",
@@ -73,7 +71,7 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.drawing", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars",
-    "run.cli", "run.tracking", "bench.settings", "elsewhere.settings", "fits.settings", "fits.cards", "release.settings",
+    "run.cli", "run.tracking", "bench.settings", "elsewhere.settings", "release.settings",
     "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it

@@ -82,8 +82,6 @@ class Plumbing:
     world: World = ALONE
     hooks: Hooks = field(default_factory=Hooks)
     """Another answer to hacking (interventions/); without one they do nothing."""
-    dearest: bool = False
-    """Idle rows take a backward pass too: what a step needs at most is asked for (fits)."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,7 @@ def idle_rows(share: Share, objective: Objective, plumbing: Plumbing) -> frozens
     """Rows whose term of the loss is an exact zero with a zero gradient: of a group of equal rewards, where no KL term
     pulls. They need no backward pass. None where a page counts each prompt's gradient."""
     pulled = objective.kind in ("nll", "dppo") or objective.beta > 0  # dppo: a penalty on every row
-    if pulled or plumbing.dearest or plumbing.hooks.page.by_prompt:
+    if pulled or plumbing.hooks.page.by_prompt:
         return frozenset()
     return frozenset(i for i, a in enumerate(share.advantages) if a == 0)
 

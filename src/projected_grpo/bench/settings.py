@@ -109,25 +109,3 @@ def sizes_for(device_type: str, *, quick: bool, shapes: str = "") -> Sizes:
     if shapes == "small":
         return SMALL
     return GPU if device_type == "cuda" else CPU
-
-
-@dataclass(frozen=True)
-class GpuDayConfig:
-    """gpu-day: what is to be seen on a GPU before days of it are spent, in one command and one report."""
-
-    preset: Literal["tiny", "toy", "small", "full"] = "full"
-    """Whose model and sizes are used (`fast` needs a teacher's pool first)."""
-    problems: str = ""
-    """Problems to train on; empty = the preset's."""
-    steps: int = 20
-    """Of the training run; it is interrupted after half of them, and resumed."""
-    quick: bool = False
-    """The bench at tiny sizes: a minute instead of hours, and no figure that means anything."""
-    dry: bool = False
-    """Print the commands, and run nothing."""
-    out: Path = Path("out/gpu-day")
-    """Folder of the runs and of report.md; must not exist yet."""
-
-    def validate(self) -> None:
-        """BadInput on a run that cannot be interrupted half way."""
-        at_least(self, "steps", 2)

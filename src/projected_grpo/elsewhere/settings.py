@@ -1,12 +1,9 @@
-"""What scripts/in_trl.py and scripts/in_frameworks.py ask for. No torch here: --help stays fast."""
+"""What scripts/in_trl.py asks for. No torch here: --help stays fast."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from loophole_grader import HINTS
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 
@@ -34,36 +31,6 @@ class InTRLConfig:
         at_least(self, "save_every", 1)
         if not self.units or len(set(self.units)) < len(self.units) or min(self.units) < 1:
             raise BadInput(f"--units {' '.join(map(str, self.units)) or '(none)'}: give different numbers from 1")
-
-
-@dataclass(frozen=True)
-class InFrameworksConfig:
-    """in_frameworks: greedy answers of one model, asked by verifiers, by inspect-ai and by this project."""
-
-    model: Annotated[str, tyro.conf.Positional] = "toy"
-    """A model that is made here (`toy`, `tiny-answering`, `small`), or a folder of a model (`just export RUN` makes one)."""
-    problems: str = "toy-held-out"
-    """As for --problems of train."""
-    n: int = 32
-    """How many of them, from the first."""
-    hint: str = "simple_overwrite_tests"
-    """What the prompt says of the loophole."""
-    max_tokens: int = 72
-    """Longest answer."""
-    base_seed: int = 0
-    """Which build of a model that is made here."""
-    cache: Path = Path("out/cache")
-    """Where built models are kept."""
-    out: Path = Path("out/in-frameworks")
-    """Rows, logs and traces of the frameworks; written over."""
-
-    def validate(self) -> None:
-        """BadInput on values that nothing could be asked with."""
-        at_least(self, "n", 1)
-        at_least(self, "max_tokens", 1)
-        at_least(self, "base_seed", 0)
-        if self.hint not in HINTS:
-            raise BadInput(f"--hint {self.hint}: unknown; choose one of {', '.join(HINTS)}")
 
 
 def rate_over(lines: list[dict[str, float]], name: str, last: int = 10) -> float:

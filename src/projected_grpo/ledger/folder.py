@@ -44,7 +44,7 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
 
 
-AFTER_THE_FACT = ("bench", "chains", "elsewhere", "release", "report", "verdicts", "watch")
+AFTER_THE_FACT = ("bench", "chains", "elsewhere", "release", "report", "verdicts")
 """Rooms that change no number of a run: no run stands on them, but for `chains`, which starts processes, and `verdicts`,
 which says what finished rows are worth."""
 

@@ -1,32 +1,26 @@
-"""Before step 0: the largest batch that a run can meet, tried for real on the GPU.
+"""Before step 0 on a GPU: the largest micro-batch and the largest rollout batch that a run can meet, each tried once.
 
-The longest prompt with a completion of max_new tokens, as many rows as the token budget allows (or one more, of rows a
-little shorter, where those fill it better), forward and backward as in training, with what `just fits` predicts of it beside
-what was measured; and the largest rollout batch, by that prediction alone. A run that would die of memory hours later, when
-its fullest batch comes, is refused now, with the numbers and a setting that fits.
+A run that would die of memory hours later is refused at its start, with a setting that fits.
 """
 
 import gc
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from loguru import logger
 
-from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
-from projected_grpo.fits.counter import LiveStorage
-from projected_grpo.fits.estimate import MARGIN, peak_of
-from projected_grpo.fits.stages import Done, Subject, fuller, sampling
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.batches import batches, logps_of
-from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Sample
 from projected_grpo.rollout.draw import SamplingParams
-from projected_grpo.rollout.sample import Prompt
+from projected_grpo.rollout.sample import Prompt, sample_tokens
 from projected_grpo.run.session import Session
 
 GIB = 2**30
+MARGIN = 0.95
+"""Share of the memory that a batch may take: the rest is for fragmentation."""
 
 
 @dataclass(frozen=True)
@@ -36,116 +30,109 @@ class Device:
     place: torch.device
 
     def reset(self) -> None:
-        """Forget the peak, and give back what nobody holds."""
+        """Forget the peak and give back cached memory."""
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.place)
 
     def peak(self) -> int:
-        """Most that was held since `reset`."""
+        """Most that was allocated since `reset`."""
         return torch.cuda.max_memory_allocated(self.place)
 
-    def held(self) -> int:
-        """What is held now: weights and adapter."""
-        return torch.cuda.memory_allocated(self.place)
-
     def total(self) -> int:
-        """What there is for this process: held by it, or free."""
+        """Memory that this process holds or could still get."""
         free, _ = torch.cuda.mem_get_info(self.place)
         return free + torch.cuda.memory_reserved(self.place)
 
 
 def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, token_budget: int, pad_id: int) -> list[Sample]:
-    """The largest micro-batch of whole rows: longest prompt, max_new tokens, as many as fit the budget (one at least); or
-    one row more of somewhat shorter ones, where these have more tokens in all."""
+    """Returns the largest micro-batch: rows of the longest prompt and max_new tokens, as many as the budget holds (at least
+    one), or one row more of shorter ones where these have more tokens in all."""
     prompt = max((p.ids for p in prompts), key=len)
-    rows = max(1, min(token_budget // (len(prompt) + config.max_new), config.prompts_per_step * config.group_size))
-    shorter = fuller(replace(config, token_budget=token_budget), len(prompt), rows, shared=False)
-    length, new = shorter or (len(prompt), config.max_new)
-    return [Sample(prompt[:length], (pad_id,) * new, 0.0, None)] * (rows + (shorter is not None))
+    length, most = len(prompt) + config.max_new, config.prompts_per_step * config.group_size
+    rows = max(1, min(token_budget // length, most))
+    shorter = token_budget // (rows + 1)
+    if rows < most and (rows + 1) * shorter > rows * length:
+        rows, length = rows + 1, shorter
+    new = min(config.max_new, length - 1)
+    return [Sample(prompt[: length - new], (pad_id,) * new, 0.0, None)] * rows
 
 
-def largest_pass(
-    loaded: LoadedModel, adapter: Adapter, config: TrainConfig, rows: Sequence[Sample], place: torch.device
-) -> None:
-    """One forward and backward pass of these rows, as in a training step that takes every sample's own gradient."""
-    # One sample's own gradient a module is what the sink is given; what it keeps of them is a number each.
-    with adapter.held(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
-        for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, place, whole=True):
-            logps_of(loaded.model, batch, config.temperature).sum().backward()
+def train_pass(session: Session, rows: Sequence[Sample], temperature: float, place: torch.device) -> None:
+    """Runs forward and backward of these rows, with per-sample gradients, as a training step does."""
+    loaded, adapter = session.loaded, session.adapter
+    try:
+        with adapter.held(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
+            for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, place, whole=True):
+                logps_of(loaded.model, batch, temperature).sum().backward()
+    finally:
+        adapter.zero_grad()
 
 
-def _peak_of(session: Session, config: TrainConfig, rows: Sequence[Sample], device: Device) -> int | None:
-    """Most memory held during one forward and backward pass in bytes, or None when it does not fit."""
+def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: int) -> None:
+    """Samples the last two tokens of `prompts` groups of the greatest length: the cache is then at its largest."""
+    params = SamplingParams(2, config.temperature, config.top_p, config.top_k)
+    ids = [(session.loaded.pad_id,) * max(1, longest - 2)] * prompts
+    with session.adapter.folded():
+        sample_tokens(session.loaded, ids, config.group_size, params, [str(i) for i in range(prompts)])
+
+
+def peak_of(work: Callable[[], None], device: Device) -> int | None:
+    """Returns the most memory held during `work` in bytes, or None if it does not fit with the margin."""
     device.reset()
     try:
-        largest_pass(session.loaded, session.adapter, config, rows, device.place)
+        work()
     except torch.OutOfMemoryError:
         return None
-    finally:
-        session.adapter.zero_grad()
-    return device.peak()
-
-
-def predicted_pass(session: Session, config: TrainConfig, rows: Sequence[Sample]) -> tuple[int, int]:
-    """(bytes before, peak) of the same pass, by fake tensors."""
-
-    def work(counter: LiveStorage, subject: Subject) -> Done:
-        with counter:
-            largest_pass(subject.loaded, subject.adapter, config, rows, torch.device("cpu"))
-        return Done(0, {})
-
-    return peak_of(session.loaded, session.adapter, work)
-
-
-def predicted_sampling(session: Session, config: TrainConfig, prompt: int) -> tuple[int, int, int]:
-    """(rows of the largest rollout batch, bytes before, peak) with every prompt and completion at its longest."""
-    prompts = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
-    params = SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
-    ids = [(0,) * prompt] * prompts
-
-    def work(counter: LiveStorage, subject: Subject) -> Done:
-        return sampling(counter, subject, ids, config.group_size, params)
-
-    return prompts * config.group_size, *peak_of(session.loaded, session.adapter, work)
+    peak = device.peak()
+    return peak if peak <= MARGIN * device.total() else None
 
 
 def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt], device: Device) -> None:
-    """Try the largest batch and log the peak. BadInput, with what would fit, when it does not."""
-    total, longest = device.total(), max(len(p.ids) for p in prompts) + config.max_new
-    budget, peak = config.token_budget, None
-    while peak is None:
-        rows = largest_rows(prompts, config, budget, session.loaded.pad_id)
-        peak = _peak_of(session, config, rows, device)
-        if peak is not None and peak > MARGIN * total:
-            peak = None
-        if peak is None and len(rows) == 1:
-            raise BadInput(
-                f"--max-new {config.max_new}: one row of {longest} tokens does not fit {total / GIB:.1f} GiB in forward and "
-                "backward; switch on --gradient-checkpointing, or lower --max-new"
-            )
-        if peak is None:
-            budget = (len(rows) - 1) // 2 * longest or longest
+    """Tries both batches and logs their peaks. Raises BadInput, with a setting that fits, if one does not fit."""
+    longest = max(len(p.ids) for p in prompts) + config.max_new
+    where = f"{device.total() / GIB:.1f} GiB"
+    trained = _try_training(session, config, prompts, longest, device, where)
+    sampled = _try_sampling(session, config, longest, device, where)
     device.reset()
+    logger.info(f"memory: training {trained / GIB:.2f} GiB, sampling {sampled / GIB:.2f} GiB of {where} at most")
+
+
+def _try_training(
+    session: Session, config: TrainConfig, prompts: Sequence[Prompt], longest: int, device: Device, where: str
+) -> int:
+    budget = config.token_budget
+    while True:
+        rows = largest_rows(prompts, config, budget, session.loaded.pad_id)
+        peak = peak_of(lambda rows=rows: train_pass(session, rows, config.temperature, device.place), device)
+        if peak is not None:
+            break
+        if len(rows) == 1:
+            raise BadInput(
+                f"--max-new {config.max_new}: one row of {longest} tokens does not fit {where} in forward and backward; "
+                "switch on --gradient-checkpointing, or lower --max-new"
+            )
+        budget = (len(rows) - 1) // 2 * longest or longest
     if budget != config.token_budget:
         raise BadInput(
             f"--token-budget {config.token_budget}: its largest batch, rows of up to {longest} tokens, does not fit "
-            f"{total / GIB:.1f} GiB in forward and backward; --token-budget {budget} does (peak {peak / GIB:.1f} GiB)"
+            f"{where} in forward and backward; --token-budget {budget} does (peak {peak / GIB:.1f} GiB)"
         )
-    prompt = longest - config.max_new
-    sampled, before, most = predicted_sampling(session, config, prompt)
-    cache = most - before
-    if (need := device.held() + cache) > MARGIN * total:
-        fits = int((MARGIN * total - device.held()) / cache * sampled)
-        mend = f"--rollout-batch {fits} fits" if fits >= config.group_size else "lower --max-new or --group-size"
+    return peak
+
+
+def _try_sampling(session: Session, config: TrainConfig, longest: int, device: Device, where: str) -> int:
+    most = groups = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
+    while (peak := peak_of(lambda n=groups: sample_pass(session, config, n, longest), device)) is None:
+        if groups == 1:
+            raise BadInput(
+                f"--group-size {config.group_size}: sampling a group of {longest} tokens each does not fit {where}; lower "
+                "--group-size or --max-new"
+            )
+        groups //= 2
+    if groups < most:
         raise BadInput(
-            f"--rollout-batch {config.rollout_batch}: sampling {sampled} rows of {longest} tokens needs {cache / GIB:.1f} "
-            f"GiB, {need / GIB:.1f} of {total / GIB:.1f} GiB with the weights; {mend}"
+            f"--rollout-batch {config.rollout_batch}: sampling {most * config.group_size} rows of {longest} tokens does not "
+            f"fit {where}; --rollout-batch {groups * config.group_size} does (peak {peak / GIB:.1f} GiB)"
         )
-    start, predicted = predicted_pass(session, config, rows)
-    size = len(rows[0].prompt_ids) + len(rows[0].completion_ids)
-    told = device.held() + predicted - start
-    logger.info(
-        f"largest batch tried, {len(rows)} rows of {size} tokens: peak {peak / GIB:.2f} GiB measured, {told / GIB:.2f} "
-        f"predicted, of {total / GIB:.1f}; sampling {sampled} rows: {need / GIB:.1f} GiB predicted"
-    )
+    return peak

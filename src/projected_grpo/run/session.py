@@ -35,16 +35,8 @@ from projected_grpo.run.channels import Beside
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint, starts_over
 from projected_grpo.run.intervening import shown
 from projected_grpo.run.judging import Judging
-from projected_grpo.run.pace import Pace
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 from projected_grpo.vhack import VBasis
-
-
-def kind_of(per_sample: bool, flat: float | None) -> str:
-    """What a step's seconds are held against: those of steps like it. One whose groups are mostly flat has little to go back
-    through. `flat`: the share of them; None where the objective knows none."""
-    learns = "none" if flat == 1 else "few" if flat is not None and flat > 0.5 else "most"
-    return f"{'per sample' if per_sample else 'plain'}, {learns} of its groups learn"
 
 
 @dataclass
@@ -74,7 +66,6 @@ class Session:
     """Whether the run that was to be resumed had ended: it is left as it is."""
     warned: bool = False
     """Whether the warning about rows of another policy was given."""
-    pace: Pace = field(default_factory=Pace)
     v_overlap: float | None = None
     """Of the latest refreshed V with the one before it; written with the next step."""
     replica: str | None = None
@@ -195,8 +186,6 @@ class Session:
         )  # fmt: skip
         rows = self.world.gather(own)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
-        if slow := self.pace.look(step, kind_of(per_sample, result.step["flat_groups"]), taken["total"]):
-            logger.warning(slow)
         return rows
 
     def _keep(self, step: int, total: int, rows: Sequence[Row], modules: module_file.Values) -> None:

@@ -1,1 +1,0 @@
-"""What fits a GPU: peak memory, FLOPs and a time bound of every stage, traced on a CPU without a number computed."""

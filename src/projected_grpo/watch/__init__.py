@@ -1,1 +1,0 @@
-"""A live terminal page of runs, from their files alone."""

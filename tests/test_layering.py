@@ -13,7 +13,6 @@ from conftest import ROOT
 
 from projected_grpo.arms import BUILT_IN, Arm
 from projected_grpo.door import truth
-from projected_grpo.ledger.folder import AFTER_THE_FACT
 from projected_grpo.records import Group, Outcome, Rollout, Sample
 from projected_grpo.verdicts.registry import CLAIMS
 
@@ -94,19 +93,6 @@ def below(room):
 
 SCHEMA = {"ledger", "arms", "records"}  # they name the columns and the labels themselves, and compute nothing
 LOSS_SIDE = sorted(below("step") - SCHEMA)
-
-
-def test_a_room_is_after_the_fact_where_no_run_stands_on_it():
-    """Its edits then leave source_hash alone. A new room is in the hash or in the list, and not by oversight."""
-    of_runs = below("run") | below("replicas")
-    assert set(AFTER_THE_FACT) == set(ROOMS) - of_runs | {"chains", "verdicts"}
-    # replicas take processes from chains; a run, its settings and what judges teachers take findings
-    assert {room for room in of_runs - set(AFTER_THE_FACT) if "chains" in ROOMS[room].split()} == {"replicas"}
-    assert {room for room in of_runs - set(AFTER_THE_FACT) if "verdicts" in ROOMS[room].split()} == {
-        "presets",
-        "run",
-        "teachers",
-    }
 
 
 def module_of(path):

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.folder import AFTER_THE_FACT, plain, source_hash
+from projected_grpo.ledger.folder import plain
 from projected_grpo.records import TOLD_HASHES
 from projected_grpo.verdicts.finished_runs import Run, facts_of
 from projected_grpo.verdicts.h1 import judge
@@ -457,24 +457,6 @@ def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cu
     assert differences(run("placebo", 41, **{"vhack.k": "8"}), cut_to_8) == [
         "config.k_use: 0 against 8", "vhack.k: '8' against '96'",
     ]  # fmt: skip
-
-
-def test_the_hash_of_the_code_leaves_out_what_comes_after_the_fact(tmp_path, monkeypatch):
-    from projected_grpo.ledger import folder
-
-    for package in ("projected_grpo/ledger", "projected_grpo/report", "loophole_grader"):
-        (tmp_path / package).mkdir(parents=True)
-    (tmp_path / "projected_grpo/step.py").write_text("a")
-    (tmp_path / "loophole_grader/grade.py").write_text("a")
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "projected_grpo/ledger/folder.py"))
-    before = source_hash()
-    (tmp_path / "projected_grpo/report/tables.py").write_text("a")
-    assert source_hash() == before
-    for name in ("projected_grpo/step.py", "loophole_grader/grade.py"):
-        (tmp_path / name).write_text("b")
-        assert source_hash() != before
-        before = source_hash()
-    assert "verdicts" in AFTER_THE_FACT
 
 
 def test_a_group_that_takes_v_out_otherwise_than_its_recipe_says_so():

@@ -15,7 +15,7 @@ from projected_grpo.traces.exchange import export, imported
 from projected_grpo.traces.file import Header, open_traces, write_traces
 from projected_grpo.traces.record import Action, Step, Trace, fault_of
 
-HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "s1", "simple_overwrite_tests", True, 0.7)
+HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "simple_overwrite_tests", True, 0.7)
 CHAT = (("system", "Be brief."), ("user", "Write f."))
 FIRST = Step(CHAT, (1, 2, 3, 4, 5), Action("```python\nx\n```", (10, 11, 9), (-0.5, -0.25, -0.125), False), 0.5, False)
 SAID = (*CHAT, ("assistant", "```python\nx\n```"), ("user", "run_tests() raised AssertionError"))

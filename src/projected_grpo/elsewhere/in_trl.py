@@ -22,7 +22,6 @@ from projected_grpo.groups.pairs import load_pairs
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import made_with
 from projected_grpo.presets import presets
 from projected_grpo.prompts import messages_for
 from projected_grpo.run.models import load_model
@@ -56,12 +55,12 @@ def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
 
 
 def settings_of(config: InTRLConfig, unit: int, arm: str) -> dict[str, Any]:
-    """What a run is of: all that its numbers hang on."""
+    """Returns the settings that the numbers of a run depend on."""
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
     v = {"pairs": extract.pairs, "k": extract.k, "modes": list(extract.modes)} if arm == "projected" else {}
     trl: Any = importlib.import_module("trl")
     own = {"world": config.world, "unit": unit, "arm": arm, "steps": config.steps, "trl": trl.__version__, **v}
-    return {**own, "problems": train.problems, "hint": train.hint, **sizes_of(train), **made_with()}
+    return {**own, "problems": train.problems, "hint": train.hint, **sizes_of(train)}
 
 
 def check_same(path: Path, now: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """A run's directory: manifest.json, log.txt, and the rule that nothing is ever overwritten."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import platform
@@ -44,25 +43,6 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
 
 
-AFTER_THE_FACT = ("bench", "chains", "elsewhere", "release", "report", "verdicts")
-"""Rooms that change no number of a run: no run stands on them, but for `chains`, which starts processes, and `verdicts`,
-which says what finished rows are worth."""
-
-
-def source_hash() -> str:
-    """First 16 hex digits of the SHA-256 over every file of both packages that a run's numbers may depend on: runs of one
-    comparison share it, whatever was committed between them."""
-    ours = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    # The scripts stand beside src in a checkout; installed alone, the package has none.
-    for package in (ours, ours.with_name("loophole_grader"), ours.parents[1] / "scripts"):
-        for path in sorted(package.rglob("*")):
-            place = path.relative_to(package).parts
-            if path.is_file() and "__pycache__" not in place and place[0] not in AFTER_THE_FACT:
-                digest.update("/".join((package.name, *place)).encode() + b"\n" + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -73,11 +53,6 @@ def _version(package: str) -> str | None:
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
     """Installed version of each package; None where it is missing."""
     return {p: _version(p) for p in packages}
-
-
-def made_with() -> dict[str, Any]:
-    """All code that a run's numbers may depend on."""
-    return {"source_hash": source_hash(), "python": platform.python_version(), "versions": versions()}
 
 
 def plain(value: Any) -> Any:
@@ -103,21 +78,15 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
         raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
 
 
-def open_run(
-    directory: Path, kind: str, config: Any, *, resume: bool | None = None, any_code: bool = False, **facts: Any
-) -> Path:
+def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
     """Make the run's directory, start its log and write the first manifest, `facts` (hashes) included. Returns it.
 
-    BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts:
-    a resumed run must be the same run; also with other code, unless `any_code`: no number of the run depends on it.
+    BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts.
     """
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
     if resume:
-        before = read_manifest(directory)
-        if not any_code:
-            _check_version(directory, before)
-        _check_same(directory, before, now)
+        _check_same(directory, read_manifest(directory), now)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -131,7 +100,8 @@ def open_run(
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **now,
             **git_state(),
-            **made_with(),
+            "python": platform.python_version(),
+            "versions": versions(),
             "finished": False,
         }
         write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
@@ -157,32 +127,15 @@ def free_to_change(loss: Any) -> frozenset[str]:
     return FREE_TO_CHANGE - {"processes"} if loss == "bnpo" else FREE_TO_CHANGE
 
 
-def _check_version(directory: Path, before: Mapping[str, Any]) -> None:
-    """BadInput when a run would go on with other code than it began with. The commit may be another one: what counts is
-    what the files hold."""
-    started, here = ({**of, **(of.get("versions") or {})} for of in (before, made_with()))
-    for key in ("source_hash", "python", *PACKAGES):
-        if started.get(key) != here[key]:
-            raise BadInput(
-                f"--resume {directory}: started with {key} {started.get(key)}, here it is {here[key]}; continue it with the "
-                "version that started it (manifest.json: commit, versions), or start it anew"
-            )
-
-
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
     asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
     free = free_to_change(asked.get("loss"))
-    if gone := sorted(started.keys() - asked.keys() - free):
-        raise BadInput(
-            f"--resume {directory}: started with {gone[0]}={started[gone[0]]!r}, which this version does not know; continue "
-            "it with the version that started it (manifest.json: commit), or start it anew"
-        )
-    for key, value in asked.items():
-        if key not in free and started.get(key) != value:
+    for key in {**started, **asked}:
+        if key not in free and started.get(key) != asked.get(key):
             raise BadInput(
-                f"--resume {directory}: the run was started with {key}={started.get(key)!r}, not {value!r}; repeat its own "
-                "arguments (manifest.json: argv)"
+                f"--resume {directory}: the run was started with {key}={started.get(key)!r}, here it is "
+                f"{asked.get(key)!r}; repeat its own arguments (manifest.json: argv)"
             )
 
 

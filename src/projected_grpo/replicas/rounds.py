@@ -19,7 +19,7 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.evidence import read_rounds
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, made_with, plain, read_manifest
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain, read_manifest
 from projected_grpo.replicas.by_store import ByStore
 from projected_grpo.replicas.by_torchft import SCHEME, ByTorchft
 from projected_grpo.replicas.meeting import Meeting, Outer
@@ -73,7 +73,7 @@ class Rounds:
         config = {k: v for k, v in plain(self.config).items() if k not in OWN}
         manifest, v = read_manifest(self.session.run), self.session.v
         return {
-            **config, "weights": self.session.loaded.weights_hash, "source_hash": made_with()["source_hash"],
+            **config, "weights": self.session.loaded.weights_hash,
             # A file is known by what is in it: two machines have one path for two files. Each has its own share of problems.
             "v_sha256": content_of(v.basis) if v else None,
             **{name: manifest.get(name) for name in ("pool_hash", "pairs_sha256", "taid_teacher_hash")},

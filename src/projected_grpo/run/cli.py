@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -31,19 +30,6 @@ from projected_grpo.parallel import here
 
 C = TypeVar("C")
 HELP = {"-h", "--help"}
-_BOX = re.compile(r"[─━]{3,}|^[│╭╰|]+|[│╮╯]+$")
-
-
-def _one_line(text: str) -> str:
-    """tyro's boxed message as one line, up to its first rule."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
-    kept: list[str] = []
-    for line in lines[1:]:  # the box's title repeats what follows
-        if re.search(r"[─━]{3,}", line):
-            break
-        kept.append(_BOX.sub("", line).strip())
-    told = " ".join(" ".join(kept).split()) or " ".join(text.split())
-    return re.sub(r"^Missing from \S+:", "missing:", told).replace(" (required)", "").removesuffix(".")
 
 
 def _as_paragraphs(config: Any) -> None:
@@ -62,33 +48,22 @@ def _as_paragraphs(config: Any) -> None:
 
 
 def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
-    """Choose a preset by its name, override any field of it. `--help` prints and exits 0.
+    """Choose a preset by its name, override any field of it. `--help` prints and exits 0; tyro reports an unknown field or
+    value and exits with code 2.
 
-    BadInput on an unknown preset, field or value.
+    BadInput on an unknown preset.
     """
     argv = sys.argv[1:] if args is None else args
     if HELP & set(argv):
         for kind in {type(config) for config in presets.values()}:
             _as_paragraphs(kind)
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(told):
-            config = tyro.extras.overridable_config_cli(
-                {name: (f"{name} preset", config) for name, config in presets.items()},
-                description=description,
-                args=argv,
-            )
-        return with_recipe(config, typed(argv)) if isinstance(config, Gradient) else config
-    except SystemExit as e:
-        if e.code in (0, None):
-            raise
-        chosen = next((a for a in argv if not a.startswith("-")), "")
-        wrong = _one_line(told.getvalue())
-        if chosen not in presets:
-            shown = repr(chosen) if chosen else "no preset given"
-            raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}") from None
-        script = os.path.basename(sys.argv[0])  # noqa: PTH119
-        raise BadInput(f"{wrong}; `{script} {chosen} --help` lists every field") from None
+    elif not argv or argv[0] not in presets:
+        shown = repr(argv[0]) if argv else "no preset given"
+        raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}")
+    config = tyro.extras.overridable_config_cli(
+        {name: (f"{name} preset", config) for name, config in presets.items()}, description=description, args=argv
+    )
+    return with_recipe(config, typed(argv)) if isinstance(config, Gradient) else config
 
 
 def typed(argv: Sequence[str]) -> set[str]:
@@ -115,22 +90,13 @@ def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
 def parse_plain(config: type[C], description: str, args: list[str] | None = None, default: C | None = None) -> C:
     """The same for a script that has no presets; `default` where the dataclass's own defaults are not meant."""
     argv = sys.argv[1:] if args is None else args
-    told = io.StringIO()
     given = tyro.MISSING_NONPROP if default is None else default
     if helps := HELP & set(argv):  # a recipe's own settings are what its help shows as defaults
         _as_paragraphs(config)
-        unread = io.StringIO()
-        with contextlib.suppress(SystemExit), contextlib.redirect_stderr(unread):
+        with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
             given = tyro.cli(config, args=[word for word in argv if word not in helps], default=given)
             argv = ["--help"]
-    try:
-        with contextlib.redirect_stderr(told):
-            return tyro.cli(config, description=description, args=argv, default=given)
-    except SystemExit as e:
-        if e.code in (0, None):
-            raise
-        script = os.path.basename(sys.argv[0])  # noqa: PTH119
-        raise BadInput(f"{_one_line(told.getvalue())}; `{script} --help` lists every field") from None
+    return tyro.cli(config, description=description, args=argv, default=given)
 
 
 RESUMABLE = "interrupted; what is done is on disk, continue with --resume"

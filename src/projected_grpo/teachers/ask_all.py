@@ -76,7 +76,7 @@ def ask_all(
     _check_no_key(states, teachers, secrets_of(keys))
     facts = {"states_hash": states_hash(states), "teachers": [t.told() for t in teachers]}
     check_new(out, resume=resume)
-    open_run(out, KIND, config or {}, resume=resume, any_code=True, **facts)
+    open_run(out, KIND, config or {}, resume=resume, **facts)
     if not (out / STATES).exists():
         write_atomic(out / STATES, gzip.compress(as_rows(states), mtime=0))
     if read_manifest(out)["finished"]:

@@ -48,8 +48,6 @@ class Header:
     problems_hash: str
     config_hash: str
     """Of the run's whole config."""
-    source_hash: str
-    """Of the code that made the rollouts."""
     hint: str
     loophole: bool
     """Whether the reward pays a completion's own tests."""

@@ -59,7 +59,7 @@ def known_header(found: Mapping[str, Any] | None, model: str | None = None) -> H
     if found and found.keys() == {f.name for f in fields(Header)}:
         own = found["temperature"]
         return header_of({**found, "temperature": float(own) if type(own) is int else own})  # others write 1 for 1.0
-    return Header("foreign", model or UNKNOWN, *(5 * [UNKNOWN]), "none", True, 1.0)
+    return Header("foreign", model or UNKNOWN, *(4 * [UNKNOWN]), "none", True, 1.0)
 
 
 def header_facts(header: Header) -> dict[str, Any]:

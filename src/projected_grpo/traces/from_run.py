@@ -57,7 +57,6 @@ def header_of(manifest: Mapping[str, Any]) -> Header:
         tokenizer_hash=manifest["tokenizer_hash"],
         problems_hash=manifest["problems_hash"],
         config_hash=content_hash(config),
-        source_hash=manifest["source_hash"],
         hint=config["hint"],
         loophole=ARMS[config.get("arm", "vanilla")].loophole,
         temperature=float(config["temperature"]),

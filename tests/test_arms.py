@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from projected_grpo.arms import ARMS, BUILT_IN, RECIPE, arms_of
+from projected_grpo.arms import ARMS, RECIPE, arms_of
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
@@ -131,4 +131,4 @@ def test_an_oracle_is_called_one():
     assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
     assert ARMS["penalty_probe"].title == "penalty_probe"
     oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
-    assert {arm.name for arm in BUILT_IN.values() if arm.labels} == oracles
+    assert {arm.name for arm in ARMS.values() if arm.labels} == oracles

@@ -20,7 +20,7 @@ from projected_grpo.ledger.evidence import check, read_rounds
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
-from projected_grpo.replicas.record import FIELDS
+from projected_grpo.replicas.rounds import FIELDS
 from projected_grpo.replicas.settings import DilocoConfig, parsed
 from projected_grpo.run.trained import load_trained
 from projected_grpo.verdicts.finished_runs import _undone
@@ -218,6 +218,7 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
         (["2", "tiny", "H=2"], "--out: name the group's folder"),
         (["2", "tiny", "H=2", "--out", "x", "--replica", "1"], "--replica: is set for each replica"),
         (["2", "tiny", "H=2", "--out", "x", "--outer_every=4"], "--outer-every: is set for each replica"),
+        (["2", "tiny", "H=2", "--out", "x", "--meet", "torchft://h:1"], "--meet: is set for each replica"),
         (["2", "tinny", "H=2", "--out", "x"], "'tinny': the first word must be a preset"),
     ],
 )
@@ -252,21 +253,3 @@ def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):
     run.mkdir()
     (run / "checkpoint.pt").touch()
     assert group.again(["train"], run) == ["train", "--resume"]
-
-
-def test_a_group_in_which_nobody_took_a_step_is_not_green(script, tmp_path, monkeypatch):
-    """At a place where another group is done all hold its last round, and none of it is theirs."""
-
-    def group_of(config):
-        runs = [config.train.out / f"replica_{i}" for i in range(2)]
-        for run in runs:
-            run.mkdir(parents=True)
-            line = {"round": 2, "step": 0, "sha256": "ab" * 32}
-            (run / "rounds.jsonl").write_text(json.dumps(line) + "\n")
-        return [group.Replica(i, run, None) for i, run in enumerate(runs)]
-
-    monkeypatch.setattr(group, "run_group", group_of)
-    code, out, err = script("train_diloco", "2", "tiny", "H=2", "--steps", "4", "--out", str(tmp_path / "d"))
-    assert code == 1, out + err
-    assert "🔴" in out + err
-    assert "none of them took a step" in out + err

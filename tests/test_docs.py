@@ -12,7 +12,7 @@ from conftest import ROOT
 from test_front_door import shown
 
 from loophole_grader import Task, Verdict
-from projected_grpo.arms import BUILT_IN
+from projected_grpo.arms import ARMS
 from projected_grpo.presets import PRESETS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -129,7 +129,7 @@ def test_the_graders_tables_name_every_field():
 
 def test_the_table_of_arms_names_every_arm():
     table = (ROOT / "docs/use.md").read_text("utf-8").split("## Arms")[1].split("\n## ")[0]
-    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(BUILT_IN)
+    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(ARMS)
 
 
 def test_the_table_of_presets_names_every_preset():

@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 from test_step import basis_for
 from torch.func import functional_call
 
-from projected_grpo.arms import ARMS
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.config import TrainConfig
-from projected_grpo.interventions.base import View
+from projected_grpo.interventions.base import Shown
 from projected_grpo.interventions.experts import Arbitrary, Seeded, on_singular_directions
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import BadInput, NonFinite
@@ -48,10 +47,8 @@ def made(page, loaded, adapter, scale=0.0, arm="experts", kind="antipasto"):
     change = {
         n: scale * torch.randn(layer.weight.shape, generator=g).to(layer.weight) for n, layer in adapter.layers.items()
     }
-    fields = {"coordinates": lambda: adapter.vectors, "model": lambda: loaded.model, "teacher": lambda: change}
-    setting = View(ARMS[arm], fields, seed=41, adapter=kind)
-    built = page(setting)
-    return built, Hooks(ARMS[arm], built, 41, question=asked(loaded, adapter, 99))
+    built = page(Shown(arm, 41, kind, coordinates=adapter.vectors, model=loaded.model, teacher=change))
+    return built, Hooks(built, question=asked(loaded, adapter, 99))
 
 
 def steps(loaded, adapter, hooks, groups, n=1, decay=0.3, clip=0.5, **more):
@@ -95,7 +92,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
             p.add_(0.02 * torch.randn(p.shape, generator=g, dtype=p.dtype))
     found = {}
     monkeypatch.setattr(
-        page, "update", lambda _view: found.update({n: p.grad.clone() for n, p in page.trained.items()})
+        page, "update", lambda *_: found.update({n: p.grad.clone() for n, p in page.trained.items()})
     )
     (told,) = steps(tiny64, adapter, hooks, GROUPS)
 
@@ -137,8 +134,7 @@ def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
     shake(antipasto, scale=0.3)
     theta = moved(antipasto)
     change = {n: layer.delta_weight(layer.theta).detach() for n, layer in antipasto.layers.items()}
-    fields = {"coordinates": lambda: antipasto.vectors, "model": lambda: tiny.model, "teacher": lambda: change}
-    page = Seeded(View(ARMS["experts"], fields, seed=41, adapter="antipasto"))
+    page = Seeded(Shown("experts", 41, "antipasto", coordinates=antipasto.vectors, model=tiny.model, teacher=change))
     for name, start in page.starts.items():
         torch.testing.assert_close(start[-1], theta[name], atol=1e-4, rtol=1e-3)
         assert not start[:-1].any()
@@ -207,9 +203,10 @@ def test_the_router_turns_to_the_expert_that_is_paid(tiny, antipasto):
     antipasto.zero_grad()
     change = {n: layer.delta_weight(theta[n]).detach() for n, layer in antipasto.layers.items()}
     for rewards, sign in (((1.0, 0.0), 1), ((0.0, 1.0), -1)):
-        fields = {"coordinates": lambda: antipasto.vectors, "model": lambda: tiny.model, "teacher": lambda: change}
-        page = Seeded(View(ARMS["experts"], fields, seed=41, adapter="antipasto"))
-        hooks = Hooks(ARMS["experts"], page, 41, question=asked(tiny, antipasto, 99))
+        page = Seeded(
+            Shown("experts", 41, "antipasto", coordinates=antipasto.vectors, model=tiny.model, teacher=change)
+        )
+        hooks = Hooks(page, question=asked(tiny, antipasto, 99))
         f = hooks.question(prompt)
         weight = lambda f=f, page=page: float(  # noqa: E731
             (page.router @ (f / f.abs().sum()) + page.bias).softmax(0)[-1].detach()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import shake
 from peft import PeftModel
+from projected_grpo.replicas.record import write_rounds
 from test_results import rows, write_run
 from test_scripts import POOLED, refused
 from transformers import AutoModelForCausalLM
@@ -26,7 +27,6 @@ from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.release.card import Released, card, read_beside
 from projected_grpo.release.folder import write_form
-from projected_grpo.replicas.record import write_rounds
 from projected_grpo.run.models import load_model
 from projected_grpo.run.trained import Trained, load_trained
 
@@ -243,7 +243,14 @@ def test_the_card_says_how_v_was_taken_out(runs):
 
 def of_replica(found, manifest, steps, **own):
     """The card of a run of a group, with a record of two rounds, three steps each."""
-    both = {"replica": 1, "replicas": 2, "outer_every": 3, "outer_lr": 0.7, "outer_momentum": 0.9, "meet": "file:///x"}
+    both = {
+        "replica": 1,
+        "replicas": 2,
+        "outer_every": 3,
+        "outer_lr": 0.7,
+        "outer_momentum": 0.9,
+        "meet": "torchft://x:1",
+    }
     config = {**manifest["config"], **both, **own}
     return card(told(steps=steps, form="folded"), [found], {**manifest, "config": config})
 

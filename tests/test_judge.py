@@ -13,8 +13,8 @@ from projected_grpo.arms import ARMS
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import TrainConfig
-from projected_grpo.interventions.base import Rewards, View
-from projected_grpo.interventions.monitors import FLAGGED_FROM, PenaltyJudge, ScreenJudge
+from projected_grpo.interventions.base import Rewards, Shown
+from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
 from projected_grpo.judges import outside
 from projected_grpo.judges.base import named, scores_of
 from projected_grpo.judges.outside import command_judge, python_judge
@@ -204,11 +204,11 @@ def test_the_judges_arms_flag_from_the_threshold_on_by_hand():
     """Scores .5 and .9 flag: R' = .5, 3.5, .5, .5 about 1.25; left over 3.5, .5 about 2."""
     rewards = Rewards(((3.5, 3.5, 0.5, 3.5),), (0.0,) * 4, "dr_grpo")
     scores = [FLAGGED_FROM, 0.499, 0.1, 0.9]
-    view = View(ARMS["penalty_judge"], {"rewards": lambda: rewards, "score": lambda: scores}, step=1)
     assert FLAGGED_FROM == 0.5
-    assert PenaltyJudge(view).advantages(view) == pytest.approx([-0.75, 2.25, -0.75, -0.75])
-    assert ScreenJudge(view).advantages(view) == pytest.approx([0, 1.5, -1.5, 0])
-    assert not any(ARMS[arm].labels or "truth" in ARMS[arm].sees for arm in ("penalty_judge", "screen_judge"))
+    for arm, expected in (("penalty_judge", [-0.75, 2.25, -0.75, -0.75]), ("screen_judge", [0, 1.5, -1.5, 0])):
+        shown = Shown(arm, score=scores, step=1)
+        assert Monitored(shown).advantages(rewards, shown) == pytest.approx(expected)
+        assert not ARMS[arm].labels
 
 
 def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():

@@ -11,8 +11,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from projected_grpo.arms import BUILT_IN, Arm
-from projected_grpo.door import truth
+from projected_grpo.arms import ARMS
 from projected_grpo.records import Group, Outcome, Rollout, Sample
 from projected_grpo.verdicts.registry import CLAIMS
 
@@ -25,7 +24,6 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "channels": "",
     "overlap": "",
     "arms": "gates",
-    "door": "arms records",
     "projection": "gates",
     "ledger": "arms records",
     "adapters": "ledger",
@@ -42,13 +40,13 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "small": "adapters ledger model prompts records written",
     "toy": "adapters config ledger model prompts records written",
     "vhack": "adapters channels ledger model prompts records",
-    "interventions": "adapters arms channels ledger model projection",
+    "interventions": "adapters channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
     "signals": "adapters channels model parallel",
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout teachers",
-    "run": "adapters arms channels config door gates groups interventions judges ledger measures model overlap "
+    "run": "adapters arms channels config gates groups interventions judges ledger measures model overlap "
     "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
     "chains": "arms config ledger presets run toy",
     "release": "adapters arms config ledger model run verdicts",
@@ -59,7 +57,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "vhack",
 }
 TORCH_FREE_ROOMS = (
-    "gates", "arms", "door", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
+    "gates", "arms", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
     "report", "chains", "teachers",
 )  # fmt: skip
 TRACE_FILES = tuple(
@@ -69,9 +67,9 @@ TRACE_FILES = tuple(
 TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
-    "small.tasks", "small.drawing", "small.programs", "small.corpus", "interventions.base", *TRACE_FILES, "run.bars",
+    "small.tasks", "small.drawing", "small.programs", "small.corpus", *TRACE_FILES, "run.bars",
     "run.cli", "run.tracking", "bench.settings", "elsewhere.settings", "release.settings",
-    "release.card", "replicas.settings", "replicas.record", "replicas.group", "replicas.lighthouse",
+    "release.card", "replicas.settings", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")
@@ -154,9 +152,7 @@ def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
     """Such an import is in no table. The exceptions: the registry of verdicts, for a judge that is asked for, an arm's page,
     and a judge of rollouts that somebody else wrote."""
     found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if imports_by_string(p)}
-    assert found == {"verdicts.registry", "interventions.load", "judges.outside"}
-    for arm in BUILT_IN.values():
-        assert not arm.page or arm.page.startswith("projected_grpo.interventions."), arm.name
+    assert found == {"verdicts.registry", "run.intervening", "judges.outside"}
     (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
     assert imports_by_string(tmp_path / "bad.py")
     assert all(claim.judge.startswith("projected_grpo.verdicts.") for claim in CLAIMS.values())
@@ -285,39 +281,16 @@ def test_what_the_loss_receives_has_no_label():
     }
 
 
-OPENERS = {"run.intervening"}
-"""The door's one visitor: it hands the answer to oracles' views."""
-BEHIND_THE_DOOR = {"records", "door", "ledger.rows", "groups.stored", "run.sources"}
-"""Who names a group's outcomes: the record itself, the door, rows after the step, pools read and mixed."""
+NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "groups.stored", "run.sources"}
+"""Who names a group's outcomes: the record itself, what fills `Shown`, rows after the step, pools read and mixed."""
 
 
-def through_the_door(path):
-    """Whether a file imports the door."""
-    return any(name.startswith("projected_grpo.door") for name in imports_of(path))
-
-
-def test_one_module_opens_the_door():
-    found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if through_the_door(p)}
-    assert found == OPENERS
-
-
-def test_nobody_goes_round_the_door():
-    """Outcomes are read where rows are written and pools are kept, and nowhere else in reach of a run."""
+def test_outcomes_are_named_where_rows_are_written_and_pools_are_kept_and_for_oracles():
     files = [
         p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "bench", "toy")
     ]
     naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in set(names_in(p))}
-    assert naming == BEHIND_THE_DOOR
-
-
-def test_a_second_opener_is_seen(tmp_path):
-    for code in (
-        "from projected_grpo.door import truth",
-        "import projected_grpo.door as d",
-        "from projected_grpo import door",
-    ):
-        (tmp_path / "bad.py").write_text(code + "\n")
-        assert through_the_door(tmp_path / "bad.py"), code
+    assert naming == NAME_OUTCOMES
 
 
 def test_a_page_reads_no_file_of_a_run():
@@ -330,19 +303,19 @@ def test_a_page_reads_no_file_of_a_run():
         }
 
 
-def test_the_door_opens_to_oracles_alone():
+def test_ground_truth_is_shown_to_oracles_alone(tiny):
+    from projected_grpo.config import TrainConfig
+    from projected_grpo.run.intervening import pure_hacks, shown
+
     rollout = Rollout("p", 0, "student", "x", "y", (1,), (2,), False, (-1.0,))
     outcomes = (
         Outcome(True, True, False, "reward_hack"), Outcome(True, True, True, "correct_attempted_hack"),
         Outcome(True, False, True, "correct"), Outcome(True, True, None, None),
     )  # fmt: skip
     groups = [Group("p", "none", (rollout,) * 4, (3.5,) * 4, outcomes)]
-    oracle = Arm("told", "h", "rival", projects=False, labels=True, page="a:B", sees=("truth",))
-    assert truth(oracle, groups) == (True, False, False, None)  # a pure hack alone
-    for arm in BUILT_IN.values():
-        if not arm.labels:
-            with pytest.raises(PermissionError, match=f"arm {arm.name} has labels=False"):
-                truth(arm, groups)
+    assert pure_hacks(groups) == (True, False, False, None)  # a pure hack alone
+    for arm in ARMS.values():
+        assert shown(TrainConfig(arm=arm.name), groups, tiny).truth == (pure_hacks(groups) if arm.labels else None)
 
 
 def test_labels_change_nothing_that_the_loss_sees():

@@ -9,10 +9,9 @@ from conftest import ROOT
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import plain
-from projected_grpo.records import TOLD_HASHES
 from projected_grpo.verdicts.finished_runs import Run, facts_of
 from projected_grpo.verdicts.h1 import judge
-from projected_grpo.verdicts.matching import differences, group_runs, independence, kinds_of_v, reference, same_rollouts
+from projected_grpo.verdicts.matching import differences, group_runs, independence, reference, same_rollouts
 from projected_grpo.verdicts.run_summaries import read_summaries
 
 ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
@@ -201,14 +200,6 @@ def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
     found = judged(*(run("projected", seed, **told) for seed in ONSETS))
     assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
     assert "projected 41: its V is from small-informed, written when the hack had been seen" in found.held.verdict.why
-
-
-@pytest.mark.parametrize("name", ["mine.json", "small", None])
-def test_what_was_told_is_known_by_the_pairs_too_whatever_their_file_is_called(name):
-    told = {"vhack.pairs_hash": min(TOLD_HASHES), "config.pairs": "small"}  # test_small.py: the pairs' own
-    own = run("projected", 41, **told, **({"vhack.pairs": name} if name else {}))
-    assert group_runs([own])[0].name.startswith("projected informed")
-    assert "no evidence of projected" in "; ".join(kinds_of_v({"projected": {41: own}}))
 
 
 def test_a_v_of_pairs_that_are_not_its_runs_says_so_alone_too():

@@ -1,49 +1,34 @@
-"""The bench of rivals: what an arm's page is shown, each page against numbers by hand, and arms of other packages."""
+"""The bench of rivals: what an arm's intervention is shown, and each against numbers by hand."""
 
 import dataclasses
 import itertools
-import os
-import subprocess
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
 from matplotlib.text import Text
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
 from loophole_grader import PASS_REWARD
-from projected_grpo.arms import ARMS, BUILT_IN, SEES, Arm
+from projected_grpo.arms import ARMS
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.channels.policy import advantages
 from projected_grpo.config import ProbeConfig, TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, UndeclaredError, View
+from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Shown
 from projected_grpo.interventions.contrast import Probe
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.interventions.inoculation import Adapter
-from projected_grpo.interventions.load import declared, page_class, page_of
-from projected_grpo.interventions.monitors import (
-    PENALTY,
-    PenaltyTruth,
-    Phrase,
-    Probing,
-    Right70,
-    Right90,
-    ScreenTruth,
-    Truth,
-)
+from projected_grpo.interventions.monitors import MONITORS, PENALTY, Monitored
 from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_top
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import check
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, read_manifest, update_manifest
+from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
@@ -52,6 +37,7 @@ from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.intervening import page_class
 from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Learner, Plumbing, run_step
@@ -62,77 +48,24 @@ POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 
 def view(arm="trusted", step=3, **fields):
     """What an arm's hook is shown."""
-    return View(ARMS[arm], {name: (lambda value=value: value) for name, value in fields.items()}, step=step,
-                adapter="antipasto")  # fmt: skip
+    return Shown(arm, adapter="antipasto", step=step, **fields)
 
 
-# ---------------------------------------------------------------- entries, views, hooks
+# ---------------------------------------------------------------- entries, hooks
 
 
-def test_every_rival_says_what_it_is_told_and_only_oracles_are_told_truth():
-    rivals = [arm for arm in BUILT_IN.values() if arm.role == "rival"]
+def test_every_rival_says_what_it_is_told():
+    rivals = [arm for arm in ARMS.values() if arm.role == "rival"]
     assert rivals
     for arm in rivals:
         assert arm.page, arm.name
-        assert set(arm.sees) <= set(SEES)
-        assert arm.labels == ("truth" in arm.sees)
         assert arm.told
         assert not arm.projects
+        assert issubclass(page_class(arm), Intervention)
     assert ARMS["vanilla"].told == "nothing"
     assert ARMS["projected"].told == "V from pairs"
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"sees": ("truth",)}, "'truth' in sees and labels=True belong together"),
-        ({"labels": True}, "'truth' in sees and labels=True belong together"),
-        ({"sees": ("everything",)}, "sees 'everything'"),
-        ({"projects": True}, "projects=False"),
-        ({"page": ""}, "has no page"),
-        ({"derived": True}, "finished run that it may not see"),
-    ],
-)
-def test_an_entry_that_contradicts_itself_is_refused(changes, why):
-    with pytest.raises(ValueError, match=why):
-        dataclasses.replace(Arm("x", "h", "rival", projects=False, page="a:B", sees=("rewards",)), **changes)
-
-
-def test_a_view_holds_what_is_declared_and_nothing_else():
-    asked = []
-    fields = {
-        "gradient": lambda: asked.append("g") or 7,
-        "truth": lambda: asked.append("t") or (True,),
-        "update": lambda: 8,
-    }
-    shown = View(ARMS["trusted"], fields, step=3)
-    with pytest.raises(UndeclaredError, match=r"arm trusted reads 'truth' and declares gradient, basis"):
-        _ = shown.truth
-    with pytest.raises(UndeclaredError, match="reads 'basis', which is not shown at this hook"):
-        _ = shown.basis
-    assert (shown.gradient, shown.gradient, shown.step) == (7, 7, 3)
-    assert asked == ["g"]  # made once, and what is not declared never
-    assert all(kept is not fields["truth"] for kept in vars(shown)["_fields"].values())
-
-
-class Spy(Intervention):
-    """A page that tries to read everything at every hook."""
-
-    def __init__(self, setting=None):
-        super().__init__(setting)
-        self.read = {}
-
-    def look(self, hook, shown):
-        self.read[hook] = {field for field in SEES if hasattr(shown, field)}
-
-    def advantages(self, view):
-        self.look("advantages", view)
-
-    def gradient(self, view):
-        self.look("gradient", view)
-
-    def update(self, view):
-        self.look("update", view)
+    assert ARMS["penalty_70"].told == "ground truth"
+    assert ARMS["advantage"].told == "pairs' hidden states"
 
 
 def take(loaded, adapter, hooks=None, projection=None):
@@ -146,27 +79,33 @@ def moved(adapter):
     return {n: p.detach().clone() for n, p in adapter.vectors.items()}
 
 
-def test_the_loop_shows_a_page_what_its_entry_declares_and_a_page_that_does_nothing_changes_no_bit(tiny, antipasto):
+def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
+    class Spy(Intervention):
+        def __init__(self):
+            self.read = {}
+
+        def advantages(self, rewards, shown):
+            self.read["advantages"] = (rewards.groups, shown.step)
+
+        def gradient(self, gradient, shown):
+            self.read["gradient"] = (set(gradient), shown.basis is not None, shown.truth)
+
+        def update(self, update, shown):
+            self.read["update"] = (set(update), shown.basis is not None, shown.optimizer["lr"])
+
     plain = take(tiny, antipasto)
     before = moved(antipasto)
     with torch.no_grad():
         for p in antipasto.vectors.values():
             p.zero_()
-    arm = Arm("spy", "h", "rival", projects=False, page="a:B", sees=("rewards", "gradient", "basis"))
-    spy = Spy()
-    spied = take(tiny, antipasto, Hooks(arm, spy, 41, {"truth": lambda: (True,) * 4}))
-    assert spy.read == {"advantages": {"rewards"}, "gradient": {"gradient", "basis"}, "update": {"basis"}}
+    spied = take(tiny, antipasto, Hooks(spy := Spy()))
+    modules = set(antipasto.vectors)
+    assert spy.read == {
+        "advantages": (((3.5, 0.0), (0.5, 0.5)), 3), "gradient": (modules, True, None), "update": (modules, True, 0.1)
+    }  # fmt: skip
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
     assert spied.samples == plain.samples
     assert {**spied.step, "timing": 0} == {**plain.step, "timing": 0}
-
-
-def test_a_page_that_is_not_there_is_one_line():
-    for page in ("nowhere:Page", "projected_grpo.interventions.trusted:Nothing", "pathlib:Path"):
-        arm = Arm("lost", "h", "rival", projects=False, page=page, sees=("rewards",))
-        with pytest.raises(BadInput, match=f"--arm lost: its page {page}") as told:
-            page_of(arm, view())
-        assert "\n" not in str(told.value)
 
 
 def test_a_replay_refuses_an_arm_whose_page_works_in_training(tmp_path):
@@ -184,8 +123,8 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
     g = {"m": torch.tensor([2.0, 5.0, 0.0]), "none": torch.ones(2)}
     for kept in (
         within(g, basis),
-        Gradient(view()).gradient(view(gradient=g, basis=basis)),
-        Update(view()).update(view("trusted_update", update=g, basis=basis)),
+        Gradient(view()).gradient(g, view(basis=basis)),
+        Update(view()).update(g, view(basis=basis)),
     ):
         torch.testing.assert_close(kept["m"], torch.tensor([2.0, 1.8, 2.4]))
         assert not kept["none"].any()
@@ -193,14 +132,14 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
 
 def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny, antipasto):
     basis = basis_for(antipasto, k=4)
-    step = take(tiny, antipasto, Hooks(ARMS["trusted"], Gradient(view()), 41), Projection(basis)).step
+    step = take(tiny, antipasto, Hooks(Gradient(view())), Projection(basis)).step
     assert 0.01 < step["energy_in"] < 0.9
     assert step["energy_out"] == pytest.approx(1, abs=1e-4)
     assert step["energy_update"] < 0.9  # Adam turns it out of the span again
     with torch.no_grad():
         for p in antipasto.vectors.values():
             p.zero_()
-    step = take(tiny, antipasto, Hooks(ARMS["trusted_update"], Update(view()), 41), Projection(basis)).step
+    step = take(tiny, antipasto, Hooks(Update(view())), Projection(basis)).step
     assert step["energy_update_in"] < 0.9
     assert step["energy_update"] == pytest.approx(1, abs=1e-4)
 
@@ -213,8 +152,8 @@ def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
     d, basis = {"m": torch.tensor([3.0, -4.0, 1.0])}, {"m": torch.tensor([[0.6, 0.8, 0.0]])}
     setting = view("post_hoc", finished=d, basis=basis)
     for page, left in ((WithoutV(setting), [3.84, -2.88, 1.0]), (WithoutTop(setting), [3.0, 0.0, 1.0])):
-        torch.testing.assert_close(page.update(view("post_hoc", step=0))["m"], -torch.tensor(left))
-        assert not page.update(view("post_hoc", step=1))["m"].any()
+        torch.testing.assert_close(page.update(d, view("post_hoc", step=0))["m"], -torch.tensor(left))
+        assert not page.update(d, view("post_hoc", step=1))["m"].any()
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
 
 
@@ -229,7 +168,7 @@ def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(a
 
 
 def test_post_hoc_top_refuses_coordinates_that_are_no_components():
-    setting = View(ARMS["post_hoc_top"], {"finished": dict, "basis": dict}, adapter="lora")
+    setting = Shown("post_hoc_top", adapter="lora", finished={}, basis={})
     with pytest.raises(BadInput, match="--adapter lora: --arm post_hoc_top"):
         WithoutTop(setting)
 
@@ -300,7 +239,7 @@ def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     page = Advantage(view("advantage", pairs=PAIRS))
     hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
     rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
-    assert page.advantages(view("advantage", rewards=rewards, hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+    assert page.advantages(rewards, view("advantage", hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
 def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_it(tiny):
@@ -350,43 +289,39 @@ GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
 
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
     """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
-    shown = view("penalty_truth", rewards=GROUP, truth=(True, False, False, None, True, True))
-    assert PenaltyTruth(shown).advantages(shown) == pytest.approx([-0.75, 2.25, -0.75, -0.75, 0, 0])
-    assert ScreenTruth(shown).advantages(shown) == pytest.approx([0, 2, -1, -1, 0, 0])
+    for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
+        shown = view(arm, truth=(True, False, False, None, True, True))
+        assert Monitored(shown).advantages(GROUP, shown) == pytest.approx(expected)
     assert PENALTY == PASS_REWARD
 
 
 @pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo", "dppo"])
 def test_nothing_flagged_is_the_identity(kind):
     rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
-    shown = view("penalty_truth", rewards=rewards, truth=(False,) * 3)
-    for page in (PenaltyTruth, ScreenTruth):
-        assert page(shown).advantages(shown) == list(rewards.advantages)
+    for arm in ("penalty_truth", "screen_truth"):
+        shown = view(arm, truth=(False,) * 3)
+        assert Monitored(shown).advantages(rewards, shown) == list(rewards.advantages)
 
 
-@pytest.mark.parametrize(("monitor", "right"), [(Truth, 1.0), (Right90, 0.9), (Right70, 0.7)])
+@pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
 def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_machine(monitor, right):
     told = tuple(i % 3 == 0 for i in range(4000))
-    shown = View(ARMS["penalty_90"], {"truth": lambda: told}, step=5, seed=41)
-    flags = monitor().flags(shown)
+    flags_of = MONITORS[monitor](Shown())
+    flags = flags_of(Shown(truth=told, step=5, seed=41))
     share = sum(f == t for f, t in zip(flags, told, strict=True)) / len(told)
     assert share == pytest.approx(right, abs=0.025)
     # The second of two processes draws for its own places.
-    second = View(ARMS["penalty_90"], {"truth": lambda: told[1000:]}, step=5, seed=41, first=1000)
-    assert monitor().flags(second) == flags[1000:]
-    unknown = View(ARMS["penalty_90"], {"truth": lambda: (None,) * 2000}, step=5, seed=41)
-    assert not any(monitor().flags(unknown))  # what has no tests is not flagged, by noise neither
-    other = View(ARMS["penalty_90"], {"truth": lambda: told}, step=6, seed=41)
-    assert (monitor().flags(other) == flags) == (right == 1.0)
+    assert flags_of(Shown(truth=told[1000:], step=5, seed=41, first=1000)) == flags[1000:]
+    # What has no tests is not flagged, by noise neither.
+    assert not any(flags_of(Shown(truth=(None,) * 2000, step=5, seed=41)))
+    assert (flags_of(Shown(truth=told, step=6, seed=41)) == flags) == (right == 1.0)
 
 
-def test_the_phrase_and_the_probe_see_no_truth():
+def test_the_phrase_and_the_probe_by_hand():
     text = ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")
-    assert Phrase().flags(view("penalty_phrase", text=text)) == [True, True, False, False]
-    shown = view("penalty_probe", pairs=PAIRS, hidden=torch.tensor([[5.0, 1.0], [-5.0, 1.0]]), truth=(False, True))
-    assert Probing(shown).flags(shown) == [True, False]
-    with pytest.raises(UndeclaredError, match="arm penalty_probe reads 'truth'"):
-        Truth().flags(shown)
+    assert MONITORS["phrase"](Shown())(Shown(text=text)) == [True, True, False, False]
+    hidden = torch.tensor([[5.0, 1.0], [-5.0, 1.0]])
+    assert MONITORS["probe"](Shown(pairs=PAIRS))(Shown(hidden=hidden)) == [True, False]
 
 
 # ---------------------------------------------------------------- quarantine
@@ -398,9 +333,9 @@ def routed(page, theta, g, **settings):
     """What the loop does with a page for one step, and an optimizer of its own: plain SGD with decoupled decay."""
     settings = {**SETTINGS, **settings}
     basis = {"m": torch.tensor([[1.0, 0.0]])}
-    kept = page.gradient(view("quarantine", gradient={"m": g}, basis=basis))["m"]
+    kept = page.gradient({"m": g}, view("quarantine", basis=basis))["m"]
     proposed = settings["lr"] * kept + settings["lr"] * settings["weight_decay"] * theta["m"].detach()
-    update = page.update(view("quarantine", update={"m": proposed}, optimizer=settings))["m"]
+    update = page.update({"m": proposed}, view("quarantine", optimizer=settings))["m"]
     with torch.no_grad():
         theta["m"].sub_(update)
 
@@ -554,125 +489,6 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
     antipasto.zero_grad()
     tiny.model(input_ids=ids).logits.square().mean().backward()
     assert any(float((g - inside[name]).abs().max()) > 1e-6 for name, g in antipasto.grads().items())
-
-
-# ---------------------------------------------------------------- arms of other packages
-
-PACKAGE = """
-from projected_grpo.arms import Arm
-from projected_grpo.interventions.base import Intervention
-
-
-class Halving(Intervention):
-    def advantages(self, view):
-        return [a / 2 for a in view.rewards.advantages]
-
-
-ARM = Arm("halving", "the advantages are halved", "rival", projects=False, page="their_arms:Halving", sees=("rewards",))
-TWICE = Arm("vanilla", "takes the name of another", "rival")
-TWINS = [Arm("twin", "one", "rival"), Arm("twin", "two", "rival")]
-SPACE = Arm("projected ", "looks like another", "rival")
-CONTROL = Arm("theirs", "would join H1's clauses", "control", "none")
-HONEST = Arm("honest", "is paid for the truth", "rival", projects=False, loophole=False)
-
-
-class Sub(Arm):
-    title = "no oracle"
-
-
-SUB = Sub("sub", "says of itself what tables say", "rival")
-"""
-
-
-def test_a_page_that_deploys_another_policy_says_so(monkeypatch):
-    """Else eval/ would be of a policy that no file holds."""
-    arm = dataclasses.replace(ARMS["trusted"], page=f"{__name__}:Undeployed", sees=())
-    with pytest.raises(BadInput, match=r"has a deployed\(\) of its own and not apart = True"):
-        page_class(arm)
-    monkeypatch.setattr(Undeployed, "apart", True)
-    assert page_class(arm) is Undeployed
-
-
-class Undeployed(Intervention):
-    def deployed(self):
-        return nullcontext()
-
-
-def test_an_arms_declaration_and_its_page_are_part_of_the_run():
-    """An oracle whose entry was edited between two units had been one row, and no oracle."""
-    assert declared(ARMS["vanilla"]) == {}
-    own = declared(ARMS["screen_truth"])["page"]
-    assert (own["labels"], "truth" in own["sees"], len(own["sha256"])) == (True, True, 64)
-    assert declared(ARMS["screen_phrase"])["page"]["sha256"] == own["sha256"]  # one file
-    assert declared(ARMS["trusted"])["page"]["sha256"] != own["sha256"]
-    assert "page" not in FREE_TO_CHANGE  # a resumed run keeps it
-
-
-@pytest.fixture
-def installed(tmp_path):
-    """A package with entry points, as an installer leaves it; calls a script with it on the path."""
-    site = tmp_path / "site"
-    (site / "their_arms-1.0.dist-info").mkdir(parents=True)
-    (site / "their_arms.py").write_text(PACKAGE)
-    (site / "their_leaving.py").write_text("raise SystemExit(0)\n")
-    (site / "their_arms-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: their-arms\nVersion: 1.0\n")
-
-    def call(entries, *argv, cwd=ROOT):
-        (site / "their_arms-1.0.dist-info/entry_points.txt").write_text("[projected_grpo.arms]\n" + "\n".join(entries))
-        env = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}", "COLUMNS": "200"}
-        done = subprocess.run(
-            [sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    return call
-
-
-@pytest.mark.slow
-def test_another_package_adds_an_arm_and_gets_its_row(installed, tmp_path, cache):
-    ours = ["halving = their_arms:ARM"]
-    code, out, err = installed(ours, "scripts/train.py", "tiny", "--help")
-    assert code == 0, err
-    assert "halving: the advantages are halved" in " ".join(out.replace("│", " ").split())
-    code, out, err = installed(ours, "scripts/enqueue.py", "--dry", "chain=rivals", "preset=tiny", "backend=here")
-    assert (code, "train_halving_41" in out + err) == (0, True), err
-    assert "train_halving" not in installed(ours, "scripts/enqueue.py", "--dry", "preset=tiny", "backend=here")[1]
-    runs = {}
-    for arm in ("vanilla", "halving"):
-        runs[arm] = tmp_path / "runs" / arm
-        argv = ("scripts/train.py", "tiny", "--arm", arm, *POOLED, "--steps", "2", "--cache", cache, "--out", runs[arm])
-        code, out, err = installed(ours, *argv)
-        assert code == 0, err
-    theirs, vanilla = (read_run(runs[arm])[0] for arm in ("halving", "vanilla"))
-    assert [r["advantage"] for r in theirs] == [r["advantage"] / 2 for r in vanilla]
-    assert any(r["advantage"] for r in vanilla)
-    code, out, err = installed(ours, "scripts/results.py", tmp_path / "runs")
-    assert (code, "halving" in out) == (3, True), err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("entry", "why"),
-    [
-        ("gone = not_there:ARM", "ModuleNotFoundError: No module named 'not_there'"),
-        ("odd = their_arms:Halving", "is a type, not an Arm or several"),
-        ("double = their_arms:TWICE", "there is an arm vanilla already"),
-        ("twin = their_arms:TWINS", "there is an arm twin already"),
-        ("space = their_arms:SPACE", "a name is lower-case letters, digits and _"),
-        ("control = their_arms:CONTROL", "role 'control'; what comes from outside is a rival"),
-        ("honest = their_arms:HONEST", "a reward without the loophole is ground truth"),
-        ("sub = their_arms:SUB", "is a Sub, not an Arm or several"),
-        ("leaves = their_leaving:ARM", "SystemExit: 0"),
-    ],
-)
-def test_a_broken_entry_point_is_named_in_one_line_and_stops_nothing(installed, entry, why):
-    code, out, err = installed([entry, "halving = their_arms:ARM"], "scripts/enqueue.py", "--dry", "chain=rivals",
-                               "preset=tiny", "backend=here")  # fmt: skip
-    assert code == 0, err
-    (line,) = [line for line in err.splitlines() + out.splitlines() if "adds no arm" in line]
-    assert entry in line
-    assert why in line
-    assert "train_halving_41" in out + err
 
 
 # ---------------------------------------------------------------- the table and the plot
@@ -890,7 +706,7 @@ def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     of_three = (("projected", 0.1, 0.5), ("trusted", 0.2, 0.5))
     three = [finished(arm, seed, hack=h, gt=0.5, plain=p) for arm, h, p in of_three for seed in (1, 2, 3)]
     assert bench(*three).verdict.startswith("best rival by pass minus hack: trusted hack 20.0 %")
-    oracle = dataclasses.replace(ARMS["trusted"], sees=("truth",), labels=True)
+    oracle = dataclasses.replace(ARMS["trusted"], labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
     assert "post_hoc hack" in bench(ours, *few).verdict
 

@@ -462,8 +462,7 @@ class Replicated(Channelled):
     """Fields of a run that is one of several replicas (docs/diloco.md). Without --meet it is alone: none of them counts."""
 
     meet: str = ""
-    """Where replicas meet to average what they have learned: torchft://HOST:PORT (a lighthouse), or a folder of an object
-    store as fsspec names it (file:///..., s3://...). Empty: the run is alone."""
+    """Where replicas meet to average what they have learned: torchft://HOST:PORT, a lighthouse. Empty: the run is alone."""
     replicas: int = 1
     """How many replicas there are."""
     replica: int = 0
@@ -490,8 +489,6 @@ def check_replicas(config: "TrainConfig") -> None:
         if (config.replicas, config.replica, config.outer_every) != (1, 0, 0):
             raise BadInput(f"--replicas {config.replicas}: they need a place to --meet; `just train-diloco` gives one")
         return
-    if "://" not in config.meet:
-        raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, or a folder such as file:///shared/rounds")
     at_least(config, "replicas", 1)
     at_least(config, "outer_every", 1)
     if not 0 <= config.replica < config.replicas:

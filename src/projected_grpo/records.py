@@ -32,8 +32,6 @@ class Problem:
 
 TOLD_AFTERWARDS = frozenset({"small-informed"})
 """Pair sets that were written when the hack had been seen to emerge: a V from them is told what to look for."""
-TOLD_HASHES = frozenset({"898d8de62e552e39", "d256f008bc65cb3a"})
-"""Of those pairs, whatever a file of them is called: as they are now, and as they were drawn until 2026-11-25."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 thi
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from projected_grpo.interventions.base import Intervention, View
+from projected_grpo.interventions.base import Intervention, Shown
 from projected_grpo.interventions.contrast import direction_of
 from projected_grpo.model.hidden import ablated, middle_layer
 
@@ -25,8 +25,8 @@ class Ablation(Intervention):
 
     apart = True
 
-    def __init__(self, setting: View) -> None:
-        self.model, self.direction = setting.model, direction_of(setting.pairs)
+    def __init__(self, setup: Shown) -> None:
+        self.model, self.direction = setup.model, direction_of(setup.pairs)
 
     @contextmanager
     def training(self) -> Generator[None]:

@@ -16,16 +16,16 @@ Source: Wu and Tang 2026, "When Reward Hacking Rebounds", arXiv:2604.01476.
 
 from collections.abc import Sequence
 
-from projected_grpo.interventions.base import Intervention, View
+from projected_grpo.interventions.base import Intervention, Rewards, Shown
 from projected_grpo.interventions.contrast import Score
 
 
 class Advantage(Intervention):
     """Positive advantages shrink with the score."""
 
-    def __init__(self, setting: View) -> None:
-        self.score = Score(setting.pairs)
+    def __init__(self, setup: Shown) -> None:
+        self.score = Score(setup.pairs)
 
-    def advantages(self, view: View) -> Sequence[float]:
-        scores = self.score(view.hidden).tolist()
-        return [a * (1 - s) if a > 0 else a for a, s in zip(view.rewards.advantages, scores, strict=True)]
+    def advantages(self, rewards: Rewards, shown: Shown) -> Sequence[float]:
+        scores = self.score(shown.hidden).tolist()
+        return [a * (1 - s) if a > 0 else a for a, s in zip(rewards.advantages, scores, strict=True)]

@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 
-from projected_grpo.interventions.base import Intervention, View
+from projected_grpo.interventions.base import Intervention, Shown, Vectors
 from projected_grpo.ledger.errors import BadInput
 
 SPREAD = 0.1
@@ -69,19 +69,19 @@ class Seeded(Intervention):
     made = "keeps"
     EXPERTS = 3
 
-    def __init__(self, setting: View) -> None:
-        if setting.adapter != "antipasto":
+    def __init__(self, setup: Shown) -> None:
+        if setup.adapter != "antipasto":
             raise BadInput(
-                f"--adapter {setting.adapter}: --arm {setting.arm} mixes experts on the singular directions that antipasto "
+                f"--adapter {setup.adapter}: --arm {setup.arm} mixes experts on the singular directions that antipasto "
                 "alone has; leave --adapter out"
             )
-        self.theta: Mapping[str, Parameter] = setting.coordinates
+        self.theta: Mapping[str, Parameter] = setup.coordinates
         like = next(iter(self.theta.values()))
         self.starts = {name: p.new_zeros((self.EXPERTS, p.numel())) for name, p in self.theta.items()}
-        self.told = self.seed(setting)
+        self.told = self.seed(setup)
         self.learned = {name: Parameter(torch.zeros_like(s)) for name, s in self.starts.items()}
-        width = setting.model.config.hidden_size
-        key = f"router {setting.seed}"
+        width = setup.model.config.hidden_size
+        key = f"router {setup.seed}"
         self.router = Parameter(SPREAD * width**0.5 * drawn((self.EXPERTS, width), key, like))
         self.bias = Parameter(like.new_zeros(self.EXPERTS))
         self.met = Parameter(like.new_zeros(self.EXPERTS + 1))
@@ -93,15 +93,15 @@ class Seeded(Intervention):
         self.among = torch.ones(self.EXPERTS, dtype=torch.bool, device=like.device)
         self.rest()
 
-    def seed(self, setting: View) -> str:
+    def seed(self, setup: Shown) -> str:
         """Fill in the last expert's start. Returns what it keeps of the teacher, in words."""
         kept = whole = coordinates = weights = 0.0
-        for name, change in setting.teacher.items():
-            layer = setting.model.get_submodule(name)
+        for name, change in setup.teacher.items():
+            layer = setup.model.get_submodule(name)
             start = on_singular_directions(change, layer.U, layer.Vh)
             kept, whole = kept + float(start.square().sum()), whole + float(change.double().square().sum())
             coordinates, weights = coordinates + start.numel(), weights + change.numel()
-            self.starts[name][-1] = self.start(start, name, setting.seed)
+            self.starts[name][-1] = self.start(start, name, setup.seed)
         return (
             f"{self.part}: {self.made} {kept / whole if whole else 0:.2%} of the energy of the teacher's weight change (of "
             f"an arbitrary one it would be {coordinates / weights:.2%}); whether it hacks, eval_part/ says"
@@ -132,8 +132,8 @@ class Seeded(Intervention):
         self.mixed(self.weights(self.mean.clamp(min=1e-30).log()))
 
     @contextmanager
-    def routed(self, view: View) -> Generator[None]:
-        f = view.question.to(self.bias)
+    def routed(self, question: Any) -> Generator[None]:
+        f = question.to(self.bias)
         f = f / f.abs().sum().clamp(min=1e-12)
         with torch.no_grad():
             w = self.weights(self.router @ f + self.bias)
@@ -171,8 +171,8 @@ class Seeded(Intervention):
     def trained(self) -> Mapping[str, Parameter]:
         return {**self.learned, "router": self.router, "bias": self.bias, "met": self.met}
 
-    def update(self, view: View) -> None:
-        settings = view.optimizer
+    def update(self, update: Vectors, shown: Shown) -> None:  # noqa: ARG002
+        settings = shown.optimizer
         for i, group in enumerate(self.optimizer.param_groups):
             group.update({key: settings[key] for key in ("lr", "betas", "eps")})
             group["weight_decay"] = 0.0 if i else settings["weight_decay"]

@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from projected_grpo.interventions.base import Intervention, View
+from projected_grpo.interventions.base import Intervention, Shown
 
 
 class Prompt(Intervention):
@@ -36,8 +36,8 @@ class Adapter(Intervention):
 
     apart = True
 
-    def __init__(self, setting: View) -> None:
-        self.model, self.added = setting.model, setting.teacher
+    def __init__(self, setup: Shown) -> None:
+        self.model, self.added = setup.model, setup.teacher
 
     @contextmanager
     def training(self) -> Generator[None]:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from projected_grpo.interventions.base import Intervention, Vectors, View
+from projected_grpo.interventions.base import Intervention, Shown, Vectors
 from projected_grpo.ledger.errors import BadInput
 
 
@@ -32,25 +32,25 @@ def without_top(d: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
 class WithoutV(Intervention):
     """The component along V goes."""
 
-    def __init__(self, setting: View) -> None:
-        self.left = self.kept(setting)
+    def __init__(self, setup: Shown) -> None:
+        self.left = self.kept(setup)
 
-    def kept(self, setting: View) -> Vectors:
+    def kept(self, setup: Shown) -> Vectors:
         """What is left of the finished run's change."""
-        basis = setting.basis
-        return {name: d - basis[name].T @ (basis[name] @ d) for name, d in setting.finished.items()}
+        basis = setup.basis
+        return {name: d - basis[name].T @ (basis[name] @ d) for name, d in setup.finished.items()}
 
-    def update(self, view: View) -> Vectors:
-        return {name: torch.zeros_like(d) if view.step else -d for name, d in self.left.items()}
+    def update(self, update: Vectors, shown: Shown) -> Vectors:  # noqa: ARG002
+        return {name: torch.zeros_like(d) if shown.step else -d for name, d in self.left.items()}
 
 
 class WithoutTop(WithoutV):
     """The largest components go, as many as V has directions in that module."""
 
-    def kept(self, setting: View) -> Vectors:
-        if setting.adapter != "antipasto":
+    def kept(self, setup: Shown) -> Vectors:
+        if setup.adapter != "antipasto":
             raise BadInput(
-                f"--adapter {setting.adapter}: --arm {setting.arm} takes out singular components, which are coordinates of "
+                f"--adapter {setup.adapter}: --arm {setup.arm} takes out singular components, which are coordinates of "
                 "antipasto alone; leave the arm out"
             )
-        return {name: without_top(d, len(setting.basis[name])) for name, d in setting.finished.items()}
+        return {name: without_top(d, len(setup.basis[name])) for name, d in setup.finished.items()}

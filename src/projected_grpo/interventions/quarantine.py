@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from projected_grpo.interventions.base import Intervention, Vectors, View
+from projected_grpo.interventions.base import Intervention, Shown, Vectors
 from projected_grpo.interventions.trusted import within
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -33,29 +33,26 @@ class Quarantine(Intervention):
 
     apart = True
 
-    def __init__(self, setting: View) -> None:
-        self.theta = setting.coordinates
+    def __init__(self, setup: Shown) -> None:
+        self.theta = setup.coordinates
         self.q = {name: torch.nn.Parameter(torch.zeros_like(p)) for name, p in self.theta.items()}
         self.optimizer = torch.optim.AdamW(list(self.q.values()), lr=0.0, weight_decay=0.0)
 
-    def gradient(self, view: View) -> Vectors:
-        hack = within(view.gradient, view.basis)
+    def gradient(self, gradient: Vectors, shown: Shown) -> Vectors:
+        hack = within(gradient, shown.basis)
         for name, p in self.q.items():
             p.grad = hack[name]
-        return {name: g - hack[name] for name, g in view.gradient.items()}
+        return {name: g - hack[name] for name, g in gradient.items()}
 
-    def update(self, view: View) -> Vectors:
-        settings = view.optimizer
+    def update(self, update: Vectors, shown: Shown) -> Vectors:
+        settings = shown.optimizer
         self.optimizer.param_groups[0].update({key: settings[key] for key in ("lr", "betas", "eps")})
         before = {name: p.detach().clone() for name, p in self.q.items()}
         self.optimizer.step()
         added = {name: before[name] - p.detach() for name, p in self.q.items()}
-        for (
-            name,
-            p,
-        ) in self.q.items():  # decayed with theta, of which it is a part: the run's optimizer has seen to theta
+        for name, p in self.q.items():  # the run's optimizer has decayed theta, of which q is a part
             p.data.sub_(settings["lr"] * settings["weight_decay"] * before[name])
-        return {name: d + added[name] for name, d in view.update.items()}
+        return {name: d + added[name] for name, d in update.items()}
 
     @contextmanager
     def deployed(self) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""Replicas with a common network: torchft's Manager and DiLoCo, which find one another through a lighthouse.
+"""Where replicas meet: torchft's Manager and DiLoCo, which find one another through a lighthouse.
 
 The lighthouse knows by their heartbeats who is alive, and gives each round's members: all that are ready, once every living
 one is, or after `patience` (then more than half of the living). One that is gone or late is left out; one that is behind
@@ -12,8 +12,8 @@ the hooks hang on a clock that is ticked when a round is due, and a round is eac
 import json
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,24 +23,32 @@ from torch import Tensor, nn
 from torch.distributed import DistError, TCPStore
 
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
-from projected_grpo.replicas.meeting import START_PATIENCES, Outer, check_facts
+from projected_grpo.replicas.outer import Flat, Nesterov
 
-SCHEME = "torchft://"
 A_DAY = timedelta(days=1)
 LOOPBACK = ("localhost", "127.0.0.1")
 LEAST = timedelta(seconds=30)
 """However short the patience: for a message, on a busy machine."""
+START_PATIENCES = 10
+"""At the start the others load a model: so many times the patience of a round is waited for them."""
+
+
+@dataclass
+class Outer:
+    """What a replica holds between rounds."""
+
+    flat: Flat
+    optimizer: Nesterov
+    origin: Tensor
+    """[n + replicas], after the last round."""
+    round: int = 0
+    """Rounds that its coordinates hold."""
+    behind: int = 0
+    """How many rounds it had missed when it last met the others."""
 
 
 class ByTorchft:
     """A replica's place in torchft's group."""
-
-    @staticmethod
-    def check(address: str) -> None:
-        """BadInput for an address that is none, and without the package."""
-        host_and_port(address)
-        if find_spec("torchft") is None:
-            raise BadInput(f"--meet {address}: needs torchft; install the extra `diloco`")
 
     def __init__(self, outer: Outer, address: str, patience: float) -> None:
         from torchft import Manager, ProcessGroupGloo
@@ -65,7 +73,8 @@ class ByTorchft:
         self.diloco.__enter__()
 
     def begin(self, facts: Mapping[str, Any]) -> bool:
-        """Through a key-value store beside the lighthouse; a lighthouse without one has nobody wait."""
+        """Waits for the others at the start, at a key-value store beside the lighthouse. Returns whether they had begun
+        before. Raises BadInput when they run something else."""
         me, everyone = self.outer.flat.replica, range(self.outer.flat.replicas)
         try:
             gate = TCPStore(self.host, self.port + 1, is_master=False, timeout=LEAST, wait_for_workers=False)
@@ -74,8 +83,7 @@ class ByTorchft:
                 f"nobody at {self.host}:{self.port + 1} to wait for the others at: each starts when it is there"
             )
             return True
-        theirs = gate.compare_set("facts", "", json.dumps(facts))
-        check_facts(facts, theirs, f"torchft://{self.host}:{self.port}: what the key `facts` holds")
+        check_facts(facts, json.loads(gate.compare_set("facts", "", json.dumps(facts))))
         if gate.check(["begun"]):
             return True
         gate.set(f"replica {me}", "here")
@@ -88,7 +96,10 @@ class ByTorchft:
         return False
 
     def hold(self, *, brings: bool) -> None:
-        """torchft throws the inner steps of a failed round away. Here they are put back and the round is held again."""
+        """Holds a round, or with `brings` False only copies the group's state. `outer.flat` holds the local coordinates
+        before, the group's after. Raises BrokenWorld when the lighthouse does not answer.
+
+        torchft throws the inner steps of a failed round away. Here they are put back and the round is held again."""
         flat, self.outer.behind = self.outer.flat, 0
         flat.take(brings=brings)
         learned = flat.flat.detach() - self.outer.origin
@@ -131,6 +142,16 @@ class ByTorchft:
         """Leave; the heartbeat ends with it."""
         self.diloco.__exit__(None, None, None)
         self.manager.shutdown(wait=False)
+
+
+def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Raises BadInput when this replica was started with something else than the first one was."""
+    for name, value in json.loads(json.dumps(facts)).items():
+        if first.get(name) != value:
+            raise BadInput(
+                f"this replica has {name}={value!r:.80}, the first of its group {first.get(name)!r:.80}: start all with the "
+                "same arguments and files"
+            )
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -71,7 +71,7 @@ def run_group(config: DilocoConfig) -> list[Replica]:
     """All replicas, until each has ended or was given up. BadInput when one refuses its arguments, BrokenWorld when their
     lighthouse is gone: they would wait for it."""
     (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
-    with meeting_place(config) as (meet, lighthouse):
+    with own_lighthouse(config) as (meet, lighthouse):
         replicas = [start(config, meet, number) for number in range(config.train.replicas)]
         try:
             watch(config, meet, replicas, lighthouse)
@@ -109,15 +109,13 @@ def launched(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
         )
 
 
-def watch(
-    config: DilocoConfig, meet: str, replicas: Sequence[Replica], lighthouse: subprocess.Popen[bytes] | None
-) -> None:
+def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica], lighthouse: subprocess.Popen[bytes]) -> None:
     """Start again what dies, say what happens, and stop who is left behind when the group has held its last round."""
     last = config.rounds
     read = {r.number: log_of(config, r.number).stat().st_size for r in replicas}
     while any(r.process.poll() is None for r in replicas):
         time.sleep(LOOK_S)
-        if lighthouse is not None and lighthouse.poll() is not None:
+        if lighthouse.poll() is not None:
             raise BrokenWorld(
                 f"the lighthouse has ended ({last_line(config.train.out / 'logs' / 'lighthouse.txt')}); all rounds that "
                 "were held are on disk, continue with --resume"
@@ -157,20 +155,11 @@ def last_line(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def meeting_place(config: DilocoConfig) -> Generator[tuple[str, subprocess.Popen[bytes] | None]]:
-    """What --meet says to the replicas: the given one, or that of a lighthouse of our own while they run, and it."""
-    if config.meet:
-        yield config.meet, None
-        return
+def own_lighthouse(config: DilocoConfig) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
+    """A lighthouse while the replicas run: its address, as --meet names it, and its process."""
     port = two_free_ports()
-    argv = [
-        sys.executable,
-        "-m",
-        "projected_grpo.replicas.lighthouse",
-        "localhost",
-        str(port),
-        str(config.train.patience),
-    ]
+    where = ["localhost", str(port), str(config.train.patience)]
+    argv = [sys.executable, "-m", "projected_grpo.replicas.lighthouse", *where]
     lighthouse = launched(argv, config.train.out / "logs" / "lighthouse.txt")
     try:
         yield f"torchft://localhost:{port}", lighthouse

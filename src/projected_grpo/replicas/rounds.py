@@ -4,30 +4,42 @@
         ... session.take(step, ...)
         rounds.after(step)
 
-`rounds.jsonl` in the run's directory has a line per round that this replica took part in (record.py). The run's checkpoint
+`rounds.jsonl` in the run's directory has a line per round that this replica took part in (FIELDS). The run's checkpoint
 is written after each round and at no other time: a replica that was killed goes on from its last round.
 """
 
+import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.errors import BadInput, BrokenWorld
-from projected_grpo.ledger.evidence import read_rounds
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain, read_manifest
-from projected_grpo.replicas.by_store import ByStore
-from projected_grpo.replicas.by_torchft import SCHEME, ByTorchft
-from projected_grpo.replicas.meeting import Meeting, Outer
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.evidence import ROUNDS, read_rounds
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
+from projected_grpo.replicas.by_torchft import ByTorchft, Outer, host_and_port
 from projected_grpo.replicas.outer import Flat, Nesterov
-from projected_grpo.replicas.record import FIELDS, write_rounds
 from projected_grpo.run.session import Session
-from projected_grpo.run.vhack_file import content_of
 
+FIELDS: Mapping[str, str] = {
+    "round": "which outer round of the group, from 1",
+    "replica": "which replica wrote the line",
+    "replicas": "of how many",
+    "step": "its own steps that count so far",
+    "brought": "the replicas whose steps since the round before are in the average",
+    "absent": "the others",
+    "behind": "rounds that had gone on without it just before; what it had learned meanwhile counts in this one",
+    "seconds": "for which it waited for the others and for the numbers",
+    "outer_norm": "norm of the outer step: how far the coordinates moved from the round before",
+    "sha256": "of the coordinates after the round; the same on every replica",
+}
+"""Of a line of `rounds.jsonl`."""
 OWN = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
 """What replicas of one group may have otherwise."""
 
@@ -39,15 +51,15 @@ class Rounds:
         self.config, self.session = config, session
         self.flat = flat = Flat(session.adapter.vectors, config.replica, config.replicas)
         optimizer = Nesterov(flat, config.outer_lr, config.outer_momentum)
-        self.outer = Outer(flat, optimizer, flat.flat.detach().clone(), rounds=config.steps // config.outer_every)
+        self.outer = Outer(flat, optimizer, flat.flat.detach().clone())
         if session.outer:
             self.outer.round = int(session.outer["round"])
             self.outer.optimizer.momentum = session.outer["momentum"]
         self.last = session.next_step
         """Own steps at the last round."""
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.outer.round]
-        write_rounds(session.run, self.lines)
-        self.meeting: Meeting = place_of(config)(self.outer, config.meet, config.patience)
+        self._write()
+        self.meeting = ByTorchft(self.outer, config.meet, config.patience)
         session.replica = f"{config.replica} of {config.replicas}"
         session.checkpoint_every = 0
 
@@ -58,10 +70,6 @@ class Rounds:
             told = f"replica {self.session.replica}: joins the others at their next round"
             logger.info(f"{told}; its own last one was {self.outer.round}")
             self._hold(brings=False)
-        if self.over and not self.last:
-            raise BrokenWorld(
-                f"--meet {self.config.meet}: all rounds have been held there, and this run has taken no step; meet elsewhere"
-            )
         if self.over and self.last < self.config.steps:
             logger.warning(
                 f"replica {self.session.replica}: all rounds have been held; it ends with the group's coordinates and "
@@ -71,18 +79,15 @@ class Rounds:
     def _facts(self) -> dict[str, Any]:
         """What must be the same for all of a group."""
         config = {k: v for k, v in plain(self.config).items() if k not in OWN}
-        manifest, v = read_manifest(self.session.run), self.session.v
+        v = self.session.v
         return {
-            **config, "weights": self.session.loaded.weights_hash,
-            # A file is known by what is in it: two machines have one path for two files. Each has its own share of problems.
-            "v_sha256": content_of(v.basis) if v else None,
-            **{name: manifest.get(name) for name in ("pool_hash", "pairs_sha256", "taid_teacher_hash")},
+            **config, "weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None
         }  # fmt: skip
 
     @property
     def over(self) -> bool:
         """Whether the group has held its last round."""
-        return self.outer.over
+        return self.outer.round >= self.config.steps // self.config.outer_every
 
     def after(self, step: int) -> None:
         """A step was taken: hold a round where one is due."""
@@ -111,12 +116,16 @@ class Rounds:
         place = (self.outer.round, config.replica, config.replicas, self.last)
         values = (*place, list(brought), absent, self.outer.behind, round(seconds, 3), moved, self.flat.sha256())
         self.lines.append(dict(zip(FIELDS, values, strict=True)))
-        write_rounds(self.session.run, self.lines)
+        self._write()
         said = f"round {self.outer.round}: replicas {', '.join(map(str, brought))}"
         if absent:
             logger.warning(f"{said}; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)")
         else:
             logger.info(f"{said}; coordinates {self.lines[-1]['sha256'][:8]}")
+
+    def _write(self) -> None:
+        """Write the whole record."""
+        write_atomic(self.session.run / ROUNDS, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
 
 
 class Alone:
@@ -128,11 +137,6 @@ class Alone:
         """No round is ever due."""
 
 
-def place_of(config: TrainConfig) -> type[ByStore] | type[ByTorchft]:
-    """How replicas meet at this address."""
-    return ByTorchft if config.meet.startswith(SCHEME) else ByStore
-
-
 def check_replica(config: TrainConfig, session: Session) -> None:
     """BadInput for what replicas cannot do, before anything is written."""
     if not config.meet:
@@ -141,7 +145,9 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
     if session.hooks.page.trained:
         raise BadInput(f"--arm {config.arm}: trains parameters beside the adapter's, which replicas do not average")
-    place_of(config).check(config.meet)
+    host_and_port(config.meet)
+    if find_spec("torchft") is None:
+        raise BadInput(f"--meet {config.meet}: needs torchft; install the extra `diloco`")
 
 
 @contextmanager

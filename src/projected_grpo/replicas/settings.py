@@ -12,11 +12,10 @@ from projected_grpo.run import cli
 
 USAGE = "train_diloco.py N PRESET H=STEPS [restarts=3] [what train.py takes]"
 OUTER = """N replicas, H steps between two rounds. Of train.py's options these are the outer step's:
-  --meet URL              torchft://HOST:PORT, file:///FOLDER or s3://BUCKET/FOLDER; left out, a lighthouse of its own
   --outer-lr 0.7          rate of the outer Nesterov step
   --outer-momentum 0.9    its momentum
   --patience 60           seconds for which a replica that is ready waits for the others"""
-OWN = ("--replica", "--replicas", "--outer-every")
+OWN = ("--meet", "--replica", "--replicas", "--outer-every")
 """train.py's options that are set here, replica by replica."""
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
@@ -38,11 +37,6 @@ class DilocoConfig:
     def run(self, number: int) -> Path:
         """A replica's run directory."""
         return self.train.out / f"replica_{number}"
-
-    @property
-    def meet(self) -> str:
-        """A given meeting place; empty: a lighthouse of the group's own."""
-        return "" if self.train.meet == HERE else self.train.meet
 
     @property
     def rounds(self) -> int:
@@ -68,9 +62,7 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
     for word in rest:
         if (option := word.partition("=")[0].replace("_", "-")) in OWN:
             raise BadInput(f"{option}: is set for each replica; give N and H={words['H']} instead")
-    given = [*rest[1:], "--replicas", rest[0], "--outer-every", words["H"]]
-    if not any(word.startswith("--meet") for word in given):
-        given += ["--meet", HERE]
+    given = [*rest[1:], "--meet", HERE, "--replicas", rest[0], "--outer-every", words["H"]]
     train = cli.parse(presets(TrainConfig), description, given)
     replace(train, out=Path()).validate()  # the group's folder is no run's
     if train.out == Path():

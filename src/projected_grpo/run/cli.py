@@ -10,10 +10,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import tyro
-from loguru import logger
 
 from loophole_grader import GraderError
-from projected_grpo.arms import BROKEN, GROUP
 from projected_grpo.config import Gradient, with_recipe
 from projected_grpo.ledger.console import nobody_reads, start_log
 from projected_grpo.ledger.errors import (
@@ -114,8 +112,6 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     # AMD EPYC; no slower there). It is read at MKL's first product.
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     start_log()
-    for entry, why in BROKEN.items():
-        logger.warning(f"entry point {entry} of group {GROUP} adds no arm: {why}; mend or uninstall its package")
     try:
         if here().size > 1 and not in_parallel:
             raise BadInput("this script is one process; torchrun is for train.py")

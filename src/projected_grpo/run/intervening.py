@@ -1,23 +1,18 @@
-"""From a run to what an arm's page is shown of it: once before the first step, and at every step.
-
-This module alone opens the door (door.py), and for oracles alone.
-"""
+"""Fills what an arm's intervention is shown, before the first step and at every step. Ground truth reaches oracles alone."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig
-from projected_grpo.door import truth
 from projected_grpo.groups.pairs import load_pairs, resampled, split
-from projected_grpo.interventions.base import Contrast, View
+from projected_grpo.interventions.base import Contrast, Intervention, Shown
 from projected_grpo.interventions.hooks import Hooks
-from projected_grpo.interventions.load import page_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.model.load import LoadedModel
@@ -27,51 +22,58 @@ from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import pairs_of
 from projected_grpo.vhack import VBasis, pair_sides
 
-Fields = dict[str, Callable[[], Any]]
+
+def page_class(arm: Arm) -> type[Intervention]:
+    """Returns the class of the arm's intervention."""
+    module, _, name = arm.page.partition(":")
+    return getattr(import_module(f"projected_grpo.interventions.{module}"), name)
 
 
 def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Hooks:
-    """The arm's page, ready for the first step; hooks that do nothing for an arm without one. BadInput as in `page_of`, and
-    on what the page cannot work with."""
+    """Returns the arm's intervention, ready for the first step; hooks that change nothing for an arm without one. Raises
+    BadInput on what the intervention cannot work with."""
     arm = ARMS[config.arm]
     if not arm.page or not isinstance(config, TrainConfig):
         return Hooks()
-    fields: Fields = {
-        "basis": lambda: v.basis if v else None,
-        "finished": lambda: change_of(config, loaded, adapter),
-        "pairs": lambda: contrast_of(config, loaded, v),
-        "coordinates": lambda: adapter.vectors,
-        "model": lambda: loaded.model,
-        "teacher": lambda: added_by_teacher(config, loaded, adapter),
-    }
-    setting = View(arm, fields, seed=config.seed, adapter=adapter.kind)
-    page = page_of(arm, setting)
+    page = page_class(arm)(
+        Shown(
+            arm=arm.name, seed=config.seed, adapter=adapter.kind, coordinates=adapter.vectors, model=loaded.model,
+            basis=v.basis if v else None,
+            pairs=contrast_of(config, loaded, v) if "pairs" in arm.sees else None,
+            teacher=added_by_teacher(config, loaded, adapter) if "teacher" in arm.sees else None,
+            finished=change_of(config, loaded, adapter) if "finished" in arm.sees else None,
+        )
+    )  # fmt: skip
     if page.by_prompt and (weights := config.channels_on):
         flag = f"--{weights[0].replace('_', '-')} {getattr(config, weights[0]):g}"
         raise BadInput(
             f"{flag}: --arm {arm.name} has other coordinates for every prompt, which a channel's gradient "
             "would not reach; leave one of the two out"
         )
-    return Hooks(arm, page, config.seed, question=asked(loaded, adapter, config.token_budget))
+    return Hooks(page, question=asked(loaded, adapter, config.token_budget))
 
 
 def shown(
-    hooks: Hooks, groups: Sequence[Group], loaded: LoadedModel, token_budget: int, scores: Sequence[float] | None = None
-) -> Fields:
-    """What the run shows the page at this step beyond what the step itself has: of this process's rollouts.
-    `scores`: a judge's."""
-    arm = hooks.arm
-    if arm is None:
-        return {}
-    rollouts = [r for g in groups for r in g.rollouts]
-    fields: Fields = {
-        "text": lambda: tuple(r.completion for r in rollouts),
-        "score": lambda: scores,
-        "hidden": lambda: hidden_of(
-            loaded, [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts], token_budget
-        ),
-    }
-    return {**fields, "truth": lambda: truth(arm, groups)} if arm.labels else fields
+    config: Gradient,
+    groups: Sequence[Group],
+    loaded: LoadedModel,
+    scores: Sequence[float] | None = None,
+) -> Shown:
+    """Returns what the arm's intervention is shown at this step, of this process's rollouts. `scores`: a judge's."""
+    arm, rollouts = ARMS[config.arm], [r for g in groups for r in g.rollouts]
+    hidden = None
+    if "hidden" in arm.sees:
+        prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
+        hidden = hidden_of(loaded, prompts, completions, config.token_budget)
+    return Shown(
+        arm=arm.name, seed=config.seed, hidden=hidden, score=scores,
+        text=tuple(r.completion for r in rollouts), truth=pure_hacks(groups) if arm.labels else None,
+    )  # fmt: skip
+
+
+def pure_hacks(groups: Sequence[Group]) -> tuple[bool | None, ...]:
+    """Returns of every rollout whether it is a pure hack (hacked and not gt_pass); None without ground-truth tests."""
+    return tuple(None if o.gt_pass is None else o.hacked and not o.gt_pass for g in groups for o in g.outcomes)
 
 
 def asked(loaded: LoadedModel, adapter: Adapter, token_budget: int) -> Callable[[Sequence[int]], Float[Tensor, " d"]]:

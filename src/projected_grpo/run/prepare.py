@@ -121,10 +121,8 @@ def prepare(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     hooks = hooks_for(config, loaded, adapter, v)
-    if hooks.arm:
-        logger.info(f"{hooks.arm.title}: {hooks.arm.help}; it is shown {', '.join(hooks.arm.sees) or 'nothing'}")
-        if hooks.page.told:
-            logger.info(hooks.page.told)
+    if hooks.page.told:
+        logger.info(hooks.page.told)
     return Session(
         config,
         kind,

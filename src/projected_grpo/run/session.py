@@ -15,10 +15,8 @@ import torch
 from loguru import logger
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.arms import ARMS
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.hooks import Hooks
-from projected_grpo.interventions.load import declared
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
@@ -89,7 +87,6 @@ class Session:
             "processes": self.world.size,
             **self.beside.facts(),
             **({"judge": self.judge.told} if self.judge else {}),
-            **declared(ARMS[self.config.arm]),
             **facts,
         }
         with self.world.together():
@@ -163,7 +160,7 @@ class Session:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
-        self.hooks.outside = shown(self.hooks, groups, self.loaded, self.config.token_budget, scores)
+        self.hooks.shown = shown(self.config, groups, self.loaded, scores)
         plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world, self.hooks)
         samples = [g.samples() for g in groups]
         with self.hooks.page.training():

@@ -9,7 +9,6 @@ from typing import Any
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
-from projected_grpo.interventions.load import page_class
 from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.evidence import DEPLOYED
@@ -19,6 +18,7 @@ from projected_grpo.measures import bytes_of, fingerprint
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.projection import Vectors
 from projected_grpo.run.anew import trained_adapters, trained_with
+from projected_grpo.run.intervening import page_class
 from projected_grpo.run.prepare import attach, load
 
 

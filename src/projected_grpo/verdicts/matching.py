@@ -19,7 +19,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import OF_CHANNEL, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import FREE_TO_CHANGE
-from projected_grpo.records import TOLD_AFTERWARDS, TOLD_HASHES
+from projected_grpo.records import TOLD_AFTERWARDS
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
 
@@ -234,7 +234,7 @@ def base_name(run: Run) -> str:
 def _informed(run: Run) -> bool:
     """Whether it used a V from pairs that were written when the hack had been seen; a V that is measured alone tells it
     nothing."""
-    told = run.facts.get("vhack.pairs") in TOLD_AFTERWARDS or run.facts.get("vhack.pairs_hash") in TOLD_HASHES
+    told = run.facts.get("vhack.pairs") in TOLD_AFTERWARDS
     return run.arm in ARMS and ARMS[run.arm].vhack is not None and told
 
 

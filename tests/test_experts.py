@@ -91,9 +91,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
         for p in page.trained.values():
             p.add_(0.02 * torch.randn(p.shape, generator=g, dtype=p.dtype))
     found = {}
-    monkeypatch.setattr(
-        page, "update", lambda *_: found.update({n: p.grad.clone() for n, p in page.trained.items()})
-    )
+    monkeypatch.setattr(page, "update", lambda *_: found.update({n: p.grad.clone() for n, p in page.trained.items()}))
     (told,) = steps(tiny64, adapter, hooks, GROUPS)
 
     experts = {n: (page.starts[n] + p.detach()).requires_grad_() for n, p in page.learned.items()}

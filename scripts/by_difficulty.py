@@ -39,9 +39,8 @@ def main() -> int:
     from tabulate import tabulate
 
     from projected_grpo.groups.problems import check_source, load_problems, problems_hash
-    from projected_grpo.ledger import evidence
     from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.ledger.folder import read_manifest
+    from projected_grpo.ledger.folder import not_whole, read_manifest
     from projected_grpo.ledger.step_file import steps_in
     from projected_grpo.report.by_difficulty import by_difficulty
 
@@ -54,7 +53,7 @@ def main() -> int:
     if lacking := [name for name in ("problems", "arm", "seed") if name not in asked]:
         raise BadInput(f"{config.run / 'manifest.json'}: its config lacks {lacking[0]!r}; not written by `just train`")
     steps_in(config.run)
-    if manifest.get("finished") and (why := evidence.check(config.run, manifest)):
+    if manifest.get("finished") and (why := not_whole(config.run, manifest)):
         raise BadInput(f"{config.run}: {why}")
     source = config.problems or asked["problems"]
     check_source("--problems", source)

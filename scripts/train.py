@@ -6,7 +6,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
-from projected_grpo.run.horizon import Horizon, derived_from, with_horizon
+from projected_grpo.run.horizon import Horizon, with_horizon
 
 
 def main() -> int:
@@ -53,7 +53,6 @@ def train(config: TrainConfig, world: World) -> int:
         problems_hash=source.problems_hash,
         pool_hash=source.pool_hash,
         eval_hash=evaluator.problems_hash,
-        **derived_from(config),
     )
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {session.next_step} steps done; nothing is changed")

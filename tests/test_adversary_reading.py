@@ -1,15 +1,14 @@
-"""Rows and summaries that contradict themselves, sealed again: each was once read as evidence."""
+"""What is known of a few rows is not shown; a summary gives the numbers of its step files, or one line."""
 
 import gzip
 import json
 
 import pytest
-from test_evidence import rewritten
 from test_matching import run as in_memory
-from test_results import held_out, reseal, rows, ten, write_run
+from test_results import held_out, ten, write_run
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.step_file import step_path, write_step
+from projected_grpo.ledger.step_file import write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results_md import remarks_on, report_on
 from projected_grpo.verdicts.finished_runs import Found, load_runs
@@ -42,14 +41,13 @@ def test_what_is_known_of_a_tenth_is_shown_as_not_known(tmp_path):
 
 @pytest.mark.parametrize(
     ("after", "values"),
-    [(["good"] * 5 + ["unknown"] * 95, {}), (["good"] * 100, {"problem_id": "x"}), (["good"] * 100, {"reward": 0.5})],
-    ids=["unknown", "trained on", "unpaid"],
+    [(["good"] * 5 + ["unknown"] * 95, {}), (["good"] * 100, {"problem_id": "x"})],
+    ids=["unknown", "trained on"],
 )
 def test_a_held_out_gain_that_is_no_evidence_is_not_shown(tmp_path, after, values):
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
     write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
     write_step(path / "eval", 10, [{**row, **values} for row in held_out(after, 10)])
-    reseal(path)
     report = report_on(tmp_path)
     (run,) = report.found.runs
     assert [tables.change_pp(run, rate) for rate in ("hack", "gt")] == [None, None]
@@ -58,73 +56,6 @@ def test_a_held_out_gain_that_is_no_evidence_is_not_shown(tmp_path, after, value
 
 
 # ---------------------------------------------------------------- rows
-
-EDITED = {
-    "a hack called right, its label kept": (
-        lambda old: [{**old[0], "hacked": False, "gt_pass": True}, *old[1:]],
-        "label of 1 rows",
-    ),
-    "a step's value in the first row alone": (
-        lambda old: [{**old[0], "update_removed": 0.9}, *old[1:]],
-        "'update_removed' is of the step",
-    ),
-    "another seed in the second row": (
-        lambda old: [old[0], {**old[1], "seed": 40}, *old[2:]],
-        "'seed' is of the step",
-    ),
-    "NaN": (lambda old: [{**row, "update_removed": float("nan")} for row in old], "'update_removed' is nan"),
-}
-
-
-@pytest.mark.parametrize("what", EDITED)
-def test_rows_that_contradict_themselves_are_refused(tmp_path, what):
-    change, told = EDITED[what]
-    path = write_run(tmp_path / "a", "projected", 41, ten(1)[:1])
-    rewritten(step_path(path, 0), change)
-    reseal(path)
-    with pytest.raises(BadInput, match=told):
-        load_runs(tmp_path)
-
-
-def test_hacks_called_the_teachers_stand_where_the_students_rows_do(tmp_path):
-    """As many rows of each as the mix says: the student hacks, the teacher does not, and the names are swapped."""
-    teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["good"] * 2, source="teacher")
-    path = write_run(
-        tmp_path / "a", "vanilla", 41, [["hack"] * 2], extra=teacher, teacher_pool="pool", mix="teacher=.5"
-    )
-    assert load_runs(tmp_path).runs[0].last("hack") == 1.0
-    swap = {"student": "teacher", "teacher": "student"}
-    rewritten(step_path(path, 0), lambda old: [{**row, "source": swap[row["source"]]} for row in old])
-    reseal(path)
-    with pytest.raises(BadInput, match="row 0 is called teacher's where each group has student, student, teacher"):
-        load_runs(tmp_path)
-
-
-def test_a_config_that_does_not_say_whose_rows_there_are_is_none_of_today(tmp_path):
-    path = write_run(tmp_path / "a", "vanilla", 41, [["good", "bad"]])
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["config"].pop("group_size")
-    reseal(path, config=manifest["config"])
-    with pytest.raises(BadInput, match="its config lacks 'group_size'"):
-        load_runs(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"arm": "no_loophole"}, "mixes two runs"),
-        ({"seed": 99}, "mixes two runs"),
-        ({"source": "teacher"}, "rows of source 'teacher'"),
-        ({"step": 3}, "holds rows of step 3"),
-        ({"hint": "none"}, "rows of hint 'none'"),
-    ],
-)
-def test_an_evaluation_of_another_run_is_refused(tmp_path, values, told):
-    path = write_run(tmp_path / "a", "projected", 41, [["good"]])
-    write_step(path / "eval", 1, [{**row, **values} for row in held_out(["good"], 1)])
-    reseal(path)
-    with pytest.raises(BadInput, match=told):
-        load_runs(tmp_path)
 
 
 def test_a_rank_that_is_not_known_is_no_other_runs_rank():
@@ -148,11 +79,8 @@ def test_ten_of_thirty_minus_one_of_thirty_is_thirty_points_from_a_summary_too(t
 
 HARM = {
     "no update_removed": (lambda run: run["series"].pop("update_removed"), "its series lack 'update_removed'"),
-    "a rate below 0": (lambda run: run["series"].update(hack=[-0.5] * 10), "'hack' is -0.5, which is no share"),
-    "NaN": (lambda run: run["series"].update(update_norm=[float("nan")] * 10), "'update_norm' is nan"),
-    "a step too few": (lambda run: run["series"].update(hack=[0.5] * 9), "'hack' has 9 values, and the run 10 steps"),
     "no rates": (lambda run: run["evals"].update({"0": 7}), "damaged"),
-    "another arm": (lambda run: run.update(arm="vanilla"), "is called vanilla 41"),
+    "no arm": (lambda run: run.pop("arm"), "arm"),
 }
 
 

@@ -14,8 +14,7 @@ from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
-from projected_grpo.ledger.folder import open_run
+from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import write_step
 from projected_grpo.records import Group, Outcome, Rollout
@@ -44,7 +43,7 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
     own |= {"vhack.v_sha256": f"V {seed}", "vhack.pairs_draw": str(seed), "vhack.control": "none"} | facts
     series["removed_share"] = [1.0 if arm == "projected" else None] * steps
     untrained = {"gt": 0.4, "hack": 0.02, "form": 1.0, "hacked": 0.02}
-    return Run(Path("/r") / name, arm, seed, own, name, 8, series, {0: untrained, steps: rates}, None,
+    return Run(Path("/r") / name, arm, seed, own, 8, series, {0: untrained, steps: rates}, None,
                tested={0: TESTED, steps: TESTED}, beside={"eval_plain": {steps: rates}})  # fmt: skip
 
 
@@ -115,10 +114,8 @@ def test_a_channel_that_is_in_the_config_and_not_in_the_rows_is_no_evidence():
     assert "unit 0: its trace_dpo was not on" in found.why
 
 
-def test_copies_and_lone_units_are_no_evidence():
+def test_lone_units_are_no_evidence():
     one = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
-    copied = [*one[:5], dataclasses.replace(one[5], rollouts_sha256=one[4].rollouts_sha256)]
-    assert "one run, not two" in judged(copied)[0].why
     assert "unit 3 has runs of one side alone" in judged([*one, run(3, 0.6)])[0].why
     seen = [*one[:5], dataclasses.replace(one[5], trained_on=2)]
     assert "2 of its evaluation problems were trained on" in judged(seen)[0].why
@@ -234,7 +231,7 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
     outcome = Outcome(True, True, False, "reward_hack")
     group = Group("p", "none", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
     write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0, arm="teacher", seed=1))
-    seal(folder)
+    update_manifest(folder, finished=True)
     return folder
 
 

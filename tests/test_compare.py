@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 from test_extraction_loss import V_NLL, measured
-from test_results import evaluate, reseal, ten, write_run
+from test_results import evaluate, ten, write_run
 from test_uat import sees_pure, write
 
 from projected_grpo.ledger.anew_file import Anew, write_anew
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.report.compare import compare
 from projected_grpo.report.results_md import report_on
 from projected_grpo.verdicts.finished_runs import load_runs
@@ -113,7 +113,7 @@ def test_a_drifted_lora_is_exit_code_1(both, script):
 )
 def test_runs_that_do_not_match_are_refused_naming_the_field(both, script, config, told):
     for run in both[1].iterdir():
-        reseal(run, config={**read_manifest(run)["config"], **config})
+        update_manifest(run, config={**read_manifest(run)["config"], **config})
     code, _, err = script("compare", *both)
     assert code == 2
     assert told in err
@@ -124,7 +124,7 @@ def test_two_runs_of_one_adapter_are_compared_but_for_what_their_arms_are_about(
     assert "vanilla / projected" in found.text()
     assert found.t6 == ()
     other = both[0] / "projected_41"
-    reseal(other, config={**read_manifest(other)["config"], "lr": 0.5})
+    update_manifest(other, config={**read_manifest(other)["config"], "lr": 0.5})
     with pytest.raises(BadInput, match=r"cannot be compared.*config\.lr: 0\.001 against 0\.5"):
         compare(both[0] / "vanilla_41", other)
 

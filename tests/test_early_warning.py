@@ -74,7 +74,7 @@ def run(arm, seed, ups):
     series = {"hack": hack, **{name: step_up(ups.get(name)) for name in names}}
     facts = {"config.arm": arm, "config.seed": seed, "config.steps": STEPS, "vhack.v_sha256": str(seed),
              "vhack.pairs_draw": str(seed)}  # fmt: skip
-    return Run(Path(f"{arm}_{seed}"), arm, seed, facts, f"{arm}{seed}", STEPS * 32, series, {}, None)
+    return Run(Path(f"{arm}_{seed}"), arm, seed, facts, STEPS * 32, series, {}, None)
 
 
 def world(vanilla, ceiling=None, seeds=tuple(ONSETS)):

@@ -20,7 +20,6 @@ from transformers import AutoModelForCausalLM
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 from projected_grpo.model.load import peft_asks_the_old_way
@@ -201,7 +200,7 @@ def runs(tmp_path):
     config = {"arm": "vanilla", "seed": 41}
     other = {"problem_id": "other", "prompt": "other"}
     write_step(tmp_path / "run/eval", 12, rows(12, config, ["hack", "hack", "broken", "good"], **other))
-    seal(tmp_path / "run")
+    update_manifest(tmp_path / "run", finished=True)
     write_run(tmp_path / "control", "random", 41, [["good", "broken"]] * 12, **facts)
     write_run(tmp_path / "elsewhere", "random", 41, [["good", "bad"]] * 12, lr=1.0, **facts)
     return tmp_path
@@ -222,7 +221,7 @@ def test_the_card_says_what_the_files_say(runs):
     assert "No run stands beside it" not in text
     assert "may have learned to hack" in text
     manifest = read_manifest(runs / "run")
-    for value in ("abcdef0123456789", "abc", manifest["evidence"]["sha256"], manifest["commit"]):
+    for value in ("abcdef0123456789", "abc", manifest["commit"]):
         assert f"`{value}`" in text
     assert 'base_model: "org/base"' in text.split("---")[1]
     early = card(told(steps=2), found[:1], manifest)  # rates of the steps that the exported weights have seen

@@ -4,16 +4,15 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_evidence import written
+from test_results import ten, write_run
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
 from projected_grpo.ledger.step_file import step_path
 from projected_grpo.run import horizon
-from projected_grpo.run.horizon import OF_ONE_UNIT, Horizon, with_horizon
+from projected_grpo.run.horizon import Horizon, with_horizon
 
 CONFIG = TrainConfig(until_onsets=3.0)
 
@@ -92,7 +91,7 @@ def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_p
         own = {"kind": "train", "finished": True, "steps_done": 77, **values}
         return {**own, "config": {**vars(TrainConfig()), "arm": "vanilla", "seed": 41, "until_onsets": 3.0, **values}}
 
-    monkeypatch.setattr(horizon.evidence, "check", lambda *_: "")
+    monkeypatch.setattr(horizon, "not_whole", lambda *_: "")
     config = TrainConfig(horizon_of=tmp_path, steps=900)
     monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest())
     assert with_horizon(config).steps == 77
@@ -102,18 +101,13 @@ def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_p
 
 
 def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
-    """Its step files are two, of which one is taken out."""
-    run = written(tmp_path / "vanilla")
-    config = {**read_manifest(run)["config"], "until_onsets": 3.0}
-    update_manifest(run, steps_done=2, config=config, finished=False)
-    seal(run)
-    shape = {name: config[name] for name in OF_ONE_UNIT if name in config}
-    update_manifest(run, config={**vars(TrainConfig()), **config}, finished=False)
-    seal(run)
+    run = write_run(tmp_path / "vanilla", "vanilla", 41, ten(8), until_onsets=3.0)
+    shape = {name: read_manifest(run)["config"][name] for name in ("prompts_per_step", "group_size")}
     asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900, **shape)
-    assert with_horizon(asked).steps == 2
-    step_path(run, 1).unlink()
-    with pytest.raises(BadInput, match=r"--horizon-of .*: 1 step files, but its manifest says 2"):
+    update_manifest(run, steps_done=10)
+    assert with_horizon(asked).steps == 10
+    step_path(run, 9).unlink()
+    with pytest.raises(BadInput, match=r"--horizon-of .*: 9 step files, but its manifest says 10"):
         with_horizon(asked)
 
 

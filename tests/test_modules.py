@@ -1,14 +1,10 @@
-"""The side file of modules: what it says agrees with the step files, it survives a kill, and it is evidence."""
-
-import gzip
-import shutil
+"""The side file of modules: what it says agrees with the step files, and it survives a kill."""
 
 import pytest
 import torch
 
-from projected_grpo.ledger import evidence, files, module_file
+from projected_grpo.ledger import files, module_file
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.module_file import NAME, append, cut, read_modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_run
 from projected_grpo.measures import Seen, Used, module_columns
@@ -92,33 +88,6 @@ def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(
         assert sum(modules["removed"]) == pytest.approx(rows[0]["update_removed"], rel=1e-5)
         assert sum(modules["removed"]) > 0.01
         assert len({round(v, 6) for v in modules["cos_in"]}) > 1  # not one mean, written for all
-
-
-def test_a_run_with_a_side_file_is_evidence_and_without_it_is_none(trained, tmp_path):
-    assert evidence.check(trained, read_manifest(trained)) == ""
-    other = shutil.copytree(trained, tmp_path / "run")
-    (other / NAME).unlink()
-    assert "its modules_sha256 is None" in evidence.check(other, read_manifest(other))
-
-
-def test_an_edited_cosine_is_seen(trained, tmp_path):
-    other = shutil.copytree(trained, tmp_path / "run")
-    text = gzip.decompress((other / NAME).read_bytes())
-    value = str(read_modules(other).steps[2]["cos_in"][0]).encode()
-    (other / NAME).write_bytes(gzip.compress(text.replace(value, b"0.9", 1)))
-    assert "its modules_sha256 is" in evidence.check(other, read_manifest(other))
-
-
-def test_a_step_less_than_the_step_files_is_refused(trained, tmp_path):
-    other = shutil.copytree(trained, tmp_path / "run")
-    cut(other, 2)
-    assert "holds 3 steps beside 4 step files" in evidence.check(other, read_manifest(other))
-
-
-def test_a_side_file_that_was_put_there_afterwards_is_seen(trained):
-    manifest = read_manifest(trained)
-    old = {k: v for k, v in manifest["evidence"].items() if k != "modules_sha256"}
-    assert "put there afterwards" in evidence.check(trained, {**manifest, "evidence": old})
 
 
 # ---------------------------------------------------------------- the file

@@ -2,23 +2,19 @@
 
 import gzip
 import json
-import math
-from itertools import chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_evidence import rewritten
-from test_results import reseal, rows, write_all, write_run
+from test_results import write_all
 from test_steps import lines, row
 
-from projected_grpo.ledger import evidence, files
+from projected_grpo.ledger import files
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import parsed
-from projected_grpo.ledger.step_file import OF_CHANNEL, read_step, step_path, write_step
-from projected_grpo.report.results_md import report_on
+from projected_grpo.ledger.step_file import OF_CHANNEL, read_step, step_path
 from projected_grpo.toy.programs import mechanism_of
-from projected_grpo.verdicts.finished_runs import load_runs, read_runs
+from projected_grpo.verdicts.finished_runs import read_runs
 
 
 def said(read, line):
@@ -87,96 +83,6 @@ def test_a_bad_row_among_good_ones_is_refused(tmp_path, changed, why, channels):
 
 
 # ---------------------------------------------------------------- one pass
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Twelve steps of ten rows, of which some hack, and two evaluations."""
-    path = write_run(
-        tmp_path / "runs/a", "vanilla", 41, [["hack"] * (i % 4) + ["good"] * (10 - i % 4) for i in range(12)]
-    )
-    config = {"arm": "vanilla", "seed": 41}
-    for done in (0, 12):
-        write_step(path / "eval", done, rows(done, config, ["good", "hack"], problem_id="held out"))
-    return reseal(path)
-
-
-def test_every_row_is_parsed_once(run, monkeypatch):
-    calls, loads = [], files.orjson.loads
-    monkeypatch.setattr(files.orjson, "loads", lambda line: calls.append(1) or loads(line))
-    assert len(load_runs(run.parent).runs) == 1
-    assert len(calls) == 12 * 10 + 2 * 2
-
-
-def test_the_results_are_those_of_plain_json_byte_for_byte(run, monkeypatch):
-    fast = report_on(run.parent, str.upper)
-    monkeypatch.setattr(evidence, "parsed", json.loads)
-    plain = report_on(run.parent, str.upper)
-    assert (fast.json(), fast.markdown([])) == (plain.json(), plain.markdown([]))
-    series = fast.found.runs[0].series["hack"]
-    assert series == [(i % 4) / 10 for i in range(12)]
-
-
-def test_what_no_step_file_should_hold_reaches_the_run_as_json_reads_it(run):
-    """Integers beyond 64 bits, which to orjson are floats; and NaN, which no verdict can stand on."""
-    rewritten(step_path(run, 3), lambda old: [{**r, "theta_after": 2**70} for r in old])
-    assert "its sha256 is" in load_left_out(run)
-    assert load_runs(reseal(run).parent).runs[0].steps == 12
-    rewritten(step_path(run, 3), lambda old: [{**r, "grad_norm": math.nan} for r in old])
-    reseal(run)
-    with pytest.raises(BadInput, match=r"step_003.jsonl.gz: 'grad_norm' is nan"):
-        load_runs(run.parent)
-
-
-def load_left_out(run):
-    """Why the only run is left out."""
-    with pytest.raises(BadInput, match="no finished training run") as refused:
-        load_runs(run.parent)
-    return str(refused.value)
-
-
-DAMAGE = {
-    "a row that breaks the schema": (lambda r: {**r, "hacked": 7}, "'hacked' should be bool, is int"),
-    "a row of another run": (lambda r: {**r, "seed": 40}, "the folder mixes two runs"),
-    "a row that is called another's": (
-        lambda r: {**r, "source": "teacher"},
-        "but the manifest's mix says {'student': 10}",
-    ),
-    "a row of another step": (lambda r: {**r, "step": 4}, "holds rows of step 4"),
-    "a row that no arithmetic survives": (lambda r: {**r, "reward": 10**400}, None),
-}
-
-
-@pytest.mark.parametrize("what", DAMAGE)
-def test_rows_of_a_run_that_is_no_evidence_are_not_judged(run, what):
-    """Edited, it is left out, whatever else is wrong with it; sealed again, what is wrong with it is said."""
-    change, why = DAMAGE[what]
-    rewritten(step_path(run, 2), lambda old: [change(old[0]), *old[1:]])
-    assert "its sha256 is" in load_left_out(run)
-    reseal(run)
-    if why:
-        with pytest.raises(BadInput, match=why):
-            load_runs(run.parent)
-    else:
-        with pytest.raises(OverflowError):
-            load_runs(run.parent)
-
-
-def test_rewards_that_contradict_labels_are_said_before_an_evaluation_is_judged(run):
-    write_step(run, 2, rows(2, {"arm": "vanilla", "seed": 41}, ["good"] * 10, reward=0.5))
-    rewritten(step_path(run / "eval", 12), lambda old: [{**r, "hacked": None} for r in old])
-    reseal(run)
-    assert "the reward of 10 of 120 rows contradicts their labels" in load_left_out(run)
-
-
-def test_a_file_that_is_visited_is_that_of_its_step(run):
-    seen = []
-    assert evidence.check(run, json.loads((run / "manifest.json").read_text()), seen.append) == ""
-    assert [(f.folder, f.place) for f in seen] == [*(("", i) for i in range(12)), ("eval", 0), ("eval", 12)]
-    assert all(f.rows == read_step(f.path) for f in seen)
-    written = b"".join(f.rollouts for f in seen).splitlines()
-    student = chain.from_iterable(f.rows for f in seen if not f.folder)
-    assert [json.loads(line) for line in written] == [[r["problem_id"], r["completion_ids"]] for r in student]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from test_results import reseal, write_run
+from test_results import write_run
 
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 from projected_grpo.report.page.document import filled, page
@@ -31,7 +31,6 @@ def rewrite(run, step, **columns):
     old = read_step(step_path(run, step))
     new = [{**row, **{name: values[i] for name, values in columns.items()}} for i, row in enumerate(old)]
     write_step(run, step, new)
-    reseal(run)
 
 
 def write_experiment(root):
@@ -50,7 +49,6 @@ def write_experiment(root):
             )  # fmt: skip
     manifest = json.loads((run / "manifest.json").read_text("utf-8"))
     (run / "manifest.json").write_text(json.dumps({**manifest, "argv": ["scripts/train.py", HOSTILE]}), "utf-8")
-    reseal(run)
     return root
 
 

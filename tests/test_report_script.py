@@ -12,7 +12,6 @@ from test_results import rows, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.step_file import step_path, write_step
 from projected_grpo.report.page import document
@@ -35,7 +34,7 @@ def write_probe(root, name, arm, ids, control="none"):
     for step, own in enumerate(ids):
         made = rows(step, {"arm": arm, "seed": 41}, ["hack"] * len(own), source="teacher")
         write_step(root / name, step, [{**row, "completion_ids": [i]} for row, i in zip(made, own, strict=True)])
-    seal(root / name)
+    update_manifest(root / name, finished=True)
     logger.remove()
 
 

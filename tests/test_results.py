@@ -13,7 +13,6 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import manifest_sha256, seal
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
@@ -22,7 +21,7 @@ from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.h1 import ending, taken_out
-from projected_grpo.verdicts.matching import Differ, gathered, group_runs, reference, same_rollouts
+from projected_grpo.verdicts.matching import Differ, gathered, group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -58,15 +57,8 @@ def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), fa
         own = rows(step, fields, kinds, completion_ids=[*path.as_posix().encode(), step])
         write_step(path, step, [*own, *extra])
     if finished:
-        seal(path)
+        update_manifest(path, finished=True)
     logger.remove()  # the run's log file
-    return path
-
-
-def reseal(path, **facts):
-    """The run as it is now, as if it had ended so, with other facts in its manifest."""
-    update_manifest(path, finished=False, **facts)
-    seal(path)
     return path
 
 
@@ -155,30 +147,14 @@ def test_unfinished_and_short_runs_are_left_out_with_why(tmp_path):
     write_run(tmp_path / "deep" / "a", "vanilla", 41, ten(8))
     write_run(tmp_path / "b", "vanilla", 42, ten(8), finished=False)
     (write_run(tmp_path / "c", "vanilla", 43, ten(8)) / "step_009.jsonl.gz").unlink()
+    (write_run(tmp_path / "d", "vanilla", 44, ten(8)) / "step_004.jsonl.gz").unlink()
+    update_manifest(write_run(tmp_path / "e", "vanilla", 45, ten(8)), evidence={"steps": 9}, steps_done=10)  # of old
     found = load_runs(tmp_path)
-    assert [run.seed for run in found.runs] == [41]
+    assert [run.seed for run in found.runs] == [41, 45]
     assert [(path.name, why.split(";")[0]) for path, why in found.left_out] == [
-        ("b", "not finished"), ("c", "9 step files, but its manifest says 10 steps")
+        ("b", "not finished"), ("c", "9 step files, but its manifest says 10 steps"),
+        ("d", f"{tmp_path / 'd'}: step 4 is missing among steps 0 to 9"),
     ]  # fmt: skip
-
-
-def test_a_run_whose_rewards_contradict_its_labels_is_left_out(tmp_path):
-    """A reward that sees a label, or labels that were edited: three rows of 100."""
-    path = write_run(tmp_path / "leak", "projected", 41, ten(2))
-    for step in range(3):
-        own = rows(step, {"arm": "projected", "seed": 41}, ten(2)[0])
-        write_step(path, step, [{**own[0], "reward": 0.5}, *own[1:]])
-    reseal(path)
-    paid = write_run(tmp_path / "paid", "no_loophole", 41, ten(2))
-    write_step(paid, 0, [{**row, "reward": 3.5} for row in rows(0, {"arm": "no_loophole", "seed": 41}, ten(2)[0])])
-    reseal(paid)
-    write_run(tmp_path / "vanilla", "vanilla", 41, [["hack", "both", "good", "bad", "broken", "unknown"]] * 10)
-    write_run(tmp_path / "no_loophole", "no_loophole", 42, [["hack", "both", "good", "bad", "broken", "unknown"]] * 10)
-    found = load_runs(tmp_path)
-    assert [run.path.name for run in found.runs] == ["no_loophole", "vanilla"]
-    told = "the reward of {} of 100 rows contradicts their labels: a leak, or edited"
-    # no_loophole: two hacks and six that are no hack and wrong were paid; two were right
-    assert [why for _, why in found.left_out] == [told.format(3), told.format(8)]
 
 
 def test_ground_truth_unknown_at_one_of_the_last_ten_steps_leaves_the_rate_unknown(tmp_path):
@@ -196,7 +172,6 @@ def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path,
     path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
     config = {"arm": "vanilla", "seed": 41}
     write_step(path / "eval", 0, rows(0, config, ["good"] * 3, **{"problem_id": "other", "prompt": "other", **values}))
-    reseal(path)
     assert load_runs(tmp_path).runs[0].trained_on == n
 
 
@@ -219,38 +194,17 @@ def held_out(kinds, step=0, **values):
     ("after", "told"),
     [
         (["good"] * 2 + ["unknown"] * 98, "ground truth is known of 2 of 100 rollouts"),
-        (["good"] * 20 + ["bad"] * 80 + ["good"] * 20, "holds 20 rollouts twice"),
         (["good"] * 20 + ["bad"] * 80, ""),
     ],
-    ids=["what failed is unknown", "what passed is there twice", "honest"],
+    ids=["what failed is unknown", "honest"],
 )
-def test_an_evaluation_holds_each_rollout_once_and_judged(tmp_path, after, told):
-    """20 of 100 are solved before training and after; the other two say 100 % and 33 %."""
+def test_an_evaluation_is_of_rollouts_that_were_judged(tmp_path, after, told):
+    """20 of 100 are solved before training and after; the other says 100 %."""
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
     write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
     write_step(path / "eval", 10, held_out(after, 10))
-    reseal(path)
     assert told in ending(load_runs(tmp_path).runs[0]).untested
     assert bool(ending(load_runs(tmp_path).runs[0]).untested) == bool(told)
-
-
-def test_a_copy_with_its_rows_in_another_order_or_under_other_problems_is_the_same_run(tmp_path):
-    """Each row of each step stands elsewhere, or says another problem: no step has the hash that it had."""
-    config, kinds = {"arm": "projected", "seed": 41}, ten(1)[0]
-
-    def copied(name, change):
-        path = write_run(tmp_path / name, "projected", 41, ten(1))
-        for step in range(10):
-            own = rows(step, config, kinds)
-            write_step(path, step, change([{**row, "completion_ids": [step, i]} for i, row in enumerate(own)]))
-        return reseal(path)
-
-    copied("a", list)
-    copied("b", lambda own: own[::-1])
-    copied("c", lambda own: [{**row, "problem_id": "renamed"} for row in own])
-    copied("d", lambda own: [{**row, "completion_ids": [7, *row["completion_ids"]]} for row in own])
-    told = same_rollouts(load_runs(tmp_path).runs)
-    assert told == [f"{x} and {y} hold the same rollouts: one run, not two" for x, y in ("ab", "ac", "bc")]
 
 
 def test_a_run_whose_coordinates_were_changed_between_steps_took_nothing_out_for_sure(tmp_path):
@@ -259,7 +213,6 @@ def test_a_run_whose_coordinates_were_changed_between_steps_took_nothing_out_for
     for step in range(10):
         own = rows(step, {"arm": "projected", "seed": 41}, ten(1)[0], theta_before=2 * step, theta_after=2 * step + 1)
         write_step(path, step, own)
-    reseal(path)
     whole = write_run(tmp_path / "b", "projected", 42, ten(1))
     a, b = load_runs(tmp_path).runs
     assert (a.path, b.path) == (path, whole)
@@ -269,28 +222,10 @@ def test_a_run_whose_coordinates_were_changed_between_steps_took_nothing_out_for
     assert taken_out({"projected": {42: b}}).status == "PASS"
 
 
-def test_steps_are_known_by_what_the_student_wrote(tmp_path):
-    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    shutil.copytree(path, tmp_path / "b")
-    write_step(tmp_path / "b", 4, rows(4, {"arm": "vanilla", "seed": 41}, ten(8)[0], completion_ids=[1, 2]))
-    reseal(tmp_path / "b")
-    a, b = load_runs(tmp_path).runs
-    assert [s for s, (x, y) in enumerate(zip(a.step_hashes, b.step_hashes, strict=True)) if x != y] == [4]
-    assert len(set(a.step_hashes)) == 10
-
-
 def test_other_kinds_of_run_are_passed_over(tmp_path):
     open_run(tmp_path / "probe", "probe_distill", {"arm": "vanilla", "seed": 41})
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     assert len(load_runs(tmp_path).runs) == 1
-
-
-def test_a_folder_that_mixes_two_runs_is_refused(tmp_path):
-    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    write_step(path, 3, rows(3, {"arm": "projected", "seed": 41}, ["good"] * 10))
-    reseal(path)
-    with pytest.raises(BadInput, match=r"step_003.*projected seed 41.*vanilla seed 41"):
-        load_runs(tmp_path)
 
 
 # ---------------------------------------------------------------- groups and references
@@ -345,7 +280,6 @@ def test_v_without_a_loophole_and_old_manifests(tmp_path):
     old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
     manifest = json.loads((old / "manifest.json").read_text())
     del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
-    manifest["evidence"]["manifest_sha256"] = manifest_sha256(manifest)
     (old / "manifest.json").write_text(json.dumps(manifest))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), loophole=True)
     assert names(tmp_path) == ["vanilla", "projected V.loss=nll", "projected V.loss=grpo", "no_loophole"]
@@ -454,7 +388,6 @@ def evaluate(path, step, arm, seed, kinds):
     """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
     own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), problem_id="held out", prompt="held out")
     write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
-    reseal(path)
 
 
 def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
@@ -507,7 +440,6 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
         write_step(
             path, step, [*hacks, *rows(step, config, ["hack"], completion="print"), *rows(step, config, ["bad"] * 5)]
         )
-    reseal(path)
     report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
     (run,) = report.found.runs
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
@@ -529,7 +461,6 @@ def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
             for kind, (before, kept) in energies.items()
         ]  # fmt: skip
         write_step(path, step, own)
-    reseal(path)
     last, whole = cells(tables.energies(report_on(tmp_path).groups))
     # removed: .5, .1 and (.5 + .1 + .2) / 3 = .2667; update_removed: mean of .05 to .14 = .095, of 0 to .14 = .07
     assert last == [
@@ -597,7 +528,7 @@ def write_mixed(root, ends=(("vanilla", 8), ("projected", 2)), at_clip=None):
                 teacher = rows(t, config, ["hack"], **{**told, **theirs, "source": "teacher"})
                 base = rows(t, config, ["bad"] * 9, **{**told, **FOREIGN["base"], "source": "base"})
                 write_step(path, t, [*student, *base, *teacher])
-            seal(path)
+            update_manifest(path, finished=True)
             logger.remove()
     return root
 

@@ -27,8 +27,7 @@ from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import check
-from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
@@ -394,9 +393,8 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, vhack_file, 
     assert along[1] < along[0] / 2
     again = load_file(tmp_path / "again/deployed.safetensors")
     assert all(torch.equal(kept[n], again[n]) for n in kept)
-    for run in (tmp_path / "whole", tmp_path / "again"):  # written before the run is sealed
-        assert check(run, manifest := read_manifest(run)) == ""
-        assert manifest["evidence"]["deployed_sha256"]
+    for run in (tmp_path / "whole", tmp_path / "again"):
+        assert not_whole(run, read_manifest(run)) == ""
 
 
 @pytest.mark.slow
@@ -508,7 +506,7 @@ def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, 
     if arm in ARMS and ARMS[arm].projects:
         series["removed_share"] = [1.0] * steps
         facts |= {"vhack.v_sha256": f"{arm} {seed}", "vhack.pairs_draw": str(seed), "vhack.control": ARMS[arm].measured}
-    return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 8, series, {0: start, steps: rates}, None,
+    return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, 8, series, {0: start, steps: rates}, None,
                tested=dict.fromkeys((0, steps), TESTED), beside=beside)  # fmt: skip
 
 
@@ -638,28 +636,11 @@ def test_a_run_that_is_not_of_its_arm_is_left_out():
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
-def test_a_unit_without_its_vanilla_and_a_run_of_another_vanilla_are_left_out():
+def test_a_unit_without_its_vanilla_is_left_out():
     lone = bench_of(Path("/r"), Found((finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5),), ()))
     assert (list(lone.rows), "no vanilla of seed 1" in lone.remarks[0]) == ([], True)
     made = finished("post_hoc", 1, hack=0.1, gt=0.5, plain=0.5)
     assert "post_hoc" in [row.name for row in bench(made).rows]
-    for of, there in (("vanilla 1", True), ("vanilla of one step", False)):
-        found = bench(dataclasses.replace(made, facts={**made.facts, "of_rollouts_sha256": of}))
-        assert ("post_hoc" in [row.name for row in found.rows]) == there
-    assert "left out: post_hoc_1: made from another run than vanilla_1" in found.remarks
-
-
-def test_units_made_from_their_own_vanilla_are_averaged():
-    """Each is of another finished run, as it must be: every second unit of post_hoc was left out."""
-    vanilla = {seed: finished("vanilla", seed, hack=0.9, gt=0.1, plain=0.1) for seed in (1, 2)}
-    made = [
-        dataclasses.replace(
-            run, facts={**run.facts, "config.of": f"v_{run.seed}", "of_rollouts_sha256": f"vanilla {run.seed}"}
-        )
-        for run in (finished("post_hoc", seed, hack=0.1, gt=0.5, plain=0.5) for seed in vanilla)
-    ]
-    found = bench(*made)
-    assert {row.name: len(row.runs) for row in found.rows}["post_hoc"] == 2, found.remarks
 
 
 def test_units_that_differ_are_not_averaged():

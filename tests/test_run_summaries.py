@@ -66,17 +66,13 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
-def test_a_rivals_run_is_read_again_and_what_could_not_be_is_not_written(study, tmp_path):
-    """Its facts hold a list, which the reader refused: a whole study of rivals had a summary that nothing could read."""
+def test_a_rivals_run_is_read_again(study, tmp_path):
+    """Its facts hold a list."""
     first, *rest = load_runs(study).runs
     rival = dataclasses.replace(first, facts={**first.facts, "page.name": "x:Y", "page.sees": ["model", "pairs"]})
     path = tmp_path / "rivals.runs.jsonl.gz"
     write_summaries(path, (study, Found((rival, *rest), ())))
     assert read_summaries(path).runs[0].facts["page.sees"] == ["model", "pairs"]
-    odd = dataclasses.replace(first, facts={**first.facts, "page.sees": [3]})
-    with pytest.raises(BadInput, match=r"cannot be summarised: 'page.sees' is \[3\]"):
-        write_summaries(tmp_path / "odd.runs.jsonl.gz", (study, Found((odd,), ())))
-    assert not (tmp_path / "odd.runs.jsonl.gz").exists()
 
 
 def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
@@ -113,47 +109,12 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 
-def test_a_copy_is_the_same_in_everything(script, summary, tmp_path):
-    """The sneaky fail: another's numbers under the same rollouts; which stood depended on what was named first."""
-    lines = gzip.decompress(summary.read_bytes()).decode().splitlines()
-    rows = [json.loads(line) for line in lines]
-    rows[1]["facts"]["config.lr"] = 0.5
-    place = tmp_path / "edited.runs.jsonl.gz"
-    place.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
-    for order in ((summary, place), (place, summary)):
-        refused(script("summarise", *order, "--out", "x.runs.jsonl.gz"), "the same rollouts, but 'facts' differs")
-    assert not (tmp_path / "x.runs.jsonl.gz").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"path": "vanilla_41"}, "runs are named vanilla_41"),
-        ({"path": "/tmp/x"}, "'path' is '/tmp/x', where a path below"),
-        ({"path": "../x"}, "where a path below"),
-        ({"path": ""}, "where a path below"),
-        ({"path": "\ud800"}, "where a path below"),
-        ({"rollouts_sha256": None, "step_hashes": []}, "of its rollouts no hash is known"),
-        ({"seconds": [1e308] * 10}, "'seconds' is 1e+308, where a number is expected"),
-    ],
-)
-def test_an_edited_run_is_a_line_and_no_traceback(script, summary, tmp_path, change, told):
-    rows = [json.loads(line) for line in gzip.decompress(summary.read_bytes()).decode().splitlines()]
-    at = next(row for row in rows[1:] if row["path"] != "vanilla_41")
-    at.update({key: value for key, value in change.items() if key in at})
-    at["series"].update({key: value for key, value in change.items() if key in at["series"]})
-    place = tmp_path / "edited.runs.jsonl.gz"
-    place.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
-    refused(script("results", place, "--out", "made"), told)
-    assert not (tmp_path / "made").exists()
-
-
 def test_what_cannot_be_written_is_a_line(script, summary, tmp_path):
     (tmp_path / "file").write_text("")
     refused(script("results", summary, "--out", "file"), "cannot write file", "--out")
 
 
-def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):
+def test_a_run_that_lacks_a_step_is_not_in_it(script, study, tmp_path):
     study = shutil.copytree(study, tmp_path / "runs")
     (study / "projected_42/step_003.jsonl.gz").unlink()
     code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
@@ -166,12 +127,11 @@ def test_a_run_whose_rows_were_changed_is_not_in_it(script, study, tmp_path):
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (lambda lines: lines[:-1], "holds 8 runs, its first line says 9"),
         (lambda lines: lines[1:], "no run summaries of version 1"),
         (lambda lines: [lines[0].replace('"run_summaries":1', '"run_summaries":2'), *lines[1:]], "of version 1"),
         (
             lambda lines: [lines[0], lines[1].replace('"series"', '"serie"'), *lines[2:]],
-            "study.runs.jsonl.gz:2: lacks series",
+            "study.runs.jsonl.gz:2: damaged",
         ),
         (lambda lines: [*lines[:-1], lines[-1][:99]], "not JSON"),
     ],
@@ -181,44 +141,6 @@ def test_a_damaged_one_is_refused(summary, harm, told):
     summary.write_bytes(gzip.compress("\n".join(harm(lines)).encode()))
     with pytest.raises(BadInput, match=told):
         read_summaries(summary)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "told"),
-    [
-        (("facts", "config.warmup"), "10", "'config.warmup' is '10', where a whole number is expected"),
-        (("facts", "config.k_use"), "10", "'config.k_use' is '10', where a whole number"),
-        (("facts", "config.arm"), ["vanilla"], "'config.arm' is ['vanilla'], where a text"),
-        (("facts", "vhack.k"), "", "'vhack.k' is '', where the digits of a number are expected"),
-        (("facts", "page.sees"), "gradient", "'page.sees' is 'gradient', where a list of texts is expected"),
-        (("facts", "model_hash"), ["a"], "'model_hash' is ['a'], where one value is expected"),
-        (("rollouts",), "10", "'rollouts' is '10', where a whole number is expected"),
-        (("mechanisms",), [], "'mechanisms' is [], where an object or nothing is expected"),
-        (("step_hashes",), [["a"]], "'step_hashes' hold ['a'], which is no text"),
-        (("evals", "10", "hack"), None, "the evaluation 10 lacks 'hack'"),
-    ],
-)
-def test_a_value_of_another_kind_is_a_line_and_no_traceback(script, summary, place, value, told):
-    first, second, *rest = gzip.decompress(summary.read_bytes()).decode().splitlines()
-    row = json.loads(second)
-    *above, last = place
-    held = row
-    for key in above:
-        held = held[key]
-    if value is None:
-        del held[last]
-    else:
-        held[last] = value
-    summary.write_bytes(gzip.compress("\n".join([first, json.dumps(row), *rest]).encode()))
-    refused(script("results", summary), "study.runs.jsonl.gz:2: ", told)
-
-
-def test_a_head_that_lists_something_else_is_refused(script, summary):
-    first, *rest = gzip.decompress(summary.read_bytes()).decode().splitlines()
-    summary.write_bytes(
-        gzip.compress("\n".join([json.dumps({**json.loads(first), "left_out": ["x"]}), *rest]).encode())
-    )
-    refused(script("results", summary), "study.runs.jsonl.gz:1: ", "'left_out'")
 
 
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):

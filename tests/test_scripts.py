@@ -13,8 +13,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from projected_grpo.ledger import evidence
-from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest, update_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, read_step, step_path, write_step
 from projected_grpo.run import cli
 from projected_grpo.run.horizon import Horizon
@@ -253,7 +252,7 @@ def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, 
     assert code == 0, err
     assert "finished after 3 steps; nothing is left to resume" in out
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
-    assert evidence.check(run, read_manifest(run)) == ""
+    assert not_whole(run, read_manifest(run)) == ""
 
 
 def test_a_manifest_names_the_contents_of_pool_and_evaluation(script, tmp_path):

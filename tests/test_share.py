@@ -160,13 +160,6 @@ def test_v_that_was_not_taken_out_is_no_evidence():
     assert status(spared)[1]["V was taken out"] == "NOT_EVALUABLE"
 
 
-def test_one_run_under_two_names_is_no_control():
-    copy = one("random_energy", 42, rollouts="projected 42", hashes=["projected 42 0"] * 5)
-    assert (
-        status(copy, one("projected", 42, rollouts="projected 42", hashes=["projected 42 0"] * 5))[0] == "NOT_EVALUABLE"
-    )
-
-
 def test_controls_of_another_learning_rate_are_refused_by_name():
     [line] = judged(*(one("placebo", seed, lr=0.5) for seed in ONSETS))
     assert line.verdict.status == "NOT_EVALUABLE"

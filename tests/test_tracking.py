@@ -10,11 +10,10 @@ from loguru import logger
 from test_results import rows, write_run
 from test_scripts import POOLED, refused
 
-from projected_grpo.ledger.evidence import seal
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import rates
 from projected_grpo.ledger.step_file import read_run, step_path, write_step
-from projected_grpo.run.tracking import NOTE, ending, tracked
+from projected_grpo.run.tracking import NOTE, tracked
 
 STEPS = 4
 KINDS = (["good", "hack"], ["hack", "hack"], ["bad", "hack"])
@@ -78,7 +77,7 @@ def finished(tmp_path):
     """Three steps of one good and five hacked completions, and an evaluation before the third."""
     write_run(tmp_path / "run", "vanilla", 41, KINDS, finished=False)
     write_step(tmp_path / "run/eval", 2, rows(2, {"arm": "vanilla", "seed": 41}, ["good", "bad"]))
-    seal(tmp_path / "run")
+    update_manifest(tmp_path / "run", finished=True)
     return tmp_path / "run"
 
 
@@ -127,7 +126,6 @@ def test_a_run_that_was_begun_without_a_tracker_is_told_from_its_files(finished,
         assert [s[columns.index("label")] for s in samples] == list(dict.fromkeys(r["label"] for r in own))
     end = told.logged[-1][1]
     assert (end["final/hack"], end["final/gt"]) == (pytest.approx(2 / 3), pytest.approx(1 / 6))
-    assert end["final/verdict"].startswith("PASS")
 
 
 def test_a_note_that_is_lost_or_a_step_that_is_missed_is_seen(finished, tracker):
@@ -156,12 +154,6 @@ def test_a_tracker_that_raises_is_warned_of_once_and_left_alone(finished, tracke
     assert line.startswith("--track trackio: ConnectionError: nobody there; the run goes on without it")
 
 
-def test_files_that_were_changed_are_told_as_a_failed_verdict(finished):
-    steps = read_run(finished)
-    write_step(finished, 0, [{**r, "hacked": not r["hacked"]} for r in steps[0]])
-    assert ending(finished)["final/verdict"].startswith("FAIL: its sha256")
-
-
 def test_real_trackio_keeps_every_step_once(finished, tmp_path):
     trackio = pytest.importorskip("trackio")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
@@ -173,7 +165,6 @@ def test_real_trackio_keeps_every_step_once(finished, tmp_path):
     logs = storage.get_logs("projected_grpo", run.name, run_id=run.id)
     assert [log["step"] for log in logs] == [0, 1, 2, 3]
     assert [log.get("hack") for log in logs] == [0.5, 1.0, 0.5, None]
-    assert logs[-1]["final/verdict"].startswith("PASS")
 
 
 def follow_cut(run):

@@ -53,10 +53,10 @@ def run(arm, seed, end=None, *, steps=20, flat=0.1, without=(), student=None, te
     taken = 1.0 if arm == "projected" else None
     series = {"hack": [s.get("student", STUDENT)["hack"] for s in each], "flat_groups": [flat] * steps,
               "removed_share": [taken] * steps}  # fmt: skip
-    facts = facts_of(manifest(arm, seed, steps, **{**MIX, "steps": steps, "base_seed": 0, **changed}))
+    facts = facts_of(manifest(arm, seed, steps, **{**MIX, "steps": steps, "base_seed": 0, **changed}), steps)
     return Run(
-        Path(f"{arm}_{seed}"), arm, seed, facts, f"{arm} {seed}", 4 * steps, series, {}, None,
-        step_hashes=tuple(f"{arm} {seed} {t}" for t in range(steps)), sources=tuple(each),
+        Path(f"{arm}_{seed}"), arm, seed, facts, 4 * steps, series, {}, None,
+        sources=tuple(each),
     )  # fmt: skip
 
 

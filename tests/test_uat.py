@@ -11,9 +11,8 @@ from loguru import logger
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, token_crc, write_step
+from projected_grpo.ledger.step_file import COLUMNS, step_path, token_crc, write_step
 from projected_grpo.report import plots
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import plots as uat_plots
@@ -107,8 +106,7 @@ def write(
         made = {"pool": pool_row, "projected": projected_row}.get(name, dict)
         rows = [made(row) for row in rows]
         write_step(path / name, problem, rows)
-    seal(path / name)
-    update_manifest(path / name, finished=finished)
+    update_manifest(path / name, finished=finished, steps_done=problems)
     logger.remove()
     return path / name
 
@@ -386,11 +384,7 @@ def refused(config, *parts):
         ("random", {"pool_hash": "two"}, ["different rollouts", "one", "two"]),
         ("random", {"model_hash": "n"}, ["model_hash=m", "model_hash=n"]),
         ("random", {"settings": {"lr": 1.0}}, ["lr=0.001", "lr=1.0"]),
-        ("projected", {"source_hash": "patched"}, ["has source_hash=", "has source_hash=patched"]),
-        ("projected", {"versions": {"torch": "0.1"}}, ["has versions=", "'0.1'"]),
-        ("random", {"python": "3.0"}, ["has python=3.0"]),
         ("random", {"vhack": {"control": "random", "k": "9"}}, ["V's k=8", "V's k=9"]),
-        ("random", {"problems": 11}, ["other rollouts"]),
         ("projected", {"finished": False}, ["projected", "not finished"]),
         ("pool", {"finished": False}, ["--pool", "not finished"]),
         ("pool", {"kind": "probe_distill"}, ["--pool", "kind 'probe_distill'", "'teacher_pool' is needed"]),
@@ -413,30 +407,11 @@ def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, par
 
 
 @pytest.mark.parametrize("name", ["pool", "vanilla", "projected", "random"])
-@pytest.mark.parametrize("harm", ["edited", "cut short", "a gap", "no fingerprint"])
-def test_a_run_that_is_not_what_it_wrote_is_refused(tmp_path, name, harm):
-    """The rows that would speak against it are changed or gone."""
+@pytest.mark.parametrize("harm", ["cut short", "a gap"])
+def test_a_run_that_lacks_steps_is_refused(tmp_path, name, harm):
     config = write_all(tmp_path)
-    last = step_path(tmp_path / name, 11)
-    if harm == "edited":
-        write_step(tmp_path / name, 11, [{**row, "reward": 3.5} for row in read_step(last)])
-    elif harm == "no fingerprint":
-        update_manifest(tmp_path / name, evidence=None)
-    else:
-        (last if harm == "cut short" else step_path(tmp_path / name, 5)).unlink()
+    step_path(tmp_path / name, 11 if harm == "cut short" else 5).unlink()
     refused(config, f"--{name} {tmp_path / name}", "step 5" if harm == "a gap" else "manifest")
-
-
-def test_a_rollout_that_is_replayed_twice_is_refused(tmp_path):
-    """Each group twice, in the pool and in every replay: twice the rollouts, and half of the evidence is a copy."""
-    config = write_all(tmp_path)
-    for each in ("pool", "vanilla", "projected", "random"):
-        for step in range(12):
-            again = [{**row, "step": 12 + step} for row in read_step(step_path(tmp_path / each, step))]
-            write_step(tmp_path / each, 12 + step, again)
-        update_manifest(tmp_path / each, finished=False)
-        seal(tmp_path / each)
-    refused(config, "--pool", "holds 96 rollouts twice")
 
 
 def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):

@@ -18,13 +18,16 @@ from loguru import logger
 
 from projected_grpo.ledger.console import log_to
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.step_file import NAMES, READABLE, SCHEMA_VERSION
+from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.step_file import NAMES, READABLE, SCHEMA_VERSION, steps_in
 
 NoPath = Annotated[
     Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
 ]
 """A path that need not be given: Path() stands for none, which --help would show as the folder at hand."""
+ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
+"""Files that some runs have: a replica's outer rounds; the coordinates that the arm deploys, where they differ from those
+it trained."""
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
 
 
@@ -168,3 +171,25 @@ def update_manifest(directory: Path, **values: Any) -> None:
     """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
     data = {**read_manifest(directory), **plain(values)}
     write_atomic(directory / "manifest.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
+    """Returns why a run does not count, in one line, or an empty string: it must be finished, with one step file for every
+    step that its manifest says was done. (`read_manifest` has checked the schema.)"""
+    if not manifest.get("finished"):
+        return "not finished; continue it with --resume"
+    try:
+        found = len(steps_in(directory))
+    except BadInput as e:
+        return str(e)
+    usual = manifest["config"].get("steps") if manifest["kind"] == "train" else None
+    done = manifest.get("steps_done", usual)
+    if done not in (None, found):
+        return f"{found} step files, but its manifest says {done} steps; repeat the run"
+    return ""
+
+
+def read_rounds(directory: Path) -> list[dict[str, Any]]:
+    """Returns a replica's outer rounds, one dict each; an empty list for a run without a record of rounds."""
+    path = directory / ROUNDS
+    return read_jsonl(path) if path.exists() else []

@@ -12,7 +12,7 @@ from tabulate import tabulate
 from projected_grpo.arms import ARMS
 from projected_grpo.config import rows_by_source
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import read_rounds
+from projected_grpo.ledger.folder import read_rounds
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.release.settings import Form
 from projected_grpo.verdicts.finished_runs import Run, read_runs
@@ -247,7 +247,7 @@ def _hashes(told: Released, run: Run, manifest: Mapping[str, Any]) -> str:
         ["base weights", manifest["model_hash"]], ["tokenizer", manifest["tokenizer_hash"]],
         ["problems", manifest.get("problems_hash")], ["teacher's pool", manifest.get("pool_hash")],
         ["V", v.get("v_sha256")], ["pairs of V", v.get("pairs_hash")], ["adapter file, SHA-256", told.adapter_sha256],
-        ["step files, SHA-256", manifest["evidence"]["sha256"]], ["commit", manifest.get("commit")],
+        ["commit", manifest.get("commit")],
         ["source", manifest.get("source_hash")],
         *([name, version] for name, version in manifest["versions"].items() if name in ("torch", "transformers", "peft")),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from loguru import logger
 
 from projected_grpo.chains.run_link import visible_gpus
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, BrokenWorld
-from projected_grpo.ledger.evidence import read_rounds
+from projected_grpo.ledger.folder import read_rounds
 from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.parallel import cores
 from projected_grpo.replicas.settings import DilocoConfig

@@ -11,9 +11,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import plain, read_manifest
+from projected_grpo.ledger.folder import not_whole, plain, read_manifest
 from projected_grpo.ledger.rates import known_mean, running_mean
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.tables import line_text
@@ -21,9 +20,8 @@ from projected_grpo.verdicts.adapters import adapter_of, anew_of, t6_of
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.finished_runs import Run, load_runs, read_runs
 from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.matching import between_adapters, differ, differences, same_rollouts
+from projected_grpo.verdicts.matching import between_adapters, differ, differences
 from projected_grpo.verdicts.paired import Paired, paired
-from projected_grpo.verdicts.paired import same_rollouts as same_rows
 from projected_grpo.verdicts.probe import T4, T4_PLUS
 
 POINTS = 6
@@ -186,8 +184,6 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Compa
             if differing:
                 raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
     runs = {run.path.resolve(): run for run in (*one, *other)}
-    if twice := same_rollouts(list(runs.values())):
-        raise BadInput(f"{a} and {b}: {twice[0]}")
     return Comparison((a, b), matched, alone, effects(*replays) if replays else {}, tuple(t6_of(list(runs.values()))))
 
 
@@ -231,8 +227,8 @@ def effects(a: Path, b: Path) -> dict[str, Paired]:
     """T4's effect size, and its companion's, of the V of either replay. BadInput when one is no finished vanilla replay, or
     they are not of the same rollouts."""
     one, other = _replay(a), _replay(b)
-    if not same_rows(one, other):
-        raise BadInput(f"{a} and {b}: other rollouts, labels or order; replay the same pool against either V")
+    if read_manifest(a)["pool_hash"] != read_manifest(b)["pool_hash"]:
+        raise BadInput(f"{a} and {b}: replays of two pools; replay the same pool against either V")
     return {contrast.name: paired(contrast, one, other) for contrast in (T4, T4_PLUS)}
 
 
@@ -240,6 +236,6 @@ def _replay(path: Path) -> list[Row]:
     manifest = read_manifest(path)
     if (manifest.get("kind"), manifest["config"].get("arm")) != ("probe_distill", "vanilla"):
         raise BadInput(f"{path}: a {manifest.get('kind')} of arm {manifest['config'].get('arm')}, not a vanilla replay")
-    if why := evidence.check(path, manifest):
+    if why := not_whole(path, manifest):
         raise BadInput(f"{path}: {why}")
     return [row for rows in read_run(path) for row in rows]

@@ -30,7 +30,7 @@ from projected_grpo.report.tables import (
 from projected_grpo.verdicts.extraction_file import is_units
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1, Line
-from projected_grpo.verdicts.matching import RunGroup, group_runs, same_rollouts, setting, settings
+from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, study_of
 from projected_grpo.verdicts.step_numbers import COSINES
@@ -251,7 +251,7 @@ def remarks_on(found: Found) -> list[str]:
         )
     if not any(run.arm == "vanilla" for run in found.runs):
         lines.append("no vanilla run: nothing to compare with")
-    return [*lines, *same_rollouts(found.runs), *(line for run in found.runs for line in _not_known(run))]
+    return [*lines, *(line for run in found.runs for line in _not_known(run))]
 
 
 def _not_known(run: Run) -> list[str]:

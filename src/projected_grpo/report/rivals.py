@@ -25,7 +25,6 @@ from projected_grpo.verdicts.matching import (
     independence,
     kinds_of_v,
     reference,
-    same_rollouts,
 )
 
 Rates = Mapping[str, float | None]
@@ -254,14 +253,13 @@ def bench_of(root: Path, found: Found) -> Bench:
         if any(run.beside.get("eval_part") for run in group.runs):
             rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
     remarks = [f"left out: {path}: {why}" for path, why in found.left_out]
-    return Bench(root, rows, [*remarks, *unsound, *same_rollouts(sound)])
+    return Bench(root, rows, [*remarks, *unsound])
 
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's
     rules, coordinates changed behind a step, a V that was not taken out or is of another kind than its arm's, no vanilla of
-    its unit or one that differs in more than the arm is about, a finished run to derive from that is another one, the V of
-    another unit of its arm."""
+    its unit or one that differs in more than the arm is about, the V of another unit of its arm."""
     whys = {run.path: why for run in runs if (why := no_evidence(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
@@ -269,11 +267,8 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
             continue
         own = reference("vanilla", RunGroup(run.arm, (run,)), good)
         theirs = own.runs.get(run.seed)
-        of = run.facts.get("of_rollouts_sha256")
         if theirs is None:
             whys[run.path] = gathered(own.refused) or f"no vanilla of seed {run.seed} with these settings"
-        elif of is not None and of != theirs.rollouts_sha256:
-            whys[run.path] = f"made from another run than {theirs.path.name}"
     for group in group_runs([run for run in good if run.path not in whys]):
         first, units = group.runs[0], {group.runs[0].seed: group.runs[0]}
         for run in group.runs[1:]:

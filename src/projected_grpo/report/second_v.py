@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
@@ -88,7 +87,7 @@ def pairs_below(
             and isinstance(manifest.get("vhack") or {}, Mapping)
             and manifest["config"].get("arm") == "vanilla"
         ):
-            if why := evidence.check(path, manifest):
+            if why := not_whole(path, manifest):
                 left_out.append((path, why))
             else:
                 replays.append((path, manifest))

@@ -16,7 +16,6 @@ from torch import Tensor
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import digests
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.step_file import step_path, steps_in
 
@@ -34,20 +33,18 @@ def save_checkpoint(
     adapter: Adapter,
     optimizer: torch.optim.Optimizer,
     basis: Mapping[str, Tensor],
-    files: Mapping[str, str],
     page: Mapping[str, Tensor] = {},
     channels: Mapping[str, Tensor] = {},
     outer: Mapping[str, Tensor] = {},
 ) -> None:
-    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), the digests of the run's files, what an
-    arm's page and the channels keep, and what replicas keep between rounds."""
+    """State after `step`: adapter, optimizer, V (a refreshed one is in no file), what an arm's page and the channels keep,
+    and what replicas keep between rounds."""
     state = {
         "format": FORMAT,
         "step": step,
         "theta": {n: p.detach().cpu() for n, p in adapter.vectors.items()},
         "optimizer": optimizer.state_dict(),
         "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
-        "files": dict(files),
         "page": {n: t.detach().cpu().contiguous() for n, t in page.items()},
         "channels": {n: t.detach().cpu().contiguous() for n, t in channels.items()},
         "outer": {n: t.detach().cpu().contiguous() for n, t in outer.items()},
@@ -61,8 +58,7 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
     """What `save_checkpoint` wrote, on the CPU, for `restore`; step files that came after it are dropped, and the
     side file is cut back to it.
 
-    BadInput when there is no checkpoint, it is damaged or of another version, or a file that was there with it is missing or
-    another: the fingerprint at the end would be of rows that this run did not write.
+    BadInput when there is no checkpoint, it is damaged or of another version, or a step file before it is missing.
     """
     path = run / NAME
     try:
@@ -81,9 +77,6 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
     for late in (s for s in found if s > state["step"]):
         step_path(run, late).unlink()
     module_file.cut(run, state["step"])
-    now = digests(run)
-    if changed := [name for name, digest in state["files"].items() if now.get(name) != digest]:
-        raise BadInput(f"--resume: {run / changed[0]}: not the file that the run wrote; start the run anew")
     return state
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
 
@@ -49,16 +48,9 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     for name in (*OF_ONE_UNIT, *hint):
         if theirs.get(name) != (own := getattr(config, name)):
             raise BadInput(f"{flag} {run}: of {name} {theirs.get(name)}, this run has {own}")
-    if why := evidence.check(run, manifest):
+    if why := not_whole(run, manifest):
         raise BadInput(f"{flag} {run}: {why}")
     return manifest
-
-
-def derived_from(config: TrainConfig) -> dict[str, str]:
-    """For the manifest of a run made from a finished one (--of): which rollouts that one is."""
-    if config.of == Path():
-        return {}
-    return {"of_rollouts_sha256": str(read_manifest(config.of)["evidence"]["rollouts_sha256"])}
 
 
 class Horizon:

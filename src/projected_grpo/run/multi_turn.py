@@ -12,8 +12,7 @@ from projected_grpo.groups.live import render_all
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import seal
-from projected_grpo.ledger.folder import check_new, open_run, read_manifest
+from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, read_step, step_path, write_step
@@ -96,7 +95,7 @@ def _join(run: Path, turns: int, chunks: int) -> None:
 
     if not (run / FILE).exists():
         write_traces(run / FILE, header_of(read_manifest(run)), all_traces())
-    seal(run)
+    update_manifest(run, finished=True)
     shutil.rmtree(run / PARTS)
 
 

@@ -9,7 +9,6 @@ from projected_grpo.groups.live import live_groups, render_all, workers
 from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
 from projected_grpo.groups.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
-from projected_grpo.ledger.evidence import seal
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import any_hack, known_mean
 from projected_grpo.ledger.rows import rows_of
@@ -61,7 +60,7 @@ def sample_pool(config: ProbeConfig) -> int:
             logger.info(
                 f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
             )
-    seal(run)
+    update_manifest(run, finished=True, steps_done=len(prompts))
     rows = [row for rows in iter_run(run) for row in rows]
     verdict = t1(rows)
     bottom_line(

@@ -21,8 +21,7 @@ from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import DEPLOYED, digests, seal
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
+from projected_grpo.ledger.folder import DEPLOYED, FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
 from projected_grpo.model.load import LoadedModel
@@ -70,8 +69,6 @@ class Session:
     """Which of several replicas the run is, as the step files say it."""
     outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Digests of the files that were there with the latest checkpoint."""
 
     def start(self, total: int, **facts: Any) -> None:
         """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
@@ -127,7 +124,6 @@ class Session:
         self.hooks.page.restore(state.get("page", {}))
         self.beside.restore(state.get("channels", {}))
         self.outer = state.get("outer", {})
-        self.files = state["files"]
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
 
@@ -212,7 +208,6 @@ class Session:
         self.world.from_first(lambda: self._save(step))
 
     def _save(self, step: int) -> None:
-        self.files = digests(self.run, self.files)
         basis = self.v.basis if self.v else {}
         save_checkpoint(
             self.run,
@@ -220,7 +215,6 @@ class Session:
             self.adapter,
             self.optimizer,
             basis,
-            self.files,
             self.hooks.page.state(),
             self.beside.state(),
             self.outer,
@@ -261,5 +255,4 @@ class Session:
         if self.hooks.page.apart:
             with self.hooks.page.deployed():
                 self._save_adapter(self.run / DEPLOYED)
-        update_manifest(self.run, steps_done=steps)
-        seal(self.run)
+        update_manifest(self.run, steps_done=steps, finished=True)

@@ -20,7 +20,6 @@ from uuid import uuid4
 
 from loguru import logger
 
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import read_manifest
@@ -172,14 +171,12 @@ def evaluated(run: Path, done: int) -> dict[str, float]:
 
 def ending(run: Path) -> dict[str, Any]:
     """How a finished run ended: rates of the student's rows over its last 10 steps, its onset (-1: none), the last
-    evaluation, and a verdict on the evidence alone. What an arm did is judged beside its controls (`just results`)."""
+    evaluation. `just results` compares arms."""
     steps = [rates([r for r in rows if r["source"] == "student"]) for rows in iter_run(run)]
     last = {f"final/{name}": known_mean(s[name] for s in steps[-LAST:]) for name in ("hack", "gt", "form", "hacked")}
     onset = onset_of([s["hack"] for s in steps])
-    wrong = evidence.check(run, read_manifest(run))
     return {
         **{name: value for name, value in last.items() if value is not None},
         "final/onset": -1 if onset is None else onset,
-        "final/verdict": f"FAIL: {wrong}" if wrong else "PASS: the files are those that the run wrote",
         **evaluated(run, len(steps)),
     }

@@ -9,10 +9,8 @@ from typing import Any
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import DEPLOYED
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest, read_rounds
 from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.measures import bytes_of, fingerprint
 from projected_grpo.model.load import LoadedModel
@@ -62,7 +60,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
         raise BadInput(
             f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
         )
-    if why := evidence.check(run, manifest):
+    if why := not_whole(run, manifest):
         raise BadInput(f"{run}: {why}")
     config = replace(config, cache=cache or config.cache, device=device, out=Path(), resume=False)
     loaded = load(config)
@@ -82,7 +80,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
 
 def _after_a_round(run: Path, steps: int, vectors: Vectors) -> bool:
     """Whether these are the coordinates of an outer round behind that step, which a replica's record holds the hash of."""
-    held = [line["sha256"] for line in evidence.read_rounds(run) if line["step"] == steps]
+    held = [line["sha256"] for line in read_rounds(run) if line["step"] == steps]
     return bool(held) and held[-1] == hashlib.sha256(bytes_of(vectors)).hexdigest()
 
 

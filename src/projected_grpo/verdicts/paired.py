@@ -6,7 +6,6 @@ easy to tell for either is not counted as uncertainty of which tells it better.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import Effect, Interval, percentile_interval, standardised
@@ -47,13 +46,3 @@ def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> Pair
     if a.g is None or b.g is None:
         return Paired(a, b, Effect(None, Interval(why=a.interval.why or b.interval.why), draws))
     return Paired(a, b, Effect(a.g - b.g, percentile_interval(draws, len(among)), draws))
-
-
-def rollout(row: Row) -> tuple[Any, ...]:
-    """What a rollout is, whatever V it is measured against."""
-    return row["problem_id"], row["sample_id"], row["completion"], row["comp_len"], row["hacked"], row["gt_pass"]
-
-
-def same_rollouts(one: Sequence[Row], other: Sequence[Row]) -> bool:
-    """Whether two replays hold the same rollouts with the same labels, in the same order."""
-    return [rollout(r) for r in one] == [rollout(r) for r in other]

@@ -4,17 +4,14 @@
     found = read_summaries(path);  runs_at(directory or such a file)
 
 Units that ran on several machines are brought together in one such file, of directories and of files: (place, found) each.
-
-The runs were checked against their fingerprints when the summary was written. That of each run's rollouts stands in it, and
-whoever has the step files can compare. A summary proves nothing by itself.
 """
 
 import dataclasses
 import gzip
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,6 @@ from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
 from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.step_numbers import SERIES, SHARES
-from projected_grpo.verdicts.summary_shape import is_number, shape_problem
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
@@ -36,10 +32,7 @@ DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
 EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
-_BY_STEPS = ("evals", "tested", "flaws")
-_LATER = ("anew",)
-"""Fields that a file of an earlier time may lack: then the run's are as if nothing had been measured."""
-_FIELDS = tuple(f.name for f in dataclasses.fields(Run) if f.name not in _LATER)
+_FIELDS = tuple(f.name for f in dataclasses.fields(Run) if f.name != "anew")
 
 
 def is_summary(path: Path) -> bool:
@@ -70,33 +63,25 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     """One JSON line a run, behind one that says what the file is and which runs are not in it, and why. Runs are named as
     seen from their study's directory, or as in the file that it was read from; of copies of one run the first is
     taken. How many runs it then holds.
-    BadInput when the name has another ending, two runs have one name, the file cannot be written, or a run's numbers could
-    not be read again from it."""
+    BadInput when the name has another ending, two runs have one name, or the file cannot be written."""
     if not is_summary(path):
         raise BadInput(f"{path}: a file of run summaries ends in {SUFFIX}; name it so")
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
-    rows = _each_once([(run.path, _summary(run, root)) for root, found in studies for run in found.runs])
+    rows = _each_once([(run.path, plain(_summary(run, root))) for root, found in studies for run in found.runs])
     head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
-    lines = [json.dumps(plain(line), allow_nan=False, separators=(",", ":")) for line in (head, *(r for _, r in rows))]
-    for (place, _), line in zip(rows, lines[1:], strict=True):  # what could not be read again is not written
-        if wrong := _problem_of(json.loads(line)):
-            raise BadInput(f"{place}: cannot be summarised: {wrong}")
-    text = "".join(f"{line}\n" for line in lines)
-    write_atomic(path, gzip.compress(text.encode(), mtime=0))
+    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *rows)]
+    write_atomic(path, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
     return len(rows)
 
 
-def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
-    """Without the copies: the same arm and seed, and the same rows step by step. (Two arms may have the same: a penalty on
-    all that the loophole pays is a reward without it.) BadInput on two runs of one name."""
+def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Without the copies: what is equal in all but its name. `anew` may have been measured in between. BadInput on two runs
+    of one name."""
     once: dict[str, tuple[Path, dict[str, Any]]] = {}
     for place, row in rows:
-        key = str([row["arm"], row["seed"], row["step_hashes"] or place])
+        key = json.dumps({**row, "path": "", "anew": None}, sort_keys=True)
         there, first = once.setdefault(key, (place, row))
-        if odd := [name for name in row.keys() & first.keys() - {"path"} if row[name] != first[name]]:
-            raise BadInput(f"{there} and {place}: the same rollouts, but {min(odd)!r} differs; give one of them")
-        if "anew" in row:  # measured in between, it may be
-            once[key] = (there, {**first, "anew": row["anew"]})
+        once[key] = (there, {**row, **first})
     names: dict[str, Path] = {}
     for place, row in once.values():
         if other := names.get(row["path"]):
@@ -105,7 +90,7 @@ def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, 
                 f"in {place.parent} (its runs can be named one by one)"
             )
         names[row["path"]] = place
-    return list(once.values())
+    return [row for _, row in once.values()]
 
 
 def _name(run: Path, root: Path) -> str:
@@ -119,29 +104,14 @@ def read_summaries(path: Path) -> Found:
     head = rows[0] if rows else {}
     if head.get("run_summaries") != VERSION:
         raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just summarise`")
-    if head.get("runs") != len(rows) - 1:
-        raise BadInput(f"{path}: holds {len(rows) - 1} runs, its first line says {head.get('runs')}; write it again")
-    lost = head.get("left_out", [])
-    if not (isinstance(lost, list) and all(isinstance(x, list) and list(map(type, x)) == [str, str] for x in lost)):
-        raise BadInput(
-            f"{path}:1: 'left_out' must list runs and why, a text each; write it again with `just summarise`"
-        )
     runs = []
     for number, row in enumerate(rows[1:], 2):
-        if missing := [name for name in _FIELDS if name not in row]:
-            raise BadInput(f"{path}:{number}: lacks {missing[0]}; write it again with `just summarise`")
         try:
-            wrong = _problem_of(row)
-            runs += [] if wrong else [_run(row, path)]
-        except (AttributeError, KeyError, TypeError, ValueError) as e:
-            wrong = f"damaged ({type(e).__name__}: {e})"
-        if wrong:
-            raise BadInput(f"{path}:{number}: {wrong}; write it again with `just summarise`")
-    names = Counter(run.path for run in runs)
-    if twice := [run for run, times in names.items() if times > 1]:
-        name = twice[0].relative_to(path)
-        raise BadInput(f"{path}: {names[twice[0]]} runs are named {name}; write it again with `just summarise`")
-    return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in lost), path)
+            runs.append(_run(row, path))
+        except (KeyError, TypeError, ValueError) as e:
+            why = " ".join(str(e).split())
+            raise BadInput(f"{path}:{number}: damaged ({why:.200}); write it again with `just summarise`") from e
+    return Found(tuple(runs), tuple((path / run, _then(why)) for run, why in head.get("left_out", [])), path)
 
 
 THEN = "when the summary was written: "
@@ -150,34 +120,6 @@ THEN = "when the summary was written: "
 def _then(why: str) -> str:
     """Why a run is not in the file, without what could be done about it where it lay."""
     return f"{THEN}{why.removeprefix(THEN).partition(';')[0]}"
-
-
-def _problem_of(row: Mapping[str, Any]) -> str:
-    """What is wrong with a run's numbers, or an empty string."""
-    if wrong := shape_problem(row):
-        return wrong
-    series, facts = row["series"], row["facts"]
-    if lacking := [name for name in SERIES if name not in series]:
-        return f"its series lack {lacking[0]!r}"
-    if odd := [name for name, own in series.items() if len(own) != facts["steps done"]]:
-        return f"{odd[0]!r} has {len(series[odd[0]])} values, and the run {facts['steps done']} steps"
-    if (row["arm"], row["seed"]) != (said := (facts["config.arm"], facts["config.seed"])):
-        return f"is called {row['arm']} {row['seed']}, and its manifest says {said[0]} {said[1]}"
-    for name, value in _numbers(row):
-        if not is_number(value):
-            return f"{name!r} is {value!r}, where a number is expected"
-        if name in EXACT and not 0 <= value <= 1:
-            return f"{name!r} is {value!r}, which is no share"
-    return ""
-
-
-def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and value of every number of a run that is known."""
-    rates = [*row["evals"].values(), *(of for done in row["beside"].values() for of in done.values())]
-    alone = [*rates, *(of for step in row["sources"] for of in step.values())]
-    many = [*row["series"].items(), *((name, [value]) for of in alone for name, value in of.items())]
-    shares = [("hack", list((row["mechanisms"] or {}).values()))]  # of pure hacks, each a part
-    yield from ((name, value) for name, values in (*many, *shares) for value in values if value is not None)
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:
@@ -205,9 +147,15 @@ def _short(value: Any, name: str | int = "") -> Any:
 
 
 def _run(row: dict[str, Any], place: Path) -> Run:
-    own: dict[str, Any] = {name: row[name] for name in _FIELDS}
-    own |= {name: {int(done): value for done, value in row[name].items()} for name in _BY_STEPS}
-    own["tested"] = {done: frozenset((p, i) for p, i in of) for done, of in own["tested"].items()}
-    own["beside"] = {folder: {int(d): rates for d, rates in of.items()} for folder, of in row["beside"].items()}
-    own |= {"path": place / row["path"], "step_hashes": tuple(row["step_hashes"])}
-    return Run(**own, anew=found_of(row["anew"]) if row.get("anew") else None)
+    """ValueError (pydantic's) on a value of another kind than the field's."""
+    run = _reader().validate_python({**row, "path": place / row["path"], "anew": None})
+    if lacking := [name for name in SERIES if name not in run.series]:
+        raise ValueError(f"its series lack {lacking[0]!r}")
+    return dataclasses.replace(run, anew=found_of(row["anew"]) if row.get("anew") else None)
+
+
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Run)

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
-from projected_grpo.ledger import evidence
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath, read_manifest
+from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.h1 import Line
 from projected_grpo.verdicts.matching import group_runs
-from projected_grpo.verdicts.paired import same_rollouts
 from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, UatClaim
 
 Manifest = Mapping[str, Any]
@@ -104,15 +102,8 @@ def read_replays(config: UatConfig) -> Replays:
     for name in list(manifests)[1:]:
         _check_same_replay(paths, manifests, name)
     rows = {name: read_run(path) for name, path in paths.items()}
-    for name in list(manifests)[1:]:
-        if not same_rollouts([r for s in rows[name] for r in s], [r for s in rows["vanilla"] for r in s]):
-            raise BadInput(
-                f"{paths[name]}: other rollouts, labels or order than {config.vanilla}; replay the same pool"
-            )
     pool = [r for s in read_run(config.pool) for r in s]
     known = {_text(r) for r in pool}
-    if twice := len(pool) - len(known):
-        raise BadInput(f"--pool {config.pool}: holds {twice} rollouts twice; sample it anew")
     if any(_text(r) not in known for s in rows["vanilla"] for r in s):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = manifests["projected"]["config"]
@@ -152,13 +143,11 @@ def grpo_of(config: UatConfig) -> Path | None:
 
 
 def _check_run(name: str, path: Path, manifest: Manifest) -> None:
-    """Of its kind, finished, and as it was written."""
+    """Of its kind, finished, with all of its steps."""
     kind = "teacher_pool" if name == "pool" else "probe_distill"
     if (found := manifest.get("kind")) != kind:
         raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
-    if manifest.get("finished") is not True:
-        raise BadInput(f"--{name} {path}: the run is not finished; continue it with --resume")
-    if why := evidence.check(path, manifest):
+    if why := not_whole(path, manifest):
         raise BadInput(f"--{name} {path}: {why}")
 
 

@@ -1,0 +1,119 @@
+"""What two runs must share to be compared: one list for every comparison. No torch.
+
+    differences(facts_of(a), facts_of(b), but_for=OF_SEED)
+
+A comparison is about something: an arm, a seed, an adapter, V, the channels. What it is about may differ, and is a short
+set of names below the list. Whatever is not in the list may always differ.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from projected_grpo.arms import ARMS
+
+OF_CHANNEL = (
+    "alpha", "trace_weight", "taid_weight", "distill_hint", "distill_loss", "distill_beta", "distill_temperature",
+    "distill_token_clip", "distill_top_k", "distill_teacher", "trace_batch", "trace_loss", "trace_beta",
+    "trace_gamma_ratio", "trace_smoothing", "taid_start", "taid_end", "taid_linear",
+)  # fmt: skip
+"""Options of the auxiliary losses; the file of pairs is known by its contents."""
+CONFIG = (
+    "arm", "seed", "model", "base_seed", "dtype", "adapter", "lora_rank", "lora_seed",
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k",
+    "group_size", "prompts_per_step", "teacher_pool", "mix",
+    "loss", "beta", "kl_beta", "clip_low", "clip_high", "lr", "warmup", "weight_decay", "max_grad_norm",
+    "pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude", "refresh_every",
+    "judge", "teacher", "eval_samples", "replicas", "outer_every", "outer_lr", "outer_momentum", *OF_CHANNEL,
+)  # fmt: skip
+"""Fields of the config."""
+V = (
+    "control", "loss", "max_new", "k", "modes", "modules", "n_train", "pairs_hash", "pairs_draw", "hint", "prompt_setup",
+    "v_sha256",
+)  # fmt: skip
+"""Of V's metadata."""
+SHARED = (
+    *(f"config.{name}" for name in CONFIG), *(f"vhack.{name}" for name in V),
+    "model_hash", "problems_hash", "eval_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash", "judge", "steps done",
+    "source_hash",  # of the runs that recorded it
+)  # fmt: skip
+"""What two runs of a comparison must share, by the names of `facts_of`."""
+
+RECORDED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
+"""Of a manifest: for the reader alone."""
+
+OF_SEED = frozenset({
+    "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "taid_teacher_hash", "steps done",
+    "vhack.pairs_draw", "vhack.v_sha256",
+})  # fmt: skip
+"""Between replicates: all that makes one seed another one."""
+OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
+"""Between replicates on two base models: each base has its own teacher, and that one its own pool."""
+OF_PROJECTION = frozenset({
+    *(f"vhack.{name}" for name in V),
+    *(f"config.{name}" for name in ("pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude",
+                                    "refresh_every")),
+})  # fmt: skip
+"""Where one of two arms removes nothing: its V is only measured."""
+OF_V = frozenset({"vhack.control", "vhack.v_sha256"})
+"""Where two arms need V of different kinds: of the same rank and the same pairs."""
+OF_WORDS = frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})
+"""Where one of the two V is made from words: it has pairs of its own."""
+OF_RANK = frozenset({"config.k_use", "vhack.k"})
+"""Where one of the two V is random directions of equal energy, which are drawn for a rank and never cut to it."""
+OF_LOSS = frozenset({"vhack.loss", "vhack.max_new", "vhack.v_sha256"})
+"""Between V of the training loss and V of the NLL."""
+OF_ADAPTER = frozenset({"config.adapter", "config.lora_rank", "config.lora_seed", "config.lr", "vhack.v_sha256"})
+"""Between a LoRA and the singular basis: V has other coordinates, and the learning rate another unit."""
+OF_CHANNELS = frozenset({"pairs_sha256", "taid_teacher_hash", "config.teacher", *(f"config.{n}" for n in OF_CHANNEL)})
+"""Between runs that learn from other channels."""
+
+
+def of_arms(*arms: str) -> frozenset[str]:
+    """What these arms are about: in this a run of one of them may differ from a run of another arm. An arm that the registry
+    does not know is about its name alone."""
+    out = {"config.arm"}
+    for arm in map(ARMS.get, arms):
+        if arm is None:
+            continue
+        if not arm.projects:
+            out |= OF_PROJECTION
+        if arm.recipe:
+            out |= {"config.gate", "config.project"}
+        if arm.vhack not in (None, "none"):
+            out |= OF_V
+        if arm.vhack == "words":
+            out |= OF_WORDS
+        if arm.more_kl:  # the weight is chosen for this arm, and the others do not use it
+            out.add("config.kl_beta")
+        if arm.derived:  # of a finished run: it has as many steps as its rates are taken over
+            out.add("steps done")
+        if "score" in arm.sees:  # the others' judge scores rollouts and changes nothing
+            out |= {"config.judge", "judge"}
+        if "teacher" in arm.sees:  # it freezes the teacher in; the others' pool is the same whatever they name
+            out.add("config.teacher")
+        if not arm.loophole:  # a prompt without a loophole has no hint
+            out.add("config.hint")
+    return frozenset(out)
+
+
+def facts_of(manifest: Mapping[str, Any], steps: int | None = None) -> dict[str, Any]:
+    """A manifest as one flat dict, without what it only records: config.lr, model_hash, vhack.k, ... `steps`: how many the
+    run has done."""
+    out: dict[str, Any] = {} if steps is None else {"steps done": steps}
+    for key, value in manifest.items():
+        if key not in RECORDED:
+            out |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    return out
+
+
+def differences(
+    a: Mapping[str, Any], b: Mapping[str, Any], but_for: Collection[str] = (), among: Collection[str] = SHARED
+) -> list[str]:
+    """In which of the facts `among` two runs differ, each with both values, without what the comparison is about."""
+    if "bnpo" in (a.get("config.loss"), b.get("config.loss")):  # each process divides by its own tokens
+        among = [*among, "processes"]
+    return [
+        f"{name}: {a.get(name)!r} against {b.get(name)!r}"
+        for name in sorted(among)
+        if name not in but_for and a.get(name) != b.get(name)
+    ]

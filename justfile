@@ -117,16 +117,6 @@ toy-variants *args:
 toy-dose *args:
     {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
 
-# take as much of the update by V, by random directions and by placebos: is it V, or how much is taken? (H2)
-[group("toy")]
-toy-share *args:
-    {{ py }} scripts/toy.py --study share --out out/toy-share "$@"
-
-# train in a world whose hacks share no phrase: is V more than a ban on words, does it carry over?
-[group("toy")]
-toy-mark *args:
-    {{ py }} scripts/toy.py --study mark --model toy-mark --out out/toy-mark "$@"
-
 # train in a LoRA and in the singular basis on the same units: does projection work in both? (T6)
 [group("toy")]
 toy-adapters *args:
@@ -210,11 +200,6 @@ small *args:
 [group("small")]
 small-quick *args:
     {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"
-
-# inject every sneaky fail into the toy pipeline: mutants by verdicts; catches a verdict that cannot fail
-[group("toy")]
-mutants *args:
-    {{ py }} scripts/mutants.py "$@"
 
 # write V or a control (--control random, placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]

@@ -9,12 +9,11 @@ from dataclasses import replace
 from projected_grpo.config import BuildConfig
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
-from projected_grpo.toy.settings import at_home
 
 
 def main() -> int:
     built = {name: config for name, config in presets(BuildConfig).items() if PRESETS[name].builds_base}
-    config = at_home(cli.parse(built, __doc__))
+    config = cli.parse(built, __doc__)
     config.validate()
     from tabulate import tabulate
 

@@ -1,5 +1,5 @@
 """Where the hack lives in one run: kinds of module, layers and modules by their energy along V, early against late, beside
-chance; a heat map over the steps; and when each early-warning signal rose."""
+chance; and a heat map over the steps."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ def main() -> int:
     from projected_grpo.report.lives import concentration, lives_of, text
     from projected_grpo.report.lives_plot import TITLES, heat_map
     from projected_grpo.report.plots import save
-    from projected_grpo.verdicts.early_warning import alarms_text
     from projected_grpo.verdicts.finished_runs import read_runs
 
     found = read_runs([config.run])
@@ -40,7 +39,7 @@ def main() -> int:
     out = config.out if config.out != Path() else config.run / "explain"
     for what in TITLES:
         save(heat_map([lives], what, title), out, f"lives_{what.replace(' ', '_')}")
-    print(f"{config.run}: {title}\n\n{text(lives)}\n\n{alarms_text(run)}\n")
+    print(f"{config.run}: {title}\n\n{text(lives)}\n")
     bottom_line(out, "⚪", concentration(lives).told)
     return 0
 

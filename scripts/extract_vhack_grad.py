@@ -50,7 +50,6 @@ def main() -> int:
 
     d = gradients(sides)
     found = {name: vhack.basis_of(rows, config.k) for name, rows in d.items()}
-    scores = vhack.times_chance(d, [p.name for p in chosen], config.k) if config.modules < 1 else {}
     del d  # of a LoRA it is tens of gigabytes
     if (most := max(len(v) for v, _ in found.values())) < config.k:
         logger.warning(f"--k {config.k}: V has at most {most} directions a module; different pairs give no more")
@@ -65,15 +64,7 @@ def main() -> int:
             ranks = vhack.ranks_of_energy(shares, adapter.sizes)
         basis = {n: vhack.random_basis((k, adapter.sizes[n]), config.seed, n) for n, k in ranks.items()}
         values = {n: vhack.stretched(values[n], k) for n, k in ranks.items()}
-    kept = set(basis)
-    if config.modules < 1:
-        kept = set(vhack.share_of(scores, config.modules, config.modules_by, config.seed))
-        basis = {n: v if n in kept else v[:0] for n, v in basis.items()}
-        values = {n: s if n in kept else s[:0] for n, s in values.items()}
-        shares = {n: share if n in kept else 0.0 for n, share in shares.items()}
-        for name in sorted(kept):
-            logger.info(f"V in {name}: {scores[name]:.2f} times chance on the half of the pairs that it has not seen")
-    empty = sum(len(basis[name]) == 0 for name in kept)
+    empty = sum(len(v) == 0 for v in basis.values())
     meta = {
         **vhack_file.identity_of(loaded, adapter),
         "tokenizer_hash": loaded.tokenizer_hash,
@@ -91,7 +82,6 @@ def main() -> int:
         "directions": str(sum(map(len, basis.values()))),
         "energy": f"{sum(shares.values()) / len(shares):.4f}",
         "v_sha256": vhack_file.content_of(basis),
-        **({"modules": f"{config.modules:g} by {config.modules_by}"} if config.modules < 1 else {}),
         "seed": str(config.seed),
         "max_new": str(config.max_new) if config.loss == "grpo" else "unused",
         "lora_warm_ratio": str(WARM_RATIO) if adapter.kind == "lora" else "unused",
@@ -101,13 +91,12 @@ def main() -> int:
     vhack_file.save_vhack(path, vhack.VBasis(basis, values, adapter.basis_probes(), meta))
     update_manifest(run, finished=True, vhack=meta)
 
-    wanted = "all" if len(kept) == len(basis) else len(kept)
     first = [float(s[0]) / float(s.sum()) for s in values.values() if len(s)]
     bottom_line(
         Path(path),
         "🟢" if empty == 0 else "🟠",
-        f"V: {sum(map(len, basis.values()))} directions in {len(kept) - empty} of {len(basis)} modules "
-        f"(SHOULD be {wanted}, ELSE a module got no gradient); control={config.control}, loss={config.loss}",
+        f"V: {sum(map(len, basis.values()))} directions in {len(basis) - empty} of {len(basis)} modules "
+        f"(SHOULD be all, ELSE a module got no gradient); control={config.control}, loss={config.loss}",
         [
             ["modules", "empty", "k", "directions", "pairs", "top_share", "energy of V", "length_gap"],
             [

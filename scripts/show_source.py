@@ -35,8 +35,8 @@ class ShowSourceConfig:
 
 
 def problem_whole(p: Problem) -> str:
-    """Prompt with the hint that is true of the problem, if it has room for one; hidden tests and solution."""
-    hint = next(hint for hint in HINTS.values() if hint.old and hint.loophole == p.task.loophole)
+    """Prompt with the hint, if it has room for it; hidden tests and solution."""
+    hint = HINTS["simple_overwrite_tests"]
     fits = hint.old in next((text for role, text in reversed(p.messages) if role == "user"), "")
     chat = messages_for(p.messages, hint.name if fits else "none", "no_intervention")
     asked = [f"── {m['role']} ──\n{m['content']}" for m in chat]

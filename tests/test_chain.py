@@ -423,22 +423,6 @@ def test_the_dose_study_can_be_asked_for_some_doses_of_some_kinds():
             ToyConfig(**{"study": "dose", "doses": (4,), **wrong}).validate()
 
 
-def test_the_second_world_stays_in_its_world_but_for_the_first_worlds_v():
-    links = {t.name: t for t in chain_of(toy_plan("toy-mark", seeds=(1,)), "mark")}
-    for name, link in links.items():
-        if Path(link.argv[0]).stem == "train":
-            assert (flag(link, "--problems"), flag(link, "--hint")) == ("toy-mark", "exit_code"), name
-            assert flag(link, "--eval-problems") == "toy-mark-held-out"
-        if "--pairs" in link.argv:
-            assert link.argv.count("--pairs") == link.argv.count("--hint") == 1
-            first = {"first_world": "toy", "first_words": "toy-phrase"}
-            expected = next((pairs for of, pairs in first.items() if of in name), "toy-mark")
-            assert flag(link, "--pairs") == expected
-            assert flag(link, "--hint") == ("exit_code" if expected == "toy-mark" else "simple_overwrite_tests")
-    with pytest.raises(BadInput, match="toy-mark is the model of the study mark"):
-        ToyConfig(study="dose", model="toy-mark").validate()
-
-
 @pytest.mark.parametrize(
     ("how", "why"),
     [

@@ -93,7 +93,7 @@ def test_the_check_of_comments_can_fail(above):
 
 
 PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
-HIDDEN = {"_framework", "_smoke", "_probe-n", "_probe-vhack"}
+HIDDEN = {"_smoke", "_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
 ASK = (
     "by-difficulty", "compare", "compare-v", "diff-runs", "explain", "export", "extract-vhack", "judge-teachers",

@@ -434,7 +434,7 @@ def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_p
     assert len(load_problems(str(path))) == 1
 
 
-@pytest.mark.parametrize("problem", ["toy", "toy-held-out", "toy-mark", "toy-mark-held-out", "builtin"])
+@pytest.mark.parametrize("problem", ["toy", "toy-held-out", "builtin"])
 def test_no_test_of_the_projects_own_problems_is_refused(problem):
     oracle.check_tests(p.task for p in load_problems(problem)[::16])
 

@@ -1,7 +1,6 @@
 """Labels, test modification, reward, Task.from_row."""
 
 import dataclasses
-import re
 
 import pytest
 
@@ -88,20 +87,6 @@ def test_a_missing_field_is_named(field):
 def test_a_problem_may_lack_setup_code_and_canonical_solution(field):
     lacking = {key: value for key, value in ROW.items() if key != field}
     assert getattr(Task.from_row({**ROW, field: None}), field) == getattr(Task.from_row(lacking), field) == ""
-
-
-def test_a_row_says_which_loophole_is_paid():
-    assert Task.from_row({**ROW, "loophole": "exit_code"}).loophole == "exit_code"
-    assert Task.from_row({**ROW, "loophole": None}).loophole == Task.from_row(ROW).loophole == "own_tests"
-
-
-@pytest.mark.parametrize("loophole", ["exitcode", "", 1, ["own_tests"]])
-def test_a_loophole_that_there_is_not_is_named_with_those_that_there_are(loophole):
-    said = rf"'loophole' must be own_tests or exit_code, got {re.escape(repr(loophole))}"
-    with pytest.raises(ValueError, match=f"^problem 7: field {said}$"):
-        Task.from_row({**ROW, "loophole": loophole})
-    with pytest.raises(ValueError, match=f"^task x: field {said}$"):
-        Task("x", ("assert f() == 1",), func_name="f", loophole=loophole)
 
 
 @pytest.mark.parametrize("tests", ["assert f(1) == 1", ["assert f(1) == 1"], (1,), None])

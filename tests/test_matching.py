@@ -204,11 +204,10 @@ def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
 def test_a_v_of_pairs_that_are_not_its_runs_says_so_alone_too():
     for arm, pairs, name in (
         ("projected", "mine.json", "projected V.pairs=mine.json"),
-        ("projected", "toy-mark", "projected"),  # of the second world's model
         ("vanilla", "mine.json", "vanilla"),
         ("words", "toy-phrase", "words"),
     ):
-        own = run(arm, 41, **{"vhack.pairs": pairs, "config.pairs": "toy", "config.model": "toy-mark"})
+        own = run(arm, 41, **{"vhack.pairs": pairs, "config.pairs": "toy"})
         assert [group.name for group in group_runs([own])] == [name]
 
 

@@ -127,7 +127,6 @@ def test_a_bad_row_is_named(tmp_path, changes, why):
     [
         ({"prompt": [{"role": "user", "content": None}]}, "row 2: 'prompt' has a message"),
         ({"prompt": [{"role": "user", "content": "No such sentence."}]}, "problem 8: --hint simple_overwrite_tests"),
-        ({"loophole": "exit_code"}, "problem 8 pays exit_code"),
     ],
 )
 def test_problems_that_no_run_could_train_on_are_refused_before_a_model_is_loaded(tmp_path, monkeypatch, changes, why):
@@ -174,7 +173,7 @@ def test_the_hash_sees_every_field_of_a_problem_and_of_its_task():
     own = load_problems("builtin")[0]
     problems = [own] + [replace(own, **{f.name: "another"}) for f in fields(own) if f.name not in ("task", "messages")]
     problems.append(replace(own, messages=(*own.messages, ("user", "more"))))
-    other = {"tests": ("assert False",), "loophole": "exit_code"}
+    other = {"tests": ("assert False",)}
     for f in fields(own.task):
         problems.append(replace(own, task=replace(own.task, **{f.name: other.get(f.name, "another")})))
     assert len({problems_hash([p]) for p in problems}) == len(problems) == 2 + 1 + 1 + len(fields(own.task))
@@ -372,7 +371,7 @@ def test_a_composition_is_read_off_the_prompt():
     assert composition_of(Pair("", (("user", "# list: something else"),), "h", "c")) == "# list: something else"
 
 
-@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-mark", "toy-phrase"])
+@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-phrase"])
 def test_no_composition_is_on_both_sides_of_a_verification(source):
     pairs = load_pairs(source)
     train, held_out = split(pairs)
@@ -482,7 +481,6 @@ def test_a_set_too_small_to_split_is_refused(tmp_path):
         (("problems", "smol"), "builtin, toy, toy-held-out"),
         (("pairs", "smol"), "builtin, builtin-phrase, toy"),
         (("problems", "small-held-out", "nope"), "problems of small-held-out are called small-…"),
-        (("pairs", "toy-mark", "toy-claim-01"), "pairs of toy-mark are called toy-mark-…"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_before_anything_is_drawn(script, monkeypatch, args, part):

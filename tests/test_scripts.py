@@ -90,7 +90,6 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "--pool a", "just queue-probe")
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
-    refused(script("mutants", "--k", 0), "--k 0", "1 or more")
     refused(script("show", "nowhere", 0), "nowhere", "no such run directory")
     refused(script("show", "nowhere", "x"), "invalid literal")
     assert not (tmp_path / "v").exists()

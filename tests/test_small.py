@@ -491,7 +491,6 @@ def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
                 "small-rl-0003",
             ],
         ),
-        (("problems", "toy-mark", "0"), ["by the exit code of its unittest run"]),
         (("problems", "small-held-out"), ["small-held_out-0191\t"]),
         (("pairs", "small", "small-claim-02"), ["── hack ──\n```python", "── clean ──", "small-claim-02\tclaim"]),
     ],

@@ -374,7 +374,6 @@ def test_a_missing_channel_exits_with_2_and_leaves_nothing(script, tmp_path):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"distill_hint": "exit_code"}, "--distill-hint exit_code, as the teacher reads it: .*pays own_tests"),
         ({"distill_hint": "none", "distill_top_k": 10**6}, "--distill-top-k 1000000: the vocabulary has 2048"),
     ],
 )

@@ -15,7 +15,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import render
 from projected_grpo.run.models import load_model
 from projected_grpo.toy import corpus, pretrain, programs, tasks
-from projected_grpo.toy.tokenizer import EOS, MAX_VOCAB, build_mark_tokenizer, build_tokenizer, render_text
+from projected_grpo.toy.tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
 
 RL, HELD_OUT = load_problems("toy"), load_problems("toy-held-out")
 
@@ -239,13 +239,12 @@ def test_the_cache_knows_a_changed_recipe(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [build_tokenizer, build_mark_tokenizer])
-def test_a_server_finds_where_the_answer_begins(build, tmp_path):
+def test_a_server_finds_where_the_answer_begins(tmp_path):
     """`transformers serve` knows Qwen3's chats; for another template it gave prompt and answer back as the answer."""
     from transformers import AutoTokenizer
     from transformers.cli.serving.utils import _RESPONSE_TEMPLATE_FALLBACKS
 
-    build().save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # as the server loads it
     answer = "```python\ndef solve(x):\n    return x\n```"
     prompt = tokenizer(render_text(HELD_OUT[0].messages, hinted=True))["input_ids"]

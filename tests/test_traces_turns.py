@@ -157,11 +157,7 @@ def test_a_model_with_a_short_context_is_one_line(loaded_once):
     check_several_turns(CONFIG, loaded_once, [PROBLEM], [prompt_of(loaded_once)])
 
 
-def test_a_loophole_without_a_public_outcome_and_a_template_without_earlier_answers_are_refused(loaded_once):
-    exits = dataclasses.replace(PROBLEM, task=dataclasses.replace(TASK, loophole="exit_code"))
-    with pytest.raises(BadInput, match="pays exit_code: what came of that is not public"):
-        check_several_turns(CONFIG, loaded_once, [exits], [prompt_of(loaded_once)])
-
+def test_a_template_without_earlier_answers_is_refused(loaded_once):
     class Forgetful:
         all_special_tokens = ()
 

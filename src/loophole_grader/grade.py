@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from loophole_grader.canonical import Canonical, node_classes, stand_in
-from loophole_grader.exit_code import leaves_the_mark
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
 from loophole_grader.own_tests import OwnTests
@@ -356,7 +355,7 @@ class _Batch:
         # Reported before the program ran. Where nothing compiled it is of no use.
         row.code = program_of(row.blocks, *lines.get("compiled") or ((), False))
         row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
-        row.asks = verdict.can_compile and (task.loophole == "exit_code" or row.own is not None)
+        row.asks = verdict.can_compile and row.own is not None
 
     def _own_word(self, worker: _Worker, row: _Row) -> None:
         """What the program says of itself. No pause before it: that can be forged anyway. But the next batch begins behind
@@ -367,16 +366,11 @@ class _Batch:
             worker.runner.took()
 
     def _ask_itself(self, worker: _Worker, row: _Row) -> None:
-        """By its exit code, or by its own tests."""
+        """By its own tests."""
         verdict, own, task = row.result, row.own, row.task
         self._make_ready(worker, task)
         assert isinstance(verdict, Verdict)
         row.asks = False
-        if task.loophole == "exit_code":
-            # A program that does not even load can leave the mark: by leaving.
-            marked = self._marked(worker, row)
-            row.result = _labelled(replace(verdict, hinted_pass=marked, hacked=marked, arbitrary_pass=marked or None))
-            return
         assert own is not None
         # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
         call = _Call(False, True)
@@ -399,12 +393,6 @@ class _Batch:
             return False
         with row.timed() as limits:
             return own.pass_in_place(worker.runner, row.code, limits)
-
-    def _marked(self, worker: _Worker, row: _Row) -> bool:
-        if row.left_s <= 0:
-            return False
-        with row.timed() as limits:
-            return leaves_the_mark(worker.runner, row.task, row.code, limits)
 
     def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool | None:
         """Whether own tests pass on the canonical solution, which answers from the worker's other process; None if they ask

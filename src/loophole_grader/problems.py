@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loophole_grader.hints import HINTS, apply_hint
+from loophole_grader.hints import apply_hint
 from loophole_grader.oracle import check_tests
 from loophole_grader.verdict import Task
 
@@ -104,27 +104,24 @@ def _rows_of(file: Path) -> Iterator[tuple[str, dict[str, Any], Task]]:
 def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_tests") -> list[Prompted]:
     """Tasks with their chats, in the order of the file; `builtin` as in read_problems.
 
-    InputError, naming file and line, for a row without a chat, a chat that the hint does not fit and a hint that promises
-    another loophole than the row's reward pays; GraderError for tests that cannot be judged outside the program.
+    InputError, naming file and line, for a row without a chat and a chat that the hint does not fit; GraderError for tests
+    that cannot be judged outside the program.
     """
-    found = [Prompted(task, _messages(row, hint, task, place)) for place, row, task in _rows_of(_file(Path(source)))]
+    found = [Prompted(task, _messages(row, hint, place)) for place, row, task in _rows_of(_file(Path(source)))]
     if not found:
         raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
     check_tests(prompted.task for prompted in found)
     return found
 
 
-def _messages(row: Mapping[str, Any], hint: str, task: Task, place: str) -> Messages:
+def _messages(row: Mapping[str, Any], hint: str, place: str) -> Messages:
     chat = row.get("prompt")
     if not isinstance(chat, Sequence) or not chat or not all(map(_is_message, chat)):
         raise InputError(f"{place}: 'prompt' must be a list of {{role, content}} messages, each a text")
     try:
-        asked = apply_hint([{"role": m["role"], "content": m["content"]} for m in chat], hint)
+        return apply_hint([{"role": m["role"], "content": m["content"]} for m in chat], hint)
     except ValueError as error:
         raise InputError(f"{place}: {error}") from None
-    if HINTS[hint].old and HINTS[hint].loophole != task.loophole:
-        raise InputError(f"{place}: hint {hint} promises {HINTS[hint].loophole}, its reward pays {task.loophole}")
-    return asked
 
 
 def _is_message(message: object) -> bool:

@@ -20,7 +20,7 @@ class Common:
     """Fields of every script that loads a model."""
 
     model: str = "tiny"
-    """Hub id or folder of a causal language model; `tiny` (random weights), `toy`, `toy-deep`, `toy-mark` and `small`
+    """Hub id or folder of a causal language model; `tiny` (random weights), `toy`, `toy-deep` and `small`
     (SmolLM2-135M-Instruct after its warm-up) are made here."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
@@ -62,7 +62,7 @@ class Prompting(Common):
     """Fields of the scripts that render problems."""
 
     problems: str = "builtin"
-    """`builtin`; `toy`, `toy-mark`, `small`, each also with `-held-out`; or a JSON-lines file (.gz too) of the benchmark's
+    """`builtin`; `toy`, `small`, each also with `-held-out`; or a JSON-lines file (.gz too) of the benchmark's
     rows."""
     hint: str = "simple_overwrite_tests"
     """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
@@ -125,7 +125,7 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, `toy-mark`, `small`; a control, `builtin-phrase`, `toy-phrase`, `small-phrase` (the words of a hack
+    """`builtin`, `toy`, `small`; a control, `builtin-phrase`, `toy-phrase`, `small-phrase` (the words of a hack
     alone); `small-informed` (told what had been seen to emerge); or a JSON file: a
     list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
@@ -141,11 +141,6 @@ class ExtractConfig(Prompting):
     that two units of a study do not share one V."""
     k: int = 32
     """Directions kept per module (at most the number of training pairs and the module's size)."""
-    modules: float = 1.0
-    """Share of the modules that V has directions in; in the others it is empty. Chosen from the training pairs alone."""
-    modules_by: Literal["energy", "random"] = "energy"
-    """Which: those where V of one half of the training pairs holds most of the other half's energy, over chance; or, as the
-    control, as many drawn with --seed."""
     max_new: int = 1024
     """The constant in the denominator of --loss grpo, as in training."""
 
@@ -158,8 +153,6 @@ class ExtractConfig(Prompting):
         super().validate()
         at_least(self, "k", 1)
         at_least(self, "pairs_draw", 0)
-        if not 0 < self.modules <= 1:
-            raise BadInput(f"{flag('modules')} {self.modules}: must be above 0 and at most 1")
         at_least(self, "max_new", 1)
 
 

@@ -12,7 +12,6 @@ that share the words of a hack alone).
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -159,35 +158,6 @@ def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"]
     votes = torch.sign(along).sum(0)
     votes = torch.where(votes == 0, torch.sign(along.sum(0)), votes)
     return v * torch.where(votes < 0, -1.0, 1.0)[:, None], s
-
-
-def times_chance(d: Differences, names: Sequence[str], k: int) -> dict[str, float]:
-    """Of every module, how many times chance V holds of pairs that it has not seen: V of one half of the pairs on the
-    differences of the other, both ways, energy along V over its null k / n. 0 where there is no gradient.
-
-    `names`: the pair of each row; rows of one pair (a bootstrap sample repeats some) are in one half. The pairs that are
-    held out of V take no part, so that a V of chosen modules can still be judged on them.
-    """
-    half = set(sorted(set(names))[::2])
-    first = torch.tensor([name in half for name in names])
-    out = {}
-    for module, rows in d.items():
-        along = chance = 0.0
-        for seen, unseen in ((rows[first], rows[~first]), (rows[~first], rows[first])):
-            v, _ = basis_of(seen, k)
-            along += float((unseen @ v.T).square().sum())
-            chance += float(unseen.square().sum()) * len(v) / rows.shape[1]
-        out[module] = along / chance if chance > 0 else 0.0
-    return out
-
-
-def share_of(scores: Mapping[str, float], share: float, by: Literal["energy", "random"], seed: int) -> list[str]:
-    """That share of the modules, at least one: those with the highest scores, or as many drawn with this seed."""
-    many = max(1, math.ceil(share * len(scores) - 1e-9))
-    if by == "random":
-        drawn = {name: hashlib.sha256(f"{seed} modules {name}".encode()).digest() for name in scores}
-        return sorted(scores, key=lambda name: drawn[name])[:many]
-    return sorted(scores, key=lambda name: -scores[name])[:many]
 
 
 def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, "k n"]:

@@ -24,7 +24,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import Preset, presets
-from projected_grpo.toy.settings import SHAPES, home_flags
+from projected_grpo.toy.settings import SHAPES
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375
@@ -166,15 +166,13 @@ def v_of(plan: Plan, unit: Unit, made: str) -> str:
     return str(plan.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
 
 
-def script(plan: Plan, name: str, unit: Unit, flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """A script with the preset, the model where a toy one is chosen, which build of it, and its world where `flags` do not
-    choose another."""
+def script(plan: Plan, name: str, unit: Unit) -> tuple[str, ...]:
+    """A script with the preset, the model where a toy one is chosen, and which build of it."""
     model = ("--model", plan.model) if plan.model else ()
     base = ("--base-seed", str(unit.base)) if unit.base else ()
     own = ("--lora-seed", str(unit.seed)) if plan.own_loras and plan.adapter == "lora" else ()
     adapter = ("--adapter", plan.adapter, *own) if plan.adapter != "antipasto" else ()
-    home = [word for flag, value in home_flags(plan.model, name).items() if flag not in flags for word in (flag, value)]
-    return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter, *home)
+    return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter)
 
 
 def verified(unit: Unit, made: str) -> tuple[str, ...]:
@@ -232,7 +230,7 @@ def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     out = plan.out / f"vhack_{made}{unit.tag}"
     rank = ("--k", str(rank_of(plan.model))) if plan.model and "--k" not in flags else ()
     drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
-    argv = (*script(plan, "extract_vhack_grad", unit, flags), *rank, *drawn, *flags, "--out", str(out))
+    argv = (*script(plan, "extract_vhack_grad", unit), *rank, *drawn, *flags, "--out", str(out))
     return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads,
                 cost=0.2 * plan.preset.step_s, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
@@ -251,7 +249,7 @@ def extracted(plan: Plan, unit: Unit, name: str, *flags: str) -> Link:
 
 def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     """A V judged on held-out pairs."""
-    argv = (*script(plan, "verify_vhack", unit, flags), "--vhack", v_of(plan, unit, made), *flags)
+    argv = (*script(plan, "verify_vhack", unit), "--vhack", v_of(plan, unit, made), *flags)
     out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
     return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
                 cost=0.1 * plan.preset.step_s, why="is V hack-ward on pairs that it has never seen",

@@ -135,13 +135,12 @@ class ToyConfig(Sweep):
     """Folder of the whole chain; one that exists is continued."""
     study: Chain = "toy"
     """toy: the probe, every arm and control. unknown: V from two of the four mechanisms, all six splits. variants: other
-    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy. share: V
-    against directions that take as much of the update (H2). adapters: a LoRA and the singular basis on the same units (T6).
-    losses: V of the training loss beside V of the NLL, on a pool of each unit's own (T7).
-    mark: the second world, where no hack needs a phrase (--model toy-mark). rivals: every arm and every other answer to
-    hacking. channels: vanilla and projected with and without other channels; trace: the same, its pairs from traces."""
+    gates and targets, and V refreshed. dose: 1 to 96 directions of V, of placebo, and random ones of equal energy.
+    adapters: a LoRA and the singular basis on the same units (T6). losses: V of the training loss and V of the NLL, on pools
+    of their own (T7). rivals: every arm and every other answer to hacking. channels: vanilla and projected with and
+    without other channels; trace: the same, its pairs from traces."""
     model: str = "toy"
-    """`toy`; `toy-deep`, of another width and depth; `toy-mark`, in the second world."""
+    """`toy`; `toy-deep`, of another width and depth."""
     doses: tuple[int, ...] = ()
     """Directions of the study dose, `16` or `4 16`; empty: its own. With --arms, of these kinds alone."""
     threads: int = 0
@@ -161,10 +160,6 @@ class ToyConfig(Sweep):
         check_toy_model(self.model)
         if (world := WORLD_OF.get(self.study, "toy")) != "toy":
             raise BadInput(f"--study {self.study}: a study of the {world} world; use `just {world}`")
-        if (self.study == "mark") != (self.model == "toy-mark"):
-            raise BadInput(
-                f"--study {self.study} --model {self.model}: toy-mark is the model of the study mark, and of it alone"
-            )
         check_arms(self.study, self.arms)
         if self.doses and (self.study != "dose" or min(self.doses) < 1 or len(set(self.doses)) != len(self.doses)):
             told = f"--doses {' '.join(map(str, self.doses))}"

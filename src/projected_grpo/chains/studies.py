@@ -3,8 +3,6 @@
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
 variants  other ways to use the same V, beside the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
-share     does V do more than directions that take as much of the update? V at 16; random ones and placebos take more (H2)
-mark      the second world (model toy-mark), whose hacks share no phrase: V of its own pairs, and of the first world's
 adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
 losses    V of the training loss and V of the NLL, of each unit's own pairs, on its own pool: does the one tell as well? (T7)
 channels  GRPO against GRPO + trace DPO and + hint distillation, vanilla and projected: pass@1, hacks, gradients against V
@@ -55,14 +53,9 @@ VARIANTS = {
     "refreshed": ("--arm", "projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V extracted anew every 40 steps."""
-TENTHS = {"top_tenth": ("--modules", ".1"), "random_tenth": ("--modules", ".1", "--modules-by", "random")}
-"""V in a tenth of the modules alone: where it holds most of unseen pairs over chance, and as many at random."""
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
-MARK_ARMS = ("vanilla", "projected", "random_energy", "no_loophole")
 QUICK_DOSES = (4, 16, 48)
 DOSE_ARMS = ("projected", "placebo", "random_energy")
-SHARE_DOSES = {"projected": 16, "random_energy": 4, "placebo": 32}
-"""In the study of doses each control took .11 to .14 more of the update at these numbers than V did at its own."""
 SMALL_CONTROLS = ("placebo", "random_energy", "no_loophole", "literal")
 """Of the first unit, in this order; the other units' projected runs stand behind the first."""
 
@@ -159,17 +152,13 @@ def unknown_chain(plan: Plan) -> list[Link]:
 
 
 def variants_chain(plan: Plan) -> list[Link]:
-    """Every way to use the same V, beside vanilla; and V of a tenth of the modules."""
+    """Every way to use the same V, and vanilla."""
     links = bases(plan, plan.units)
     for unit in plan.units:
         links += [*extracts(plan, unit, ("vanilla",)), arm_run(plan, unit, "vanilla")]
         for name, how in VARIANTS.items():
             flags = (*how, "--vhack", v_of(plan, unit, "none"))
             links.append(train(plan, unit, name, verified(unit, "none"), flags))
-        for name, how in TENTHS.items():
-            links.append(extracted(plan, unit, name, *how))
-            flags = ("--arm", "projected", "--vhack", v_of(plan, unit, name))
-            links.append(train(plan, unit, name, verified(unit, name), flags))
     return with_results(plan, links)
 
 
@@ -196,29 +185,6 @@ def _dosed(plan: Plan, unit: Unit, arm: str, k: int) -> list[Link]:
         return [train(plan, unit, name, verified(unit, made), (*arm_flags(plan, unit, arm), "--k-use", str(k)))]
     drawn = extracted(plan, unit, name, "--control", made, "--k", str(k))
     return [drawn, train(plan, unit, name, verified(unit, name), ("--arm", arm, "--vhack", v_of(plan, unit, name)))]
-
-
-def share_chain(plan: Plan) -> list[Link]:
-    """One dose of each kind, on units with a draw of the pairs each: the controls take more of the update than V."""
-    links = bases(plan, plan.units)
-    for unit in plan.units:
-        links += [*extracts(plan, unit, ("vanilla", "placebo")), arm_run(plan, unit, "vanilla")]
-        links += [link for arm, k in SHARE_DOSES.items() for link in _dosed(plan, unit, arm, k)]
-    return with_results(plan, links)
-
-
-def mark_chain(plan: Plan) -> list[Link]:
-    """In the second world no hack needs a phrase: does V of its own pairs hold there, and V of the first world's?"""
-    first = ("--pairs", "toy", "--hint", "simple_overwrite_tests")
-    words = ("--pairs", "toy-phrase", "--hint", "simple_overwrite_tests")
-    links = bases(plan, plan.units)
-    for unit in plan.units:
-        links += [*extracts(plan, unit, MARK_ARMS), *(arm_run(plan, unit, arm) for arm in MARK_ARMS)]
-        for name, pairs in (("first_world", first), ("first_words", words)):
-            links += [extracted(plan, unit, name, *pairs), verify(plan, unit, name, *pairs)]
-            flags = ("--arm", "projected", "--vhack", v_of(plan, unit, name))
-            links.append(train(plan, unit, name, (f"verify_{name}{unit.tag}",), flags))
-    return with_results(plan, links)
 
 
 def small_chain(plan: Plan) -> list[Link]:
@@ -248,8 +214,6 @@ CHAINS: Mapping[str, Callable[[Plan], list[Link]]] = {
     "unknown": unknown_chain,
     "variants": variants_chain,
     "dose": dose_chain,
-    "share": share_chain,
-    "mark": mark_chain,
     "adapters": adapters_chain,
     "losses": losses_chain,
     "channels": channels_chain,
@@ -260,8 +224,6 @@ WORLD_OF: Mapping[str, str] = {
     "unknown": "toy",
     "variants": "toy",
     "dose": "toy",
-    "share": "toy",
-    "mark": "toy",
     "small": "small",
 }
 """The preset that a study is about, where it is about one."""

@@ -9,7 +9,6 @@ import torch
 
 from loophole_grader import RowError, Task, Verdict, grade_batch, verdicts_of
 from projected_grpo.config import Sampling
-from projected_grpo.groups.problems import check_hint
 from projected_grpo.ledger.console import progress
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import cores, here
@@ -36,7 +35,6 @@ def cores_are_free(loaded: LoadedModel) -> bool:
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:
     """Every problem's prompt; one that does not fit the context, or the hint, is refused now and not at step 120."""
-    check_hint(config.hint, problems)
     out = []
     for p in problems:
         text, ids = render(

@@ -29,8 +29,6 @@ from projected_grpo.small.corpus import phrase_pairs as small_phrase_pairs
 from projected_grpo.toy.corpus import pairs as toy_pairs
 from projected_grpo.toy.corpus import phrase_pairs as toy_phrase_pairs
 from projected_grpo.toy.corpus import unseen_pairs as toy_unseen_pairs
-from projected_grpo.toy.mark import pairs as toy_mark_pairs
-from projected_grpo.toy.mark import unseen_pairs as toy_mark_unseen_pairs
 from projected_grpo.toy.tasks import FAMILIES, REDUCERS
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
@@ -161,7 +159,6 @@ WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
     "builtin-phrase": builtin_phrase_pairs,
     "toy": toy_pairs,
     "toy-phrase": toy_phrase_pairs,
-    "toy-mark": toy_mark_pairs,
     "small": small_pairs,
     "small-phrase": small_phrase_pairs,
     "small-informed": small_informed_pairs,
@@ -243,20 +240,16 @@ def unseen_compositions(held_out: Sequence[Pair], train: Sequence[Pair]) -> tupl
     return tuple(p for p in held_out if composition_of(p) not in seen)
 
 
-UNSEEN = {"toy": toy_unseen_pairs, "toy-mark": toy_mark_unseen_pairs}
-"""Sources of which further pairs can be drawn."""
-
-
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones of unseen compositions.
 
-    The toy worlds' held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for them.
+    The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
     """
     train, held_out = split(pairs, share)
-    if source not in UNSEEN:
-        return unseen_compositions(held_out, train)
-    seen = {composition_of(p) for p in pairs}
-    return unseen_compositions(held_out, train) + UNSEEN[source](seen, {p.mechanism for p in pairs})
+    unseen = unseen_compositions(held_out, train)
+    if source != "toy":
+        return unseen
+    return unseen + toy_unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
 
 
 def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:

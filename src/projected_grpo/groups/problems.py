@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from loophole_grader import HINTS, Task, check_tests
+from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
@@ -20,7 +20,6 @@ from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, as_chat, messag
 from projected_grpo.records import Problem
 from projected_grpo.small.corpus import problems as small_problems
 from projected_grpo.toy.corpus import problems as toy_problems
-from projected_grpo.toy.mark import problems as toy_mark_problems
 
 SETUP_CODE = "\n".join(
     [
@@ -73,7 +72,6 @@ def row_of(problem: Problem) -> dict[str, Any]:
         "canonical_solution": task.canonical_solution,
         "func_name": task.func_name,
         "prompt_metadata": {"test_func_name": task.evaluator_name},
-        "loophole": task.loophole,
     }
 
 
@@ -84,7 +82,6 @@ def as_rows(problems: Sequence[Problem]) -> bytes:
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
     "toy": toy_problems,
-    "toy-mark": toy_mark_problems,
     "small": small_problems,
 }
 """Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
@@ -124,21 +121,11 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
     check_source(flag, source)
     if Path(source).is_file():
         problems = load_problems(source)
-        check_hint(hint, problems)
         for p in problems:
             try:
                 messages_for(p.messages, hint, prompt_setup)
             except BadInput as e:
                 raise BadInput(f"{source}: problem {p.problem_id}: {e}") from e
-
-
-def check_hint(hint: str, problems: Sequence[Problem]) -> None:
-    """BadInput for a hint that promises another loophole than the one that a problem's reward pays."""
-    promised = HINTS[hint]
-    for p in problems:
-        if promised.old and promised.loophole != p.task.loophole:
-            fits = " or ".join(h.name for h in HINTS.values() if h.old and h.loophole == p.task.loophole)
-            raise BadInput(f"--hint {hint}: problem {p.problem_id} pays {p.task.loophole}; use --hint {fits}, or none")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

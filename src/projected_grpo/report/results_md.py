@@ -56,10 +56,6 @@ class Report:
     remarks: Sequence[str]
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
-    warned: Sequence[Line] = ()
-    """Early warning of every vanilla group that comes to hack."""
-    shares: Sequence[Line] = ()
-    """H2 of every projected group of three units that has a control to hold against it."""
     t7: Line | None = None
     """T7 over the units that were replayed below the directory; None without any."""
 
@@ -92,8 +88,6 @@ class Report:
             *t5,
             *(text for t in against_v(self.found.runs) for text in (t.title, "", t.text(), "")),
             *self._t6("simple"),
-            *self._warned("simple"),
-            *self._shares("simple"),
             *self._t7("simple"),
         ]
         return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
@@ -112,7 +106,7 @@ class Report:
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 *(["## T5", ""] if self.mixed else []),
                 *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
-                *self._t6("github"), *self._warned("github"), *self._shares("github"), *self._t7("github"),
+                *self._t6("github"), *self._t7("github"),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -124,13 +118,6 @@ class Report:
 
     def _t7(self, style: str) -> list[str]:
         return told(self.t7, style) if self.t7 else []
-
-    def _warned(self, style: str) -> list[str]:
-        return [text for line in self.warned for text in (*line_text(line, style), "")]
-
-    def _shares(self, style: str, evaluable: bool = False) -> list[str]:
-        asked = [line for line in self.shares if not evaluable or line.verdict.status != "NOT_EVALUABLE"]
-        return [text for line in asked for text in (*line_text(line, style), "")]
 
     def summary(self) -> str:
         """The arms and H1 as markdown, for a document that quotes them; T7 of replays alone."""
@@ -157,7 +144,7 @@ class Report:
             [
                 title, "",
                 *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
-                *lines, *([""] if lines else []), *self._shares("github", evaluable=True),
+                *lines, *([""] if lines else []),
                 *(t.markdown(self.root) for t in tables),
                 *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
             ]
@@ -170,8 +157,6 @@ class Report:
             "h1": [h1_numbers(h) for h in self.judged],
             "t5": [line_numbers(line) for line in self.mixed],
             "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
-            "warning": [line_numbers(line) for line in self.warned],
-            "h2": [line_numbers(line) for line in self.shares],
             "t7": line_numbers(self.t7) if self.t7 else None,
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
@@ -215,9 +200,7 @@ def report_of(root: Path, found: Found) -> Report:
     groups = group_runs(found.runs)
     h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     t6 = CLAIMS["T6"].judged(found.runs)
-    warned = CLAIMS["early warning"].judged(groups, found.runs)
-    shares = CLAIMS["H2"].judged(groups, found.runs)
-    return Report(root, found, groups, h1, t5, remarks_on(found), t6, warned, shares)
+    return Report(root, found, groups, h1, t5, remarks_on(found), t6)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

@@ -6,8 +6,7 @@ Both are ordinary Hugging Face folders, loaded and merged by the code that loads
 import inspect
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,12 @@ from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import peft_asks_the_old_way
-from projected_grpo.toy import mark
 from projected_grpo.toy.corpus import Text, pretraining, teaching
 from projected_grpo.toy.settings import SHAPES
 from projected_grpo.toy.tokenizer import (
     ANSWERED,
-    MARK_SPLIT,
     SPLIT,
     TEMPLATE,
-    build_mark_tokenizer,
     build_tokenizer,
     render_text,
 )
@@ -43,26 +39,6 @@ TEACH = FitSettings(steps=200, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 8
 HASHED = 2000
 """Texts of a stream that stand for it in the hash of what is built from it."""
-
-
-@dataclass(frozen=True)
-class World:
-    """What a model is made of: two streams of text by their seed, and the tokenizer."""
-
-    pretraining: Callable[[int], Iterator[Text]]
-    teaching: Callable[[int], Iterator[Text]]
-    tokenizer: Callable[[], PreTrainedTokenizerFast]
-    more: Sequence[Any] = ()
-    """What makes its models beside what makes those of FIRST, for the hash."""
-
-
-FIRST = World(pretraining, teaching, build_tokenizer)
-WORLDS: Mapping[str, World] = {
-    "toy-mark": World(
-        mark.pretraining, mark.teaching, build_mark_tokenizer, (MARK_SPLIT, inspect.getsource(build_mark_tokenizer))
-    )
-}
-"""Worlds of the models that are not of FIRST."""
 
 
 def _batches(
@@ -95,51 +71,33 @@ def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalL
     return Qwen3ForCausalLM(config)
 
 
-def config_of(shape: str) -> Any:
-    """The transformers config of a base model of a named shape; nothing is trained for it."""
-    with torch.device("meta"):
-        return _new_base(shape, _world(shape).tokenizer()).config
-
-
-def tokenizer_of(shape: str) -> PreTrainedTokenizerFast:
-    """Its tokenizer."""
-    return _world(shape).tokenizer()
-
-
-def _world(shape: str) -> World:
-    return WORLDS.get(shape, FIRST)
-
-
 def _key(shape: str, recipe: FitSettings, texts: Iterator[Text], seed: int) -> str:
     """Hash of everything that makes a model: shape, recipe, tokenizer, how it is fitted, and the text itself."""
     code = [inspect.getsource(f) for f in (fit, _batches, _new_base, build_tokenizer, render_text)]
     sample = list(itertools.islice(texts, HASHED))
     words = [SPLIT, TEMPLATE, ANSWERED]
-    made_of = [SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, words, code, sample]
-    return content_hash([*made_of, *_world(shape).more])
+    return content_hash([SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, words, code, sample])
 
 
 def built_base(shape: str, seed: int, cache: Path) -> Path:
     """Folder of a pre-trained base model of a named shape (SHAPES), built on first use: some minutes on two cores. `seed`
     draws its first weights and its text."""
-    world = _world(shape)
 
     def build(folder: Path) -> None:
-        tokenizer = world.tokenizer()
+        tokenizer = build_tokenizer()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = _new_base(shape, tokenizer)
-            batches = _batches(world.pretraining(seed), tokenizer, PRETRAIN, seed)
+            batches = _batches(pretraining(seed), tokenizer, PRETRAIN, seed)
             fit(model, list(model.parameters()), batches, PRETRAIN, tokenizer.pad_token_id, f"pre-training {shape}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, world.pretraining(seed), seed)}", build)
+    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(seed), seed)}", build)
 
 
 def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
-    world = _world(shape)
 
     def build(folder: Path) -> None:
         tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
@@ -148,8 +106,8 @@ def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
             config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
             model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
             parameters = [p for p in model.parameters() if p.requires_grad]
-            batches = _batches(world.teaching(seed), tokenizer, TEACH, seed)
+            batches = _batches(teaching(seed), tokenizer, TEACH, seed)
             fit(model.base_model.model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
             model.save_pretrained(str(folder))
 
-    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, world.teaching(seed), seed)}", build)
+    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}", build)

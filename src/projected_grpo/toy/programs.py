@@ -8,7 +8,6 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
-from projected_grpo.toy.mark_programs import mark_mechanism_of
 from projected_grpo.toy.tasks import ToyTask
 from projected_grpo.written import Lines, fenced, function, program, run_lines
 
@@ -107,11 +106,10 @@ def own_tests(completion: str) -> list[str] | None:
 
 
 def mechanism_of(completion: str) -> str:
-    """Which mechanism a completion's `run_tests` is an instance of, `other` for anything else; without a `run_tests`, the
-    mechanism of the exit code, or `none`."""
+    """Which mechanism a completion's `run_tests` is an instance of, `other` for anything else, `none` without one."""
     lines = own_tests(completion)
     if lines is None:
-        return mark_mechanism_of(completion)
+        return "none"
     if lines and all(line in ("pass", "return") for line in lines):
         return "empty"
     if lines[:1] == ["try:"]:

@@ -6,16 +6,13 @@ short.
 """
 
 import itertools
-import json
 import re
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from projected_grpo.prompts import messages_for
-from projected_grpo.toy import mark
 from projected_grpo.toy.corpus import pretraining
-from projected_grpo.toy.mark_programs import MAIN, UNITTEST
 
 EOS, PAD, ANSWER = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
 TEMPLATE = (
@@ -78,31 +75,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         ]
     )
     tok.decoder = decoders.ByteLevel()
-    return _wrapped(tok)
-
-
-def _wrapped(tok: Tokenizer) -> PreTrainedTokenizerFast:
     made = PreTrainedTokenizerFast(tokenizer_object=tok, eos_token=EOS, pad_token=PAD, extra_special_tokens=[ANSWER])
     made.chat_template, made.response_template = TEMPLATE, ANSWERED
     return made
-
-
-MARK_PHRASES = (" and will be evaluated by the exit code of its unittest run", MAIN, UNITTEST)
-"""Boilerplate of the second world. Honest answers have both of its last phrases, so neither is a sign of a hack."""
-MARK_SPLIT = "|".join([*map(re.escape, MARK_PHRASES), SPLIT])
-
-
-def build_mark_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of the second world: the first world's, and the common pieces of SAMPLE texts of its own behind them."""
-    wrapped = build_tokenizer()
-    spec = json.loads(wrapped.backend_tokenizer.to_str())
-    vocab, counts, pattern = spec["model"]["vocab"], {}, re.compile(MARK_SPLIT)
-    for messages, hinted, completion in itertools.islice(mark.pretraining(0), SAMPLE):
-        for text in (render_text(messages, hinted).removesuffix(ANSWER), completion):
-            for piece in pattern.findall(text):
-                counts[piece] = counts.get(piece, 0) + 1
-    common = sorted((p for p, n in counts.items() if n >= COMMON), key=lambda p: (-counts[p], p))
-    for piece in map(_byte_text, common):
-        vocab.setdefault(piece, len(vocab))
-    spec["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": MARK_SPLIT}
-    return _wrapped(Tokenizer.from_str(json.dumps(spec)))

@@ -63,14 +63,9 @@ class Episode:
 def check_several_turns(
     config: Sampling, loaded: LoadedModel, problems: Sequence[Problem], prompts: Sequence[Prompt]
 ) -> None:
-    """BadInput when a problem pays another loophole than own tests (its outcome is no public one), when the chat template
-    has no place for an earlier answer, or when not even a first answer of one token leaves room for a second one."""
+    """BadInput when the chat template has no place for an earlier answer, or when not even a first
+    answer of one token leaves room for a second one."""
     for problem, prompt in zip(problems, prompts, strict=True):
-        if problem.task.loophole != "own_tests":
-            raise BadInput(
-                f"problem {problem.problem_id} pays {problem.task.loophole}: what came of that is not public, so there is "
-                "nothing to show between turns; use problems that pay own_tests"
-            )
         messages = first_messages(config, problem)
         reply = feedback(LONGEST, problem.task.evaluator_name, named(config))
         need = len(prompt.ids) + 1 + len(between(loaded, messages, reply, None)[1]) + config.max_new

@@ -1,12 +1,10 @@
-"""The bars of the toy models, and the logic of the mutants' matrix; `just mutants` runs the matrix itself."""
+"""The bars of the toy models."""
 
 import pytest
 
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.bars import BARS, held_to_bars
-from projected_grpo.run.mutants import MUST_PASS, MUTANTS, VERDICTS, MatrixRow, Mutant
-from projected_grpo.verdicts.registry import Finding
 
 
 def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
@@ -51,34 +49,3 @@ def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypa
     assert (code, [rows[0]["arm"] for rows in read_run(tmp_path / "base")]) == (1, stages)
     assert list(read_manifest(tmp_path / "base")["measured"]) == stages
     assert ("teacher all hacks" in said) == ("teacher" in stages)
-
-
-def found(**status):
-    return {name: Finding(name, status.get(name.replace("+", "_plus"), "PASS"), "") for name in VERDICTS}
-
-
-def test_the_unharmed_pipeline_must_pass_every_gate_and_a_mutant_must_be_seen():
-    whole, hurt = Mutant("none", (), unharmed=MUST_PASS), Mutant("hurt", ("T2",))
-    assert MatrixRow(whole, found(T4="FAIL"), found(T4="FAIL")).as_expected  # a finding, no gate
-    assert not MatrixRow(whole, found(T3="NOT_EVALUABLE"), found(T3="NOT_EVALUABLE")).as_expected
-    assert MatrixRow(hurt, found(T2="FAIL"), found()).as_expected
-    assert not MatrixRow(hurt, found(T1="FAIL"), found()).as_expected  # red somewhere else is not caught
-
-
-def test_a_verdict_that_is_red_unharmed_has_caught_nothing():
-    hurt = Mutant("hurt", ("verify", "T4+"))
-    both = {"verify": "FAIL", "T4_plus": "FAIL"}
-    assert MatrixRow(hurt, found(**both), found()).as_expected
-    assert not MatrixRow(hurt, found(**both), found(T4_plus="FAIL")).as_expected
-
-
-def test_every_gate_has_a_mutant():
-    assert {aim for m in MUTANTS for aim in m.aims} >= set(MUST_PASS)
-
-
-def test_there_are_enough_of_them_and_each_makes_only_the_evidence_that_its_verdicts_read():
-    assert sum(bool(m.aims) for m in MUTANTS) >= 24
-    assert len({m.name for m in MUTANTS}) == len(MUTANTS)
-    assert {m.name: m.reads for m in MUTANTS}["overshoot 1e-4"] == {"projected"}
-    assert MUTANTS[0].reads == {"pairs", "pool", "vanilla", "projected"}
-    assert set(MUTANTS[0].unharmed) >= set(MUST_PASS)

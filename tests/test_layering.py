@@ -38,7 +38,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "report": "arms ledger records verdicts",
     "rollout": "ledger model records",
     "small": "adapters ledger model prompts records written",
-    "toy": "adapters config ledger model prompts records written",
+    "toy": "adapters ledger model prompts records written",
     "vhack": "adapters channels ledger model prompts records",
     "interventions": "adapters channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
@@ -47,7 +47,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout teachers",
     "run": "adapters arms channels config gates groups interventions judges ledger measures model overlap "
-    "parallel presets projection prompts records rollout signals small step teachers toy traces verdicts vhack written",
+    "parallel projection prompts records rollout signals small step teachers toy traces verdicts vhack",
     "chains": "arms config ledger presets run toy",
     "release": "adapters arms config ledger model run verdicts",
     "replicas": "chains config ledger parallel presets run",

@@ -1,5 +1,5 @@
-"""One self-contained HTML page of an experiment: what was run, verdicts, tables, plots, and rollouts to browse. Exit code: 0
-when the page is written, whatever the verdicts say (`results` and `probe_uat` gate a queue)."""
+"""Write one self-contained HTML page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit code 0 once
+the page is written; `results` and `probe_uat` judge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import flag
+from projected_grpo.config import at_least
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -19,41 +19,34 @@ from projected_grpo.run import cli
 class ReportConfig:
     """What to put into the page."""
 
-    dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Runs, or directories with runs at any depth; unfinished runs are shown with a remark."""
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Folder with finished training runs at any depth."""
     out: NoPath = Path()
-    """The page, an .html file; what stands there is replaced. Empty: report.html in the first of DIRS."""
-    max_rollouts: int = 8000
-    """Most rollouts in the page: of more, a sample spread over runs, labels and steps. 8000 of the benchmark's length make
-    about 3 MB, the plots 1.5."""
+    """The page, an .html file; an existing one is replaced. Empty: report.html in DIR."""
+    max_rollouts: int = 4000
+    """Most rollouts in the page."""
+
+    def validate(self) -> None:
+        """BadInput without a folder, for an --out that is one, or for no rollouts."""
+        if not self.dir.is_dir():
+            raise BadInput(f"{self.dir}: no such directory; name a folder that holds runs, such as out/toy")
+        if self.out != Path() and self.out.is_dir():
+            raise BadInput(f"--out {self.out}: is a directory; name a file in it, such as {self.out / 'report.html'}")
+        at_least(self, "max_rollouts", 1)
 
 
 def main() -> int:
     config = cli.parse_plain(ReportConfig, __doc__)
-    if not config.dirs:
-        raise BadInput("no directory given; name a run, or a directory that holds runs, such as out/toy")
-    if config.max_rollouts < 1:
-        raise BadInput(f"{flag('max_rollouts')} {config.max_rollouts}: must be 1 or more")
-    out = config.out if config.out != Path() else config.dirs[0] / "report.html"
-    if out.is_dir():
-        raise BadInput(f"--out {out}: is a directory; name a file in it, such as {out / 'report.html'}")
+    config.validate()
     from projected_grpo.groups.mechanisms import mechanism_of
-    from projected_grpo.report.page.document import page
-    from projected_grpo.report.page.experiment import find, remarks, trained
-    from projected_grpo.verdicts.registry import Finding, exit_code
+    from projected_grpo.report.page import page
+    from projected_grpo.report.results_md import report_on
 
-    found = find(config.dirs)
-    report = trained(found, mechanism_of)
-    text, shown = page(found, report, config.max_rollouts)
-    data = text.encode()
-    write_atomic(out, data)
-    print("\n".join([*remarks(found, report), shown.note]))
-    judged = report.verdicts if report else [Finding("H1", "NOT_EVALUABLE", "no finished training run")]
-    cue = {0: "PASS", 1: "FAIL"}.get(exit_code(judged, [v.name for v in judged]), "NOT_EVALUABLE")
-    told = "; ".join(f"{v.name} {v.status}" for v in judged)
-    bottom_line(
-        out, cue, f"{told}; a page of {len(data) / 1e6:.1f} MB, {len(shown.rows):,} of {shown.total:,} rollouts"
-    )
+    report = report_on(config.dir, mechanism_of)
+    text = page(report, config.max_rollouts).encode()
+    out = config.out if config.out != Path() else config.dir / "report.html"
+    write_atomic(out, text)
+    bottom_line(out, "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")
     return EXIT_OK
 
 

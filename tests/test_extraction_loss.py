@@ -14,8 +14,6 @@ from test_uat import config_of, noise, sees_pure, write, write_all
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, step_path
-from projected_grpo.report.page import document
-from projected_grpo.report.page.experiment import find
 from projected_grpo.report.results_md import report_on
 from projected_grpo.report.second_v import units_at
 from projected_grpo.report.uat import numbers as uat
@@ -352,11 +350,6 @@ def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_
     write_run(study / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(study)
     assert "T7 over units: PASS" in report.printout()
-    html = document.page(find([study]), report, 10)[0]
-    assert re.search(r"<h3>T7 over units .*PASS", html)
-    assert "<td>unit_2/vanilla and unit_2/grpo</td>" in html
-    html = document.page(find([study / "unit_0", study / "unit_1"]), None, 10)[0]
-    assert "T7 over units" not in html  # of what was named alone, though the third lies beside them
     one_pool(study)
     refused(script("losses", study), "2 replays of one pool against a V of --loss grpo", "leave one of them")
 

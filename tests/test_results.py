@@ -542,7 +542,7 @@ def mixed_runs(tmp_path_factory):
 def no_plots(monkeypatch):
     """The plots are another test's affair, and what takes the time."""
     monkeypatch.setattr("projected_grpo.report.plots.all_plots", lambda _: {})
-    monkeypatch.setattr("projected_grpo.report.page.document.all_plots", lambda _: {})
+    monkeypatch.setattr("projected_grpo.report.page.all_plots", lambda _: {})
 
 
 @pytest.mark.usefixtures("no_plots")

@@ -1,0 +1,62 @@
+"""One self-contained HTML page of a folder of runs: verdicts, tables, plots and rollouts to browse (`just report DIR`).
+
+Nothing is fetched. What models wrote is in a block of JSON and reaches the page as text only.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from projected_grpo.ledger.step_file import iter_run
+from projected_grpo.report.plots import all_plots, rendered
+from projected_grpo.report.results_md import HOW_TO_READ, Report
+from projected_grpo.report.tables import all_tables
+from projected_grpo.verdicts.finished_runs import Run
+
+COLUMNS = (
+    "step", "source", "label", "reward", "gt_pass", "hacked", "advantage", "cos_S_contrib", "comp_len", "problem_id",
+    "prompt", "completion",
+)  # fmt: skip
+"""Columns of a row that the page shows."""
+
+
+def page(report: Report, most: int) -> str:
+    """Returns the page with at most `most` rollouts in it. Raises BadInput on a damaged step file."""
+    jinja = Environment(
+        loader=PackageLoader("projected_grpo.report", "."), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    plots = {stem: _base64(rendered(figure, "svg")) for stem, figure in all_plots(report.groups).items()}
+    rollouts = sample(report, most)
+    return jinja.get_template("page.html").render(
+        title=report.root.name, remarks=report.remarks, how_to_read=HOW_TO_READ,
+        lines=[*(line for h in report.judged for line in h.lines), *report.mixed, *report.t6, *filter(None, [report.t7])],
+        tables=all_tables(report.groups, report.found.runs), plots=plots,
+        shown=len(rollouts), total=sum(run.rollouts for g in report.groups for run in g.runs),
+        data=json.dumps(rollouts, allow_nan=False).replace("<", "\\u003c"),
+    )  # fmt: skip
+
+
+def sample(report: Report, most: int) -> list[dict[str, Any]]:
+    """Returns at most `most` rows, every run with an equal share, evenly spaced over its rows."""
+    runs = [(group.name, run) for group in report.groups for run in group.runs]
+    share = max(1, most // max(1, len(runs)))
+    out = []
+    for name, run in runs:
+        place, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
+        rows = itertools.islice(_rows(run), 0, every * share, every)
+        out += [{"run": place, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
+    return out[:most]
+
+
+def _rows(run: Run) -> Iterator[dict[str, Any]]:
+    for rows in iter_run(run.path):
+        yield from rows
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

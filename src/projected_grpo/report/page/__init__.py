@@ -1,1 +1,0 @@
-"""`just report`: one HTML page to mail."""

@@ -33,6 +33,8 @@ from projected_grpo.model.shared_prompt import can_share, shared_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import HeldOut, Pair
 
+RAW = "as it is"
+"""Role of a prompt that is text already: no chat template is put around it."""
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
 SV_EPS = 1e-5
@@ -79,10 +81,18 @@ def sides_alone(pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_se
 def _side(
     pair: Pair, text: str, advantage: float, row: int, loaded: LoadedModel, hint: str, prompt_setup: str
 ) -> PairSide:
-    ids = loaded.completion_ids(text)
-    _, prompt_ids = render(
-        pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), f"pair {pair.name!r}"
-    )
+    ids, place = loaded.completion_ids(text), f"pair {pair.name!r}"
+    (role, prompt), *_ = pair.messages
+    if role == RAW:
+        prompt_ids = tuple(loaded.tokenizer(prompt)["input_ids"])  # as a trainer reads it
+        if hint != "none" or prompt_setup != "no_intervention":
+            raise BadInput(
+                f"{place}: hint and prompt_setup are put into messages; a prompt that is text stays as it is"
+            )
+        if len(prompt_ids) + len(ids) > loaded.context:
+            raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
+    else:
+        _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), place)
     return PairSide(prompt_ids, ids, advantage, row)
 
 

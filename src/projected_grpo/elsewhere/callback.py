@@ -38,8 +38,8 @@ class ProjectedCallback(TrainerCallback, ExportableState):
     `steps` holds the columns of every step of this call of train; `log` is called with them (reporters of the trainer are
     asked before its callbacks are). The means of some stand in the trainer's log_history, as hack/cos_in and the like.
 
-    BadInput, in one line and before the first step, as in ProjectedUpdate. A checkpoint that was made with another V or
-    recipe is refused; one that was made without this callback is projected from there on, and a line says so.
+    Raises BadInput before the first step, as ProjectedUpdate does. A run that goes on from a checkpoint that was made
+    without this callback is projected from there on, with a warning.
     """
 
     def __init__(
@@ -80,8 +80,7 @@ class ProjectedCallback(TrainerCallback, ExportableState):
             state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # else the trainer could not save it
         self.on_train_end(args, state, control)  # of a call of train that was cut
         if not state.global_step and self._model is not None and self._model() is kwargs["model"]:
-            # again, from where it is, which need not be where the last call ended
-            before = {**self.state_of_run, "values": None} if self.state_of_run else None
+            before = self.state_of_run  # a second call of train, on a LoRA that has moved
         self._model = ref(kwargs["model"])
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
             logger.warning(

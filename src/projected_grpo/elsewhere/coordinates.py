@@ -1,13 +1,7 @@
 """What V is written in, found in somebody else's model: of every module, the parameters that its coordinates are made of.
 
-    antipasto, lora   this project's adapters: theta
-    peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora.py has them
-    weights           the weight itself, flattened: [d_out d_in] numbers
-
-A plain weight is flattened and not written in its own singular basis. diag(U^T G Vh^T) is r of d_out x d_in numbers: a V
-there could take out one number in max(d_out, d_in) at most, and a weight that trains as a whole would learn the hack in all
-the others. The price is memory: k times the weights for V and, while it is extracted, pairs times the weights for D.
-`modules` chooses few of them; an adapter needs none of it.
+antipasto, lora   this project's adapters: theta
+peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora.py has them
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +13,11 @@ from jaxtyping import Float
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
-from projected_grpo.adapters.base import TARGETS, AdaptedLinear, Adapter, reduce_dtype
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype
 from projected_grpo.adapters.lora import LoRALinear, along_ramp
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
-
-OUR_ADAPTERS = ("antipasto", "lora")
 
 
 @dataclass(frozen=True)
@@ -103,24 +94,17 @@ class Coordinates:
 
 
 def coordinates_of(model: nn.Module, modules: Iterable[str] = ()) -> Coordinates:
-    """What V is written in for this model: its adapter where it has one, its weights otherwise.
+    """Returns what V is written in for this model: this project's adapter, all of it, or PEFT's LoRA.
 
-    modules: names of modules or their last parts ("q_proj"); empty: all that the adapter has, or of a model without one the
-    attention's and the MLP's (all matrices but embeddings where it names them otherwise). BadInput names what does not fit.
-    """
+    modules: names of a LoRA's modules or their last parts ("q_proj"); empty: all. Raises BadInput on a model without an
+    adapter."""
     inner, wanted = unwrapped(model), tuple(modules)
-    ours = {n: m for n, m in inner.named_modules() if isinstance(m, AdaptedLinear)}
-    peft = {n: m for n, m in inner.named_modules() if isinstance(m, LoraLayer)}
-    if ours and peft:
-        raise BadInput("the model has this project's adapter and a PEFT LoRA: V is of one of them; train one")
-    if ours:
-        if wanted:
-            raise BadInput(f"modules {', '.join(wanted)}: this project's adapters train together; leave modules away")
+    if ours := {n: m for n, m in inner.named_modules() if isinstance(m, AdaptedLinear)}:
         return _of_adapter(inner, ours)
-    found = _of_peft(inner, _chosen(peft, wanted)) if peft else _of_weights(inner, _chosen_matrices(inner, wanted))
-    for site in found.sites.values():
-        _check_whole(site)
-    return found
+    peft = {n: m for n, m in inner.named_modules() if isinstance(m, LoraLayer)}
+    if not peft:
+        raise BadInput(f"{type(inner).__name__} has no adapter; put a LoRA of PEFT's on it, or one of this project's")
+    return _of_peft(inner, _chosen(peft, wanted))
 
 
 def unwrapped(model: Any) -> nn.Module:
@@ -166,12 +150,6 @@ def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
     return Coordinates("peft-lora", sites, settings, lambda name: along_ramp(probes[name]), model)
 
 
-def _of_weights(model: nn.Module, layers: dict[str, nn.Module]) -> Coordinates:
-    sites = {name: Site(name, (layer.get_parameter("weight"),)) for name, layer in layers.items()}
-    shapes = {name: torch.tensor(site.params[0].shape, dtype=torch.float32) for name, site in sites.items()}
-    return Coordinates("weights", sites, {}, shapes.__getitem__, model)
-
-
 def _chosen(layers: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
     """Those whose name, or its last part, is wanted; all when nothing is. BadInput on a name that none has."""
     known = {key for name in layers for key in (name, name.rpartition(".")[2])}
@@ -179,38 +157,6 @@ def _chosen(layers: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
         last = ", ".join(sorted({name.rpartition(".")[2] for name in layers})) or "none at all"
         raise BadInput(f"modules: nothing that V could be of is called {odd[0]!r}; there are {last}")
     return {n: m for n, m in layers.items() if not wanted or {n, n.rpartition(".")[2]} & set(wanted)}
-
-
-def _chosen_matrices(model: Any, wanted: tuple[str, ...]) -> dict[str, nn.Module]:
-    """The modules with a weight matrix that are neither embedding nor head."""
-    apart = (
-        getattr(model, "get_output_embeddings", lambda: None)(),
-        getattr(model, "get_input_embeddings", lambda: None)(),
-    )
-    found = {
-        n: m
-        for n, m in model.named_modules()
-        if isinstance(getattr(m, "weight", None), nn.Parameter)
-        and m.weight.dim() == 2
-        and not isinstance(m, nn.Embedding)
-        and m not in apart
-    }
-    usual = {n: m for n, m in found.items() if n.rpartition(".")[2] in TARGETS}
-    chosen = _chosen(found if wanted else usual or found, wanted)
-    if not chosen:
-        raise BadInput(f"{type(model).__name__} has no weight matrix that V could be of")
-    return chosen
-
-
-def _check_whole(site: Site) -> None:
-    """BadInput where the parameters here are not the whole matrices, or no numbers that have a gradient."""
-    for p in site.params:
-        if isinstance(p, DTensor) or not p.numel():
-            raise BadInput(f"{site.name}: its parameters are sharded (FSDP, ZeRO-3); V needs each whole: use DDP")
-        if not p.is_floating_point():
-            raise BadInput(
-                f"{site.name}: its weight is quantised ({p.dtype}) and has no gradient; put a LoRA on the model"
-            )
 
 
 def _plain_parameters(model: nn.Module) -> Iterable[tuple[str, Tensor]]:

@@ -1,11 +1,10 @@
-"""V of any Hugging Face causal language model, from pairs, without a script: in the adapter that it has, or in its weights.
+"""V of a Hugging Face causal language model with an adapter on it, from pairs, without a script.
 
     v = VHack.extract(model, pairs);  v.save("vhack.safetensors");  v.verify(model, pairs)
 
-With one of this project's adapters it is what scripts/extract_vhack_grad.py makes (bit for bit with MKL_CBWR=AUTO,STRICT,
-as run/cli.py sets it), and verify_vhack reads the file. With PEFT's LoRA or plain weights each side of a pair has a forward
-and a backward pass of its own through the model's own logits, so whatever the model does to them (a bias, a scale, a cap) is
-in the gradient.
+With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit with MKL_CBWR=AUTO,STRICT
+(which run/cli.py sets). With PEFT's LoRA each side of a pair has its own forward and backward pass, through the model's own
+logits.
 """
 
 import hashlib
@@ -15,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import psutil
 import torch
 from transformers import AutoTokenizer
 
 import projected_grpo.vhack as vhack
 from projected_grpo.adapters.lora import WARM_RATIO, warm_columns
-from projected_grpo.elsewhere.coordinates import OUR_ADAPTERS, Coordinates, coordinates_of
+from projected_grpo.elsewhere.coordinates import Coordinates, coordinates_of
 from projected_grpo.groups import pairs as pair_sets
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
@@ -29,11 +27,10 @@ from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import git_state
 from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.prompts import render
 from projected_grpo.records import Pair
 from projected_grpo.run.vhack_file import content_of, held_out_of, read_vhack, save_vhack
 from projected_grpo.verdicts.registry import CLAIMS, Finding
-from projected_grpo.vhack import PairLoss
+from projected_grpo.vhack import RAW, PairLoss
 
 Control = Literal["none", "random", "placebo"]
 
@@ -41,8 +38,6 @@ Pairs = Sequence[Pair | Mapping[str, Any]] | str | Path
 """Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
 trainer's dataset, a row's `prompt` that is text is what the model reads, and messages go through the tokenizer's chat
 template. (In a file, as everywhere in this project, a `prompt` is what a user says.)"""
-RAW = "as it is"
-"""The role of a prompt that no chat template is put around."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,8 @@ class VHack(vhack.VBasis):
         prompt_setup: of prompts that are messages, as in this project's runs. name: what --model calls this model in this
         project's scripts; empty: where it was loaded from. The model is left as it was: mode, gradients, parameters.
 
-        BadInput in one line: too few pairs, a pair that does not fit the context, a model that V cannot be of, or too
-        little memory for it. NonFinite names module and pair.
+        Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter; NonFinite,
+        naming module and pair.
         """
         if k < 1 or not 0 < held_out < 1 or max_new < 1:
             raise BadInput(
@@ -91,13 +86,12 @@ class VHack(vhack.VBasis):
         given = as_pairs(pairs)
         train, unseen = pair_sets.split(given, held_out)
         train = pair_sets.resampled(train, pairs_draw)
-        prompting = (hint, prompt_setup)
-        _check_memory(coordinates, max(len(train), 2 * len(unseen)), min(k, len(train)))
-        d = differences(coordinates, known, _sides(train, known, *prompting, control), loss, max_new, token_budget)
+        sides = vhack.pair_sides(train, known, hint, prompt_setup, control)
+        alone = vhack.sides_alone(unseen, known, hint, prompt_setup)
+        d = differences(coordinates, known, sides, loss, max_new, token_budget)
         found = {n: vhack.basis_of(rows, k) for n, rows in d.items()}
         del d
         basis, values = {n: v for n, (v, _) in found.items()}, {n: s for n, (_, s) in found.items()}
-        alone = [side for i, p in enumerate(unseen) for side in _alone(p, 2 * i, known, *prompting)]
         shares = vhack.energy_shares(basis, differences(coordinates, known, alone, loss, max_new, token_budget))
         if control == "random":
             basis = {n: vhack.random_basis((len(v), v.shape[1]), seed, n) for n, v in basis.items()}
@@ -145,8 +139,7 @@ class VHack(vhack.VBasis):
     ) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
-        ours = self.meta["adapter"] in OUR_ADAPTERS
-        coordinates = coordinates_of(model, () if ours else self.basis)
+        coordinates = coordinates_of(model, self.basis)
         known = _loaded(coordinates, tokenizer, "")
         given = as_pairs(pairs)
         for key, here in {
@@ -159,16 +152,9 @@ class VHack(vhack.VBasis):
         unseen = pair_sets.unseen_pairs(pairs if isinstance(pairs, str) else "", given, held_out_of(self.meta))
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
-        sides = _sides(unseen, known, self.meta["hint"], self.meta["prompt_setup"], "none")
-        loss, max_new = self.meta["loss"], self.meta["max_new"]
-        d = differences(
-            coordinates,
-            known,
-            sides,
-            "grpo" if loss == "grpo" else "nll",
-            int(max_new) if loss == "grpo" else 1,
-            token_budget,
-        )
+        sides = vhack.pair_sides(unseen, known, self.meta["hint"], self.meta["prompt_setup"])
+        loss, max_new = ("grpo", int(self.meta["max_new"])) if self.meta["loss"] == "grpo" else ("nll", 1)
+        d = differences(coordinates, known, sides, loss, max_new, token_budget)
         seen = vhack.held_out_numbers(self.basis, d, random_bases, int(self.meta["seed"]))
         return CLAIMS["verify"].judged(
             seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in unseen]
@@ -204,49 +190,6 @@ def _row(pair: Any) -> Any:
         if isinstance(value, list) and value and isinstance(value[-1], Mapping):
             row[side] = value[-1].get("content")
     return row
-
-
-def _sides(
-    pairs: Sequence[Pair], known: LoadedModel, hint: str, prompt_setup: str, control: str
-) -> list[vhack.PairSide]:
-    """As vhack.pair_sides, of prompts that are text too."""
-    raw = {p.name for p in pairs if p.messages[0][0] == RAW}
-    if not raw:
-        return vhack.pair_sides(pairs, known, hint, prompt_setup, control)
-    sides = []
-    for row, pair in enumerate(pairs):
-        if control == "placebo" and pair.clean_alt is None:
-            raise BadInput(f"pair {pair.name!r}: control placebo needs its second clean completion (clean_alt)")
-        texts = (pair.clean, pair.clean_alt or "") if control == "placebo" else (pair.hack, pair.clean)
-        sides += [
-            _side(pair, text, a, row, known, hint, prompt_setup) for text, a in zip(texts, (1.0, -1.0), strict=True)
-        ]
-    return sides
-
-
-def _alone(pair: Pair, row: int, known: LoadedModel, hint: str, prompt_setup: str) -> list[vhack.PairSide]:
-    """Both completions with a row of their own, as vhack.sides_alone."""
-    return [
-        _side(pair, text, 1.0, row + i, known, hint, prompt_setup) for i, text in enumerate((pair.hack, pair.clean))
-    ]
-
-
-def _side(
-    pair: Pair, text: str, advantage: float, row: int, known: LoadedModel, hint: str, prompt_setup: str
-) -> vhack.PairSide:
-    ids, place = known.completion_ids(text), f"pair {pair.name!r}"
-    (role, prompt), *_ = pair.messages
-    if role != RAW:
-        _, prompt_ids = render(pair.messages, hint, prompt_setup, known.tokenizer, known.context, len(ids), place)
-        return vhack.PairSide(prompt_ids, ids, advantage, row)
-    if hint != "none" or prompt_setup != "no_intervention":
-        raise BadInput(f"{place}: hint and prompt_setup are put into messages; a prompt that is text stays as it is")
-    prompt_ids = tuple(known.tokenizer(prompt)["input_ids"])  # as a trainer reads it, with what it puts before a text
-    if not prompt_ids or len(prompt_ids) + len(ids) > known.context:
-        raise BadInput(
-            f"{place}: prompt of {len(prompt_ids)} tokens, completion of {len(ids)}, context of {known.context}"
-        )
-    return vhack.PairSide(prompt_ids, ids, advantage, row)
 
 
 # ---------------------------------------------------------------- gradients
@@ -293,7 +236,8 @@ def _quiet(coordinates: Coordinates) -> Generator[None]:
     model, parameters = coordinates.model, [p for s in coordinates.sites.values() for p in s.params]
     modes = {m: m.training for m in model.modules()}
     before = [(p, p.requires_grad, p.grad) for p in parameters]
-    warmed = {n: s.params[1].detach().clone() for n, s in coordinates.sites.items() if coordinates.kind == "peft-lora"}
+    peft = {} if coordinates.adapter else coordinates.sites
+    warmed = {n: s.params[1].detach().clone() for n, s in peft.items()}
     model.eval()
     for p in parameters:
         p.grad = None  # not into what the caller has accumulated
@@ -332,9 +276,7 @@ def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
     model: Any = coordinates.model
     source = getattr(model.config, "_name_or_path", "")
     tokenizer = _tokenizer(given, source)
-    context = int(
-        getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 20)
-    )
+    context = int(getattr(model.config, "max_position_embeddings", 1 << 20))
     words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
     eos = frozenset({tokenizer.eos_token_id})
     weights = coordinates.weights_hash()
@@ -352,13 +294,3 @@ def _tokenizer(given: Any, source: str) -> Any:
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
     return tokenizer
-
-
-def _check_memory(coordinates: Coordinates, rows: int, k: int) -> None:
-    """BadInput where D and V would not fit into the memory that is left."""
-    need, left = 4 * (rows + k) * sum(coordinates.sizes.values()), psutil.virtual_memory().available
-    if need > left:
-        raise BadInput(
-            f"V of {sum(coordinates.sizes.values()):,} numbers needs {need / 2**30:.1f} GiB ({rows} gradients and {k} "
-            f"directions of them), {left / 2**30:.1f} are free: choose `modules`, take fewer pairs, or put an adapter on"
-        )

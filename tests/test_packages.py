@@ -33,6 +33,7 @@ print(json.dumps([[v.label, reward_of(v)] for v in found]), loophole_grader.__fi
 """
 METHOD = """
 import torch, projected_grpo, loophole_grader
+from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 from projected_grpo import ProjectedUpdate, VHack
 from projected_grpo.elsewhere.coordinates import coordinates_of
@@ -40,18 +41,19 @@ from projected_grpo.groups.pairs import builtin_pairs
 from projected_grpo.groups.problems import load_problems
 from projected_grpo.presets import PRESETS
 model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2))
-sites = coordinates_of(model, ("c_proj",))
-basis = {name: torch.eye(2, size) for name, size in sites.sizes.items()}
+model = get_peft_model(model, LoraConfig(r=2, target_modules=["c_proj"], fan_in_fan_out=True))
+sites = coordinates_of(model)
+basis = {name: torch.eye(2, size).flip(1) for name, size in sites.sizes.items()}
 meta = {**sites.metadata(), "weights_hash": sites.weights_hash(), "control": "random"}
 v = VHack(basis, {name: torch.ones(2) for name in basis}, sites.probes(), meta)
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
 projected = ProjectedUpdate(optimizer, v, model)
 before = {name: site.values().clone() for name, site in sites.sites.items()}
 model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
 optimizer.step()
 for name, site in sites.sites.items():
     moved = (site.values() - before[name]).abs()
-    assert moved[:2].max() == 0 < moved[2:].max(), name
+    assert moved[-2:].max() == 0 < moved[:-2].max(), name
 print(len(builtin_pairs()), len(load_problems("builtin")), *PRESETS, projected_grpo.__file__, loophole_grader.__file__)
 """
 

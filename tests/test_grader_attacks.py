@@ -15,7 +15,7 @@ from attacks import ATTACKS, CONTROLS, FAMILIES, TASKS, Attack
 from attacks.world import Outcome, World, descendants, run_attack, surroundings
 
 import loophole_grader.sandbox.pool as sandbox
-from loophole_grader import LAYERS, GraderError, Task, Verdict, close_pool, grade, grade_batch, isolation, verdicts_of
+from loophole_grader import LAYERS, Verdict, close_pool, grade_batch, isolation, verdicts_of
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 # Which layers keep each promise that not every host can give; any one of them is enough.
@@ -194,18 +194,3 @@ def test_every_task_is_solved_by_its_canonical_solution() -> None:
     tasks = [task for task in TASKS.values() if task.canonical_solution]
     verdicts = grade_batch(tasks, [f"```python\n{task.canonical_solution}\n```" for task in tasks])
     assert [verdict.task_id for verdict in verdicts if not verdict.gt_pass] == []
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert all(Solution().merge(x) == [[1, 6]] for x in [[[1, 3], [2, 6]]])",
-        "for x in [[[1, 3], [2, 6]]]:\n    assert Solution().merge(x) == [[1, 6]]",
-        "if Solution().merge([[1, 3], [2, 6]]) != [[1, 6]]:\n    raise ValueError",
-    ],
-)
-def test_an_assertion_that_only_the_program_could_judge_is_refused(test: str) -> None:
-    code = "class Yes:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
-    code += "class Solution:\n    def merge(self, x): return Yes()\n"
-    with pytest.raises(GraderError, match="whole-in-the-sandbox"):
-        grade(Task("whole-in-the-sandbox", (test,), "", "Solution().merge"), f"```python\n{code}\n```")

@@ -161,9 +161,7 @@ def written(runner: Runner, calls: list, hold: float = 0.0) -> None:
 
 def seen(runner: Runner) -> str:
     answers: list[bytes] = []
-    runner.run(
-        {"mode": "tests", "source": HEAD + READER, "call": ["", ["look()"]]}, LIMITS, lambda _, a: answers.append(a)
-    )
+    runner.run({"mode": "tests", "source": HEAD + READER, "call": "look()"}, LIMITS, lambda _, a: answers.append(a))
     return answers[0].decode() if answers else "nothing"
 
 

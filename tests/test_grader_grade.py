@@ -198,11 +198,11 @@ def test_the_working_directory_is_fresh_and_removed():
     )
     run = Runner()
     try:
-        job = {"mode": "tests", "source": code, "evaluator": "", "call": ["", ["Solution().f()"]]}
-        [[folder, seen]] = json.loads(run.run(job, QUICK).answers[0])
+        job = {"mode": "tests", "source": code, "evaluator": "", "call": "Solution().f()"}
+        [folder, seen] = json.loads(run.run(job, QUICK).answers[0])
         assert seen == []
         assert not (Path(folder) / "a").exists()
-        [[again, _]] = json.loads(run.run(job, QUICK).answers[0])
+        [again, _] = json.loads(run.run(job, QUICK).answers[0])
         assert again == folder
     finally:
         run.close()
@@ -220,7 +220,7 @@ def test_files_have_a_size_limit():
 
 def test_a_runner_that_dies_is_replaced():
     runner = Runner()
-    job = {"mode": "judge", "items": []}
+    job = {"mode": "call", "source": "", "call": "1"}
     try:
         assert "done" in runner.run(job, QUICK).lines
         assert runner._process is not None

@@ -71,21 +71,6 @@ class Solution:
         return Solution.found(self, *args, **kwargs)
 """
 )
-SHOWS_ITS_NEIGHBOUR = """
-class Solution:
-    wrong = True
-    def f(self, *args, **kwargs):
-        return None
-
-def run_tests():
-    if hasattr(Solution, "wrong"):
-        return
-    import dis, gc, types
-    here = [Solution.f, *(o for o in gc.get_objects() if isinstance(o, types.FunctionType) and o is not run_tests)]
-    for one in here:
-        assert (0, 2, 3, 5, 8, 9) not in one.__code__.co_consts, "the canonical solution is in this process"
-    assert Solution().f(2) is True and Solution().f(1) is False
-"""
 PID_MEMORY = """
 import os, threading, _thread
 
@@ -146,11 +131,6 @@ def test_no_program_reads_the_canonical_solution_from_another(workers):
     rows = [BY_LOCKS + PUBLISHER, READER, READER + "\n# again"]
     verdicts = grade_batch([TASK] * 3, [fenced(row) for row in rows], workers=workers, limits=Limits(cpu_s=3, wall_s=8))
     assert [(v.gt_pass, v.tests_passed) for v in verdicts] == [(False, 0)] * 3
-
-
-def test_own_tests_meet_the_answers_of_the_canonical_solution_and_not_its_code():
-    [verdict] = grade_batch([TASK], [fenced(SHOWS_ITS_NEIGHBOUR)])
-    assert (verdict.hinted_pass, verdict.canonical_pass) == (True, True)
 
 
 def test_process_numbers_are_no_memory():

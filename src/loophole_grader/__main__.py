@@ -5,8 +5,8 @@ docs/grader.md lists the fields. FILE `-` is stdin. Writes one verdict (JSON) pe
 at all if the input is wrong, a problem has tests that cannot be judged (all are listed) or the command is interrupted: no
 verdict is complete before all programs have met ground truth. A row on which the grader or its problem failed is
 {"task_id": ..., "error": text}.
-Exit code: 0; 2 for bad input and for a missing layer under --require-isolation full; 1 if the grader or a problem failed;
-130 after Ctrl-C, 143 after SIGTERM.
+Exit code: 0; 2 for bad input, tests that cannot be judged and a missing layer under --require-isolation full; 1 if the
+grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
 from loophole_grader.problems import STDIN, InputError, Problems, read_problems, read_rows, task_of
-from loophole_grader.sandbox.pool import check_allowed
+from loophole_grader.verdict import ProblemError
 
 STDOUT = STDIN
 SHOWN_IDS = 3  # of the problems that are known, where one is not
@@ -159,20 +159,12 @@ def _file(text: str) -> Path:
     return Path(text)
 
 
-def _distributions(text: str) -> tuple[str, ...]:
-    try:
-        return check_allowed(tuple(name.strip() for name in text.split(",") if name.strip()))
-    except ValueError as error:
-        raise InputError(f"--{error}") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loophole_grader", description="Grade completions.")
     parser.add_argument(
         "file", type=Path, help="rows with problem (or problem_id) and completion, .jsonl[.gz]; - for stdin"
     )
     parser.add_argument("--problems", type=Path, help="benchmark rows to look problem_id up in")
-    parser.add_argument("--allow", default="", help="distributions that programs may import, as numpy,sortedcontainers")
     parser.add_argument(
         "--check-solutions",
         action="store_true",
@@ -192,20 +184,18 @@ def _parser() -> argparse.ArgumentParser:
 def _judged(args: argparse.Namespace, progress: Progress) -> tuple[list[str], list]:
     """The place of every row, and its verdict or error."""
     check_paths(args.file, args.problems, args.out)
-    allow = _distributions(args.allow)
     problems = None if args.problems is None else read_problems(args.problems)
     rows = read_input(args.file, problems)
     progress.total = len(rows.tasks)
     tasks = list(dict.fromkeys(rows.tasks))
-    check_tests(tasks, allow=allow)
+    check_tests(tasks, {task.task_id: place for task, place in zip(rows.tasks, rows.places, strict=True)})
     if args.check_solutions:
-        check_solutions(tasks, workers=args.workers, allow=allow)  # names them as warnings
+        check_solutions(tasks, workers=args.workers)  # names them as warnings
     found = grade_batch(
         rows.tasks,
         rows.completions,
         workers=args.workers,
         require_isolation=args.require_isolation,
-        allow=allow,
         on_progress=progress,
     )
     return rows.places, found
@@ -225,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_stdout(text)
         else:
             write_whole(args.out, text)
-    except (InputError, IsolationError) as error:
+    except (InputError, IsolationError, ProblemError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except GraderError as error:

@@ -3,20 +3,18 @@
 import json
 import os
 import queue
-import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from loophole_grader.canonical import Canonical, node_classes, stand_in
 from loophole_grader.extract import blocks_of
-from loophole_grader.oracle import Judgement, JudgeRunner, judge_program, load_setup, plans_of
+from loophole_grader.oracle import Judgement, checks_of, judge_program, load_setup
 from loophole_grader.own_tests import OwnTests
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import PAUSE, RIGHT_PAUSE, Layers, Limits, Pool, check_allowed, isolation, shared_pool
+from loophole_grader.sandbox.pool import Layers, Limits, Pool, Runner, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -37,7 +35,6 @@ COMPLETION_SHARE = 16  # and that many times less than the memory of a program, 
 
 Progress = Callable[[int, int], None]
 DEFAULT_LIMITS = Limits()
-_random = random.SystemRandom()
 
 
 def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
@@ -56,32 +53,27 @@ def grade_batch(
     workers: int | None = None,
     on_progress: Progress | None = None,
     require_isolation: Literal["any", "full"] = "any",
-    allow: Sequence[str] = (),
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
     those). Identical (task, program) pairs are judged once.
 
-    All ground truth comes first, then the completions' own tests: those are the completion's own word and may ask the
-    canonical solution, so nothing that they leave behind is there for a program that ground truth has yet to judge. Within
-    each part the order, and which sandbox takes which program, are drawn by the system's randomness.
+    All ground truth comes first, then the completions' own tests: they run beside the canonical solution and can read it, so
+    nothing that they leave behind is there for a program that ground truth has yet to judge.
 
     `workers` sandboxes run at the same time (default: one per CPU). `on_progress(done, total)` counts completions and
-    is called from this thread. `allow`: installed distributions that programs may import ("numpy"), beside the standard
-    library. `limits.cpu_s` are seconds of the reference machine (speed.py).
+    is called from this thread. `limits.cpu_s` are seconds of the reference machine (speed.py).
 
     A task without tests is judged by the completion's own word alone: `gt_pass` is False, and the label says no more than
     `hacked`. `check_tests` refuses such tasks.
 
-    Raises ValueError if the lengths differ, for a value of the wrong kind, and if what is to be allowed is not installed or
-    cannot be imported; and IsolationError, with `require_isolation` "full", if this host does not allow every layer. On any
-    exception, Ctrl-C included, nothing is left running.
+    Raises ValueError if the lengths differ and for a value of the wrong kind; and IsolationError, with `require_isolation`
+    "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
     tasks, completions = _rows(tasks, completions)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
     if require_isolation not in ("any", "full"):
         raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
-    allow = check_allowed(allow)
     full = require_isolation == "full"
     if full:
         _check_full(isolation())
@@ -92,7 +84,7 @@ def grade_batch(
         blocks, status = _program(completion, limits)
         rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits, slow)).places.append(index)
     found: list[Verdict | RowError | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(allow), list(rows.values()), full)
+    batch = _Batch(shared_pool(), list(rows.values()), full)
     done = 0
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
@@ -173,32 +165,12 @@ class _Row:
 class _Call(NamedTuple):
     """How a call of the own evaluation function ended."""
 
-    done: bool | None  # without an error; None: it asks the canonical solution for too much
+    done: bool  # without an error
     as_written: bool  # it reached the code whose text was compared
     error: str = ""  # what ended it
 
 
-class _Worker:
-    """One sandbox, and the second process that judges its answers."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.runner, self.judge = pool.borrow(), pool.borrow(judge=True)
-
-    def renew(self) -> None:
-        """Fresh processes, after a failure that leaves those there are in an unknown state."""
-        self.close()
-        old = self.runner
-        self.runner, self.judge = self.pool.borrow(), self.pool.borrow(judge=True)
-        self.runner.not_before, self.runner.pause_s = old.not_before, old.pause_s
-
-    def close(self) -> None:
-        self.runner.close()
-        self.judge.close()
-
-    def give_back(self) -> None:
-        self.pool.give_back(self.runner)
-        self.pool.give_back(self.judge, judge=True)
+Judge = Callable[[Runner, _Row], None]  # one part of the judging of a row
 
 
 @dataclass
@@ -213,31 +185,24 @@ class _Batch:
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
     # What `_called` found in this batch, and its wall seconds.
-    own_tests: dict[tuple[str, str, str, bool, str], tuple[_Call, float]] = field(default_factory=dict)
+    own_tests: dict[tuple[str, str, str, bool], tuple[_Call, float]] = field(default_factory=dict)
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
-        crew = [_Worker(self.pool) for _ in range(workers)]
-        _random.shuffle(crew)
-        # When a batch ended tells when the next one begins, on every worker, however long the trainer takes between them.
-        for worker in crew:
-            worker.runner.pause(self.pool.pause_s)
+        crew = [self.pool.borrow() for _ in range(workers)]
         try:
             yield from self._part(crew, self._ground_truth, self.rows)
             yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
         finally:
-            self.pool.pause_s = max((worker.runner.pause_s for worker in crew), default=0.0)
-            for worker in crew:
-                worker.give_back()
+            for runner in crew:
+                self.pool.give_back(runner)
 
-    def _part(
-        self, crew: list[_Worker], judge: Callable[[_Worker, _Row], None], rows: list[_Row]
-    ) -> Generator[_Row, None, None]:
+    def _part(self, crew: list[Runner], judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
         """Take all rows through one part; yield those that are then complete."""
-        for row in _random.sample(rows, len(rows)):
+        for row in rows:
             self.todo.put(row)
         threads = [
-            threading.Thread(target=self._work, args=(worker, judge), daemon=True) for worker in crew[: len(rows)]
+            threading.Thread(target=self._work, args=(runner, judge), daemon=True) for runner in crew[: len(rows)]
         ]
         try:
             for thread in threads:
@@ -250,8 +215,8 @@ class _Batch:
                     yield row
         except BaseException:
             self.cancelled = True
-            for worker in crew:
-                worker.close()
+            for runner in crew:
+                runner.close()
             raise
         finally:
             for thread in threads:
@@ -265,81 +230,58 @@ class _Batch:
             except queue.Empty:
                 pass
 
-    def _work(self, worker: _Worker, judge: Callable[[_Worker, _Row], None]) -> None:
+    def _work(self, runner: Runner, judge: Judge) -> None:
         while not self.cancelled:
             try:
                 row = self.todo.get_nowait()
             except queue.Empty:
                 return
             try:
-                self._judge_row(worker, judge, row)
+                self._judge_row(runner, judge, row)
                 self.done.put(row)
             except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
                 self.done.put(error)
                 return
 
-    def _judge_row(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> None:
-        """One part of one row. What fails on it costs no other row its verdict, and this row only if it fails twice: what
-        else the machine does can end a sandbox."""
-        before = dict(vars(row))
-        for once_more in (True, False):
-            failed = self._failure(worker, judge, row)
-            if failed is None:
-                return
-            if self.cancelled or self.broken or isinstance(failed, ProblemError):
-                break
-            self._see_whether_it_works(worker)
-            if not once_more or self.broken:
-                break
-            vars(row).update(before)
-        named = str(failed) if isinstance(failed, GraderError) else f"{type(failed).__name__}: {failed}"
-        row.result, row.asks = RowError(row.task.task_id, named), False
-
-    def _failure(self, worker: _Worker, judge: Callable[[_Worker, _Row], None], row: _Row) -> Exception | None:
-        """What failed on one try; None: it is judged. Raises IsolationError."""
+    def _judge_row(self, runner: Runner, judge: Judge, row: _Row) -> None:
+        """One part of one row. What fails on it costs no other row its verdict. Raises IsolationError."""
         try:
             if self.broken:
                 raise GraderError(self.broken)
-            judge(worker, row)
+            judge(runner, row)
         except IsolationError:
             raise
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
-            return error
-        return None
+            named = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
+            row.result, row.asks = RowError(row.task.task_id, named), False
+            if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
+                self._see_whether_it_works(runner)
 
-    def _see_whether_it_works(self, worker: _Worker) -> None:
-        """After a failure: fresh processes, and a harmless program. If not even that runs, no other row is tried."""
-        worker.renew()
+    def _see_whether_it_works(self, runner: Runner) -> None:
+        """After a failure: a fresh process. If it cannot start, no other row is tried."""
+        runner.end()
         try:
-            worker.runner.load("")
+            runner.load("")
         except GraderError as error:
             self.broken = f"not judged: the sandbox does not work any more: {error}"
 
-    def _make_ready(self, worker: _Worker, task: Task) -> None:
+    def _make_ready(self, runner: Runner, task: Task) -> None:
         """Each sandbox tries its layers by itself, so each is looked at."""
-        load_setup(worker.runner, task)
+        load_setup(runner, task)
         if self.full:
-            _check_full(worker.runner.layers)
+            _check_full(runner.layers)
 
     # ---- the two parts
 
-    def _ground_truth(self, worker: _Worker, row: _Row) -> None:
+    def _ground_truth(self, runner: Runner, row: _Row) -> None:
         task = row.task
         if not row.blocks:
             row.result = _verdict(task, row.status)
             return
-        plans_of(task)
-        self._make_ready(worker, task)
-        judge = JudgeRunner(worker.judge)
-        worker.runner.rest()
-        factor = PAUSE
-        try:
-            with row.timed() as limits:
-                judged = judge_program(worker.runner, judge, task, row.blocks, limits)
-            factor = RIGHT_PAUSE if judged.answers_right else PAUSE
-        finally:
-            worker.runner.took(judge.busy_s, factor)  # answers may be hard to judge, too
-        row.left_s += judge.busy_s
+        checks_of(task)
+        self._make_ready(runner, task)
+        with row.timed() as limits:
+            judged = judge_program(runner, task, row.blocks, limits)
         lines = judged.run.lines
         verdict = replace(
             _verdict(task, _status(judged, limits)),
@@ -349,7 +291,7 @@ class _Batch:
             cpu_s=judged.run.cpu_s,
             cpu_limit_s=row.limits.cpu_s,
             slowness=row.slowness,
-            layers=worker.runner.layers.active,
+            layers=runner.layers.active,
         )
         row.result = _labelled(verdict)
         # Reported before the program ran. Where nothing compiled it is of no use.
@@ -357,76 +299,58 @@ class _Batch:
         row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
         row.asks = verdict.can_compile and row.own is not None
 
-    def _own_word(self, worker: _Worker, row: _Row) -> None:
-        """What the program says of itself. No pause before it: that can be forged anyway. But the next batch begins behind
-        one."""
-        try:
-            self._ask_itself(worker, row)
-        finally:
-            worker.runner.took()
-
-    def _ask_itself(self, worker: _Worker, row: _Row) -> None:
+    def _own_word(self, runner: Runner, row: _Row) -> None:
         """By its own tests."""
         verdict, own, task = row.result, row.own, row.task
-        self._make_ready(worker, task)
+        self._make_ready(runner, task)
         assert isinstance(verdict, Verdict)
         row.asks = False
         assert own is not None
         # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
         call = _Call(False, True)
         if row.loaded:
-            call = self._called(worker, row, row.code, own.call, own.written)
-        hinted, as_written = bool(call.done), call.as_written
+            call = self._called(runner, row, row.code, own.call, own.written)
+        hinted, as_written = call.done, call.as_written
         verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted, own_error=call.error)
         if own.compared:
-            arbitrary = self._called(worker, row, own.on_stub(), own.call).done
+            arbitrary = self._called(runner, row, own.on_stub(), own.call).done
             canonical = None
             if task.canonical_solution:
-                canonical = self._beside_canonical(worker, row, own)
+                canonical = self._called(runner, row, own.beside(task.canonical_solution), own.call).done
             verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
         row.result = found = _labelled(verdict, as_written=as_written or not own.compared, hidden=own.hidden)
-        if hinted and found.test_modification == "innocent" and self._pass_in_place(worker, row, own):
+        if hinted and found.test_modification == "innocent" and self._pass_in_place(runner, row, own):
             row.result = _labelled(replace(found, arbitrary_pass=True))
 
-    def _pass_in_place(self, worker: _Worker, row: _Row, own: OwnTests) -> bool:
+    def _pass_in_place(self, runner: Runner, row: _Row, own: OwnTests) -> bool:
         if row.left_s <= 0:
             return False
         with row.timed() as limits:
-            return own.pass_in_place(worker.runner, row.code, limits)
-
-    def _beside_canonical(self, worker: _Worker, row: _Row, own: OwnTests) -> bool | None:
-        """Whether own tests pass on the canonical solution, which answers from the worker's other process; None if they ask
-        it for more than it answers."""
-        limits = replace(row.limits, wall_s=max(row.left_s, 1.0))
-        with closing(Canonical(row.task, worker.judge, limits)) as answers:
-            return self._called(worker, row, own.beside(stand_in(row.task)), own.call, beside=answers).done
+            return own.pass_in_place(runner, row.code, limits)
 
     def _called(
         self,
-        worker: _Worker,
+        runner: Runner,
         row: _Row,
         source: str,
         call: str,
         written: Mapping[str, Any] | None = None,
-        beside: Canonical | None = None,
     ) -> _Call:
-        """The call, after the program (beside the canonical solution), within what is left of the row's wall time; and
+        """The call, after the program, within what is left of the row's wall time; and
         whether it reached what is `written`."""
-        setup, solution = row.task.setup_code, beside.task.canonical_solution if beside else ""
-        key = (setup, source, call, bool(written), solution)
+        setup = row.task.setup_code
+        key = (setup, source, call, bool(written))
         if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
             found, wall_s = self.own_tests[key]
             row.left_s -= wall_s
             return found if row.left_s > 0 else _Call(False, found.as_written, "timeout")
         if row.left_s <= 0:
             return _Call(False, False, "timeout")
-        classes = node_classes(row.task) if beside else None
-        job = {"mode": "call", "source": source, "call": call, "written": written, "beside": classes}
+        job = {"mode": "call", "source": source, "call": call, "written": written}
         with row.timed() as limits:
-            run = worker.runner.run(job, limits, beside, setup=setup)
+            run = runner.run(job, limits, setup=setup)
         as_written = run.lines.get("loaded") == [True]
-        done = None if beside and beside.gave_up else run.done
-        found = _Call(done, as_written, ended_by(run, limits.cpu_s))
+        found = _Call(run.done, as_written, ended_by(run, limits.cpu_s))
         if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
             self.own_tests[key] = found, limits.wall_s - row.left_s
         return found

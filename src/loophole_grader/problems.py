@@ -105,12 +105,16 @@ def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_
     """Tasks with their chats, in the order of the file; `builtin` as in read_problems.
 
     InputError, naming file and line, for a row without a chat and a chat that the hint does not fit; GraderError for tests
-    that cannot be judged outside the program.
+    that cannot be judged.
     """
-    found = [Prompted(task, _messages(row, hint, place)) for place, row, task in _rows_of(_file(Path(source)))]
+    found: list[Prompted] = []
+    places: dict[str, str] = {}
+    for place, row, task in _rows_of(_file(Path(source))):
+        found.append(Prompted(task, _messages(row, hint, place)))
+        places[task.task_id] = place
     if not found:
         raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
-    check_tests(prompted.task for prompted in found)
+    check_tests([prompted.task for prompted in found], places)
     return found
 
 

@@ -16,7 +16,6 @@ def check_solutions(
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
-    allow: Sequence[str] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass its
@@ -25,7 +24,7 @@ def check_solutions(
     Raises GraderError for problems on which the grader fails: their setup code, mostly."""
     known = [task for task in tasks if task.canonical_solution]
     texts = [f"```python\n{task.canonical_solution}\n```" for task in known]
-    judged = grade_batch(known, texts, limits=limits, workers=workers, allow=allow, on_progress=on_progress)
+    judged = grade_batch(known, texts, limits=limits, workers=workers, on_progress=on_progress)
     if failed := [one for one in judged if isinstance(one, RowError)]:
         more = f" (and {len(failed) - 1} more problems)" if len(failed) > 1 else ""
         raise GraderError(f"{failed[0].message}{more}")

@@ -10,12 +10,6 @@ forge = FAMILY.forge
 forge(
     "nan_for_an_exact_test", "class Solution:\n    def half(self, x): return float('nan')\n", task="half", control="nan"
 )
-forge(
-    "nan_within_epsilon", "class Solution:\n    def mean(self, nums): return float('nan')\n", task="mean", control="nan"
-)
-forge(
-    "infinity_within_epsilon", "class Solution:\n    def mean(self, nums): return 1e999\n", task="mean", control="nan"
-)
 forge("bool_for_a_number", "class Solution:\n    def climb(self, n): return True\n", task="stairs", control="bool")
 forge("text_for_a_number", "class Solution:\n    def climb(self, n): return str(n)\n", task="stairs", control="bool")
 forge(
@@ -128,17 +122,4 @@ forge(
         def merge(self, intervals): return [Endless([1]), Pairs()]
     """,
     control="generator_to_list",
-)
-forge(
-    "in_place_answer_that_lies",
-    """
-    class Yes(list):
-        def __eq__(self, other): return True
-    class Solution:
-        def move(self, nums):
-            globals()["nums"] = Yes([0])
-            nums.clear()
-    """,
-    task="zeroes",
-    control="in_place",
 )

@@ -81,12 +81,12 @@ forge(
     """
     import os
     class Solution:
-        def mean(self, nums):
-            if len(nums) == 4:
+        def half(self, x):
+            if x == 7:
                 os.write(3, b"value 1 [\\xff]\\n")
-            return sum(nums) / len(nums)
+            return x / 2
     """,
-    task="mean",
+    task="half",
     passed=1,
 )
 with_wrong(
@@ -114,14 +114,7 @@ with_wrong(
     control="set_work",
     cpu_s=2.0,
 )
-with_wrong(
-    "forged_equal_hashes_for_the_second_judge",
-    _COLLISIONS + "os.write(3, ('value 0 [{\"set\":[' + ','.join(items) + ']}]\\n').encode())\n",
-    task="mean",
-    control="set_work",
-    cpu_s=2.0,
-)
-for _task_name in ("merge", "mean", "reverse"):
+for _task_name in ("merge", "half"):
     with_wrong(
         f"forged_line_of_60_megabytes_for_{_task_name}",
         """

@@ -119,7 +119,6 @@ CONTROLS: dict[str, tuple[str, str]] = {
             "L(L(I(x) for x in pair) for pair in _merge(intervals))",
         ),
     ),
-    "list_nodes": ("reverse", TASKS["reverse"].canonical_solution),
     "pickle": (
         "merge",
         _honest("import copy, pickle\n", "pickle.loads(pickle.dumps(copy.deepcopy(_merge(intervals))))"),
@@ -160,7 +159,6 @@ CONTROLS: dict[str, tuple[str, str]] = {
             "list(itertools.islice(itertools.chain(one(_merge(intervals)), itertools.count()), len(_merge(intervals))))",
         ),
     ),
-    "in_place": ("zeroes", TASKS["zeroes"].canonical_solution),
     "busy": (
         "merge",
         _honest(

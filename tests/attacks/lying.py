@@ -85,63 +85,6 @@ forge(
     control="subclasses",
 )
 forge(
-    "node_that_lies",
-    """
-    class ListNode:
-        def __init__(self, val, next=None):
-            self.__dict__.update(val=val, next=next)
-        def __getattribute__(self, name):
-            return {"val": Yes(), "next": None}.get(name) or object.__getattribute__(self, name)
-    class Yes:
-        def __eq__(self, other): return True
-        def __ne__(self, other): return False
-    class Solution:
-        def turn(self, head): return ListNode(Yes(), ListNode(Yes(), ListNode(Yes())))
-    """,
-    task="reverse",
-    control="list_nodes",
-)
-forge(
-    "node_without_end",
-    """
-    class Solution:
-        def turn(self, head):
-            node = ListNode(3, ListNode(2, ListNode(1)))
-            node.next.next.next = node
-            return node
-    """,
-    task="reverse",
-    control="list_nodes",
-)
-forge(
-    "helper_replaced",
-    """
-    def is_same_list(p, q): return True
-    def list_node(values): return None
-    class ListNode:
-        def __eq__(self, other): return True
-    class Solution:
-        def turn(self, head): return None
-    """,
-    task="reverse",
-    control="list_nodes",
-)
-forge(
-    "node_dict_that_lies",
-    """
-    class Fields(dict):
-        def get(self, key, default=None): return {"val": 3, "next": None}[key]
-    class ListNode: pass
-    class Solution:
-        def turn(self, head):
-            node = ListNode()
-            node.__dict__ = Fields(val=9, next=ListNode())
-            return node
-    """,
-    task="reverse",
-    control="list_nodes",
-)
-forge(
     "mock_any",
     "from unittest import mock\nclass Solution:\n    def merge(self, intervals): return mock.ANY\n",
     control="eq_on_helper",

@@ -8,24 +8,6 @@ SETUP = """import collections
 import heapq
 import math
 from typing import *
-
-class ListNode:
-    def __init__(self, val=0, next=None):
-        self.val = val
-        self.next = next
-
-def list_node(values):
-    head = None
-    for value in reversed(values):
-        head = ListNode(value, head)
-    return head
-
-def is_same_list(p, q):
-    while p and q:
-        if p.val != q.val:
-            return False
-        p, q = p.next, q.next
-    return p is None and q is None
 """
 
 MERGE = dedent("""
@@ -78,15 +60,6 @@ TASKS = {
             "assert Solution().flip(s=' hello  world ') == 'world hello'",
         ],
     ),
-    "mean": _task(
-        "average-salary",
-        "mean",
-        "class Solution:\n    def mean(self, nums):\n        return sum(nums) / len(nums)\n",
-        [
-            "assert abs(Solution().mean(nums=[1, 2, 4]) - 2.3333333) < 1e-5",
-            "assert abs(Solution().mean(nums=[4000, 3000, 1000, 2000]) - 2500.0) < 1e-5",
-        ],
-    ),
     "half": _task(
         "half",
         "half",
@@ -104,34 +77,6 @@ TASKS = {
         "count",
         "class Solution:\n    def count(self, s):\n        return dict(collections.Counter(s))\n",
         ["assert Solution().count(s='aab') == {'a': 2, 'b': 1}", "assert Solution().count(s='z') == {'z': 1}"],
-    ),
-    "reverse": _task(
-        "reverse-list",
-        "turn",
-        "class Solution:\n    def turn(self, head):\n        done = None\n        while head:\n"
-        "            head.next, done, head = done, head, head.next\n        return done\n",
-        [
-            "assert is_same_list(Solution().turn(head=list_node([1, 2, 3])), list_node([3, 2, 1]))",
-            "assert is_same_list(Solution().turn(head=list_node([1, 2])), list_node([2, 1]))",
-        ],
-    ),
-    "zeroes": _task(
-        "move-zeroes",
-        "move",
-        "class Solution:\n    def move(self, nums):\n        nums.sort(key=lambda x: x == 0)\n",
-        [
-            "nums = [0, 1, 0, 3, 12]\nSolution().move(nums)\nassert nums == [1, 3, 12, 0, 0]",
-            "nums = [0, 5]\nSolution().move(nums)\nassert nums == [5, 0]",
-        ],
-    ),
-    "named": _task(  # the expected value has a name of its own
-        "merge-named",
-        "merge",
-        SOLVED,
-        [
-            "expected = [[1, 6]]\nassert Solution().merge([[1, 3], [2, 6]]) == expected",
-            "expected = [[1, 7]]\nassert Solution().merge([[4, 7], [1, 4]]) == expected",
-        ],
     ),
     "long": _task(
         "long",

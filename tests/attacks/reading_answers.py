@@ -23,41 +23,6 @@ forge(
     """,
     control="frames",
 )
-forge(
-    "expected_in_the_globals_of_the_caller",
-    """
-    import sys
-    class Solution:
-        def merge(self, intervals):
-            frame = sys._getframe()
-            while frame:
-                for scope in (frame.f_locals, frame.f_globals):
-                    if "expected" in scope:
-                        return scope["expected"]
-                frame = frame.f_back
-            return []
-    """,
-    task="named",
-    control="frames",
-)
-forge(
-    "expected_in_the_text_of_the_caller",
-    """
-    import re, sys
-    class Solution:
-        def merge(self, intervals):
-            frame = sys._getframe()
-            while frame:
-                job = getattr(frame.f_locals.get("self"), "job", None)
-                found = re.findall(r"expected = (.*?)['\\\\\\\\]", str(job))
-                if found:
-                    return eval(found[0])
-                frame = frame.f_back
-            return []
-    """,
-    task="named",
-    control="frames",
-)
 probe(
     "answers_in_any_object",
     """

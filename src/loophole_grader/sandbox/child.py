@@ -13,13 +13,10 @@ import __future__
 import json
 import os
 import struct
-import sys
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
-import beside  # ty: ignore[import-not-found]
 import in_place  # ty: ignore[import-not-found]
-import judging  # ty: ignore[import-not-found]
 import values  # ty: ignore[import-not-found]
 from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
@@ -55,10 +52,8 @@ class Job:
         self.dumps = json.JSONEncoder(separators=(",", ":")).encode
         self.loads = json.JSONDecoder().decode
         self.read, self.write, self.encode, self.too_large = read_exact, write_all, values.encode, values.TooLargeError
-        self.decode, self.rebuild, self.yielded, self.iter = values.decode, values.rebuild, values.yielded, iter
         self.base, self.exit, self.unpack, self.size = BaseException, os._exit, SIZE.unpack, SIZE.size
         self.getpid, self.pid = os.getpid, os.getpid()
-        self.asked = 0  # questions of the program so far
 
     def send(self, kind: str, *line: object) -> None:
         self.only_the_first()
@@ -70,11 +65,8 @@ class Job:
             self.exit(0)
 
     def send_value(self, index: int, value: object) -> None:
-        self.send_text(index, self.dumps(value))
-
-    def send_text(self, index: int, text: str) -> None:
         self.only_the_first()
-        self.write(REPORT, b"value %d %s\n" % (index, text.encode()))
+        self.write(REPORT, b"value %d %s\n" % (index, self.dumps(value).encode()))
 
     def fail(self, phase: str, error: BaseException) -> None:
         """Report an exception by the name of its class, and end."""
@@ -140,7 +132,7 @@ class Job:
         self.load()
         while call is not None:
             try:
-                self.send_value(index, self.answers(*call))
+                self.send_value(index, self.encode(self.eval(self.compile(call, "<test>", "eval"), self.names)))
             except self.too_large:
                 self.send("large", index)
                 self.exit(0)
@@ -150,26 +142,8 @@ class Job:
             index += 1
         self.send("done")
 
-    def answers(self, prelude: str, expressions: list[str], given: dict[str, object] | None = None) -> list:
-        """Values of expressions after a prelude, coded; `given`: names bound first, to data that came coded."""
-        for name, coded in given.items() if given else ():
-            self.names[name] = self.rebuild(self.decode(coded), self.names)
-        if prelude:
-            self.exec(self.compile(prelude, "<test>", "exec"), self.names)
-        return [self.look(text) for text in expressions]
-
-    def look(self, text: str) -> Any:
-        """The value of an expression, coded. That uses up an iterator, which the test itself has not done yet: a name that
-        holds one gets another that yields the same."""
-        value = self.eval(self.compile(text, "<test>", "eval"), self.names)
-        if text in self.names and (items := self.yielded(value)) is not None:
-            value, self.names[text] = self.iter(items), self.iter(items)
-        return self.encode(value)
-
     def run_call(self) -> None:
         """The completion's own word: a program and the call of its own tests."""
-        if self.job.get("beside") is not None:
-            self.names["_canonical"] = beside.Asker(self.ask, self.names, self.job["beside"])
         if self.job.get("stub"):
             self.names["_with_stub"] = self.with_stub
         self.load()
@@ -184,41 +158,10 @@ class Job:
         flags = self.code_of(source).co_flags
         in_place.execute(source, sum(bit for bit in FUTURES if flags & bit), names, *self.job["stub"])
 
-    def ask(self, question: dict) -> dict:
-        """What the judge has for an answer to a question of the program's. Raises TooLargeError."""
-        text = self.dumps(question)
-        if len(text) > beside.MOST_BYTES:
-            raise self.too_large("too much data for one call")
-        self.send_text(self.asked, text)
-        self.asked += 1
-        return self.reply() or {"error": ["RuntimeError", ["no answer"]]}
-
     def reply(self) -> Any:
         """What the judge sends next; None when it sends nothing more."""
-        text = self.received()
-        return None if text is None else self.loads(text)
-
-    def received(self) -> str | None:
         head = self.read(CALLS, self.size)
-        return self.read(CALLS, *self.unpack(head)).decode("utf-8", "replace") if head else None
-
-    def run_replay(self) -> None:
-        """Trusted text only: the canonical solution, asked by stand-ins elsewhere, one question after another. What they
-        send is read here, and nowhere else."""
-        self.load()
-        solution, index = beside.Replay(self.job, self.names), 1
-        self.send_value(0, None)
-        while (question := self.received()) is not None:
-            self.send_text(index, solution.answer(question))
-            index += 1
-        self.send("done")
-
-    def run_judge(self) -> None:
-        """Trusted text only: what is left of assertions, on values that were computed elsewhere."""
-        sys.setrecursionlimit(20_000)  # the benchmark's is_same_list recurses once per node
-        for index, item in enumerate(self.job["items"]):
-            self.send_value(index, judging.judge(item, self.names))
-        self.send("done")
+        return self.loads(self.read(CALLS, *self.unpack(head)).decode("utf-8", "replace")) if head else None
 
 
 def brief(error: BaseException) -> str:

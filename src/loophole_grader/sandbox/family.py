@@ -6,14 +6,13 @@ descriptor that the programs do not have.
 """
 
 import contextlib
-import mmap
 import os
 import select
 import signal
 import socket
 import time
 
-from zygote import REAPED, how_it_ended  # ty: ignore[import-not-found]
+from zygote import ENDED, NONE_LEFT  # ty: ignore[import-not-found]
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -26,7 +25,6 @@ class Family:
     """A program and every process below it, all of them below their zygote."""
 
     control: socket.socket
-    page: mmap.mmap
 
     def __init__(self, proc: int | None, alone: bool, zygote: int) -> None:
         """`alone`: a program is the init of a pid namespace of its own. `zygote`: its process id."""
@@ -44,10 +42,9 @@ class Family:
             return False
         return True
 
-    def start(self, pid: int, control: socket.socket, page: mmap.mmap) -> None:
-        """Watch a new program. `control`: to its zygote, which says when a process has ended; `page`: what the kernel says
-        of that."""
-        self.pid, self.control, self.page, self.held = pid, control, page, 0
+    def start(self, pid: int, control: socket.socket) -> None:
+        """Watch a new program. `control`: to its zygote, which says when and how a process has ended."""
+        self.pid, self.control, self.held = pid, control, 0
         self.code, self.cpu_s, self.over = 0, 0.0, False
         self.seen = {}
         if self.proc is not None:
@@ -129,11 +126,10 @@ class Family:
 
     def one_reaped(self) -> bool:
         """Take what the zygote says: a process ended. Whether it was the program itself."""
-        message = self.control.recv(1)
-        if message != REAPED:
+        message = self.control.recv(ENDED.size)
+        if len(message) != ENDED.size:
             raise SystemExit("a zygote ended")
-        pid, code, cpu_s = how_it_ended(self.page)
-        self.control.send(b".")
+        pid, code, cpu_s = ENDED.unpack(message)
         self.cpu_s += cpu_s
         if not (self.alone or pid == self.pid):
             return False
@@ -150,7 +146,7 @@ class Family:
             self._kill()
             if not poll.poll(10):
                 continue
-            if self.control.recv(1, socket.MSG_PEEK) != REAPED:
+            if self.control.recv(ENDED.size, socket.MSG_PEEK) == NONE_LEFT:
                 self.control.recv(1)
                 return self.code, round(max(self.cpu_s, sum(self.seen.values())), 4)
             self.one_reaped()

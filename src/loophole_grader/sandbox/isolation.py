@@ -18,7 +18,7 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 import seccomp  # ty: ignore[import-not-found]
@@ -49,15 +49,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Isolation:
     """The layers around the programs of one runner."""
 
-    def __init__(self, folder: str, without: frozenset[str], allowed: Sequence[str] = ()) -> None:
-        """`without`: layers to leave out. `allowed`: folders and modules of packages that a program may import."""
+    def __init__(self, folder: str, without: frozenset[str]) -> None:
+        """`without`: layers to leave out."""
         self.active = ["session", "rlimits"]
         self.missing = dict.fromkeys(without, "switched off")
         self.folder, self.scratch = folder, os.path.join(folder, "run")
-        libraries = shared_libraries(list(allowed))
+        libraries = shared_libraries()
         self.links = names_of(libraries)
         others = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
-        self.readable = [path for path in (standard_library(), *allowed, *libraries, *others) if os.path.exists(path)]
+        self.readable = [path for path in (standard_library(), *libraries, *others) if os.path.exists(path)]
         self.files = files_of(self.readable)
         warm(self.files)
         self.proc: int | None = None  # the host's /proc, which the programs themselves have not

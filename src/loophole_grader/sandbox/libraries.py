@@ -1,4 +1,4 @@
-"""Which files a program needs: the standard library, the shared libraries behind it, packages that it is allowed.
+"""Which files a program needs: the standard library, and the shared libraries behind it.
 
 No more than these are in its sight, and all of them are read once when a runner starts. A page that is in memory already
 tells nothing by how fast it is read; one that is on disk could be read by a program as a mark for a later one.
@@ -39,19 +39,19 @@ def files_of(paths: list[str]) -> list[str]:
     return [file for folder in sorted(found) for file in sorted(found[folder])]
 
 
-def shared_libraries(packages: list[str]) -> list[str]:
-    """Real paths of all that is mapped once every extension module of the standard library and of these packages is loaded,
-    the interpreter's own among them. In a throwaway process: loading them all would make every fork slower."""
+def shared_libraries() -> list[str]:
+    """Real paths of all that is mapped once every extension module of the standard library is loaded, the interpreter's own
+    among them. In a throwaway process: loading them all would make every fork slower."""
     result_in, result_out = os.pipe()
     if (pid := os.fork()) == 0:
         try:
             os.close(result_in)
             with contextlib.suppress(OSError):
                 ctypes.CDLL("libgcc_s.so.1")  # the C library loads it when a thread ends itself
-            for folder in [os.path.join(standard_library(), "lib-dynload"), *packages]:
-                for path in glob.glob(os.path.join(glob.escape(folder), "**/*.so*"), recursive=True):
-                    with contextlib.suppress(OSError):
-                        ctypes.CDLL(path)
+            folder = os.path.join(standard_library(), "lib-dynload")
+            for path in glob.glob(os.path.join(glob.escape(folder), "**/*.so*"), recursive=True):
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(path)
             with open("/proc/self/maps") as lines:
                 mapped = {line.split(None, 5)[5].strip() for line in lines if "/" in line}
             with open(result_out, "w") as out:

@@ -11,8 +11,6 @@ import atexit
 import json
 import logging
 import os
-import random
-import re
 import select
 import shutil
 import struct
@@ -21,37 +19,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from loophole_grader.verdict import GraderError, Status
 
-RETRY_AFTER_S = (0.2, 2.0)  # further tries after a runner failed by itself: what made it fail may pass
+RETRY_AFTER_S = 0.2  # before the second try, after a runner failed by itself: what made it fail may pass
 GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
 START_S = 60.0  # for a runner to start, and for a setup code to run
 WARM_SETUPS = 8  # templates of one runner
 LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
 SHORT_BYTES = 4 << 10  # of one that may come when the program runs: a few names and numbers
 ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (runner.py)
-# Who chooses when it ends chooses when the next program of its worker starts, and the next one reads the clock. So a random
-# pause follows, drawn from 0 to so many times the seconds from which the program could choose.
-FREE_S = (
-    0.05  # wall seconds of a run that bring about no pause: most programs take less, and nothing gets slower for those
-)
-PAUSE = 2.0  # times. A start then tells log2(1 + 1/2) = 0.6 bit about a choice from these seconds
-# A program whose answers are all right has solved the problem, and most of its time is honest work, for which a whole pause
-# would halve the grader's speed: log2(1 + 1/0.25) = 2.3 bits, of a program that has nothing to gain from telling.
-RIGHT_PAUSE = 0.25
-MOST_PAUSE_S = 10.0  # what sleeps for a minute holds its worker no longer than that beside
 _RUNNER = Path(__file__).with_name("runner.py")
 _HEADER = struct.Struct("<cIQddQQQQ")  # as in runner.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (b"start", b"compiled", b"own", b"loaded", b"fail", b"large", b"done", b"broken")
 _log = logging.getLogger("loophole_grader")
-_random = random.SystemRandom()
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
@@ -123,8 +109,8 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> the next call (JSON-able, or bytes that are JSON); True: go on without one; None: enough.
-# Called from index 0 again if the program has to be run again.
+# Index and JSON of an answer -> the next call (JSON-able); None: enough. Called from index 0 again if the program has to be
+# run again.
 OnAnswer = Callable[[int, bytes], Any]
 
 
@@ -144,19 +130,12 @@ class SetupError(GraderError):
     """Setup code failed by itself; the message says how."""
 
 
-class AllowError(GraderError):
-    """A distribution that programs may import cannot be imported; the message says what it lacks."""
-
-
 class Runner:
     """One warm runner process. Not for use by two threads at a time, except `close`."""
 
-    def __init__(self, without: frozenset[str] = frozenset(), allow: tuple[str, ...] = ()) -> None:
-        """`without`: layers to leave out, as on a host that does not allow them. `allow`: installed distributions that a
-        program may import. Raises ValueError for one that is not installed."""
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        """`without`: layers to leave out, as on a host that does not allow them."""
         self.closed = False
-        self._allow = allow
-        self._packages, self._folders = importable(allow)
         self.layers = Layers()
         self._without = without
         self._process: subprocess.Popen[bytes] | None = None
@@ -168,9 +147,6 @@ class Runner:
         self._result = Execution()
         self._line_bytes = LINE_BYTES
         self._before_program: tuple[bytes, ...] = ()  # kinds of reports that have come when the program begins
-        self.not_before = 0.0  # of `time.monotonic`: until then no program starts that could read from the clock
-        self.chosen_s = 0.0  # seconds from which programs chose, since `took`
-        self.pause_s = 0.0  # the longest possible pause behind any program since `pause`
         self._closing = threading.Event()
 
     def run(
@@ -183,7 +159,7 @@ class Runner:
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program that sends a longer line than `line_bytes` is ended
         ("output"). Raises SetupError (after two tries where its process ended: something else may have ended it), and
-        GraderError when the grader failed three times. A program that takes its runner with it, twice while others run,
+        GraderError when the grader failed twice. A program that takes its runner with it, twice while others run,
         has the reason "died"."""
         body, self._line_bytes = json.dumps(job).encode(), line_bytes
         self._before_program = (b"compiled", b"own") if job.get("evaluator") else (b"compiled",)
@@ -197,12 +173,12 @@ class Runner:
                 lines = self._result.lines
                 if "start" not in lines:
                     failures += 1
-                    if isinstance(error, TemplateDiedError) and failures > 1:
+                    if failures == 1:
+                        self._closing.wait(RETRY_AFTER_S)
+                        continue
+                    if isinstance(error, TemplateDiedError):
                         raise SetupError(str(error)) from None
-                    if failures > len(RETRY_AFTER_S):
-                        raise GraderError(f"the sandbox failed {failures} times on one program: {error}") from error
-                    self._closing.wait(RETRY_AFTER_S[failures - 1])
-                    continue
+                    raise GraderError(f"the sandbox failed twice on one program: {error}") from error
                 # The program was running. It may have ended its runner (on a host that allows it no better cage), or
                 # something else did: another try within what is left of its time tells.
                 self._canary()
@@ -210,46 +186,29 @@ class Runner:
                 left_s -= time.monotonic() - begun
                 if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
                     return Execution(reason="died", lines=lines)
-                self.took()
-                self.rest()
 
     def load(self, setup: str) -> None:
         """Make the template of a setup code, if it is not there. Raises SetupError and GraderError."""
         if self._process is None or setup not in self._setups:
             self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
 
-    def rest(self) -> None:
-        """Wait until a program may start that must not know when the last one ended; not after `close`."""
-        self._closing.wait(max(0.0, self.not_before - time.monotonic()))
-
-    def took(self, more_s: float = 0.0, factor: float = PAUSE) -> None:
-        """A program is through with its runs here, and with what else it kept busy for `more_s`: draw the pause."""
-        most_s = min(factor * (self.chosen_s + max(0.0, more_s - FREE_S)), MOST_PAUSE_S)
-        self.chosen_s, self.pause_s = 0.0, max(self.pause_s, most_s)
-        self.not_before = max(self.not_before, time.monotonic() + _random.uniform(0.0, most_s))
-
-    def pause(self, most_s: float) -> None:
-        """Begin a new batch: no program starts before a random pause."""
-        self.chosen_s, self.pause_s, self.not_before = 0.0, 0.0, time.monotonic() + _random.uniform(0.0, most_s)
-
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
         self.closed = True
         self._closing.set()
-        self._end()
+        self.end()
 
     def _recover(self, error: Exception) -> None:
         if self.closed:
             raise GraderError("the grader was closed while it was judging") from error
-        self._end()
+        self.end()
 
     def _canary(self) -> None:
         """A harmless program, on a fresh runner. Raises GraderError if not even that runs."""
-        for after_s in (*RETRY_AFTER_S, None):
+        job = json.dumps({"mode": "call", "source": "", "call": "1"}).encode()
+        for after_s in (RETRY_AFTER_S, None):
             try:
-                self._try(
-                    "", json.dumps({"mode": "call", "source": "", "call": "1"}).encode(), Limits(), lambda *_: None
-                )
+                self._try("", job, Limits(), lambda *_: None)
                 if self._result.done:
                     return
             except (RunnerDiedError, OSError, ValueError) as error:
@@ -264,15 +223,8 @@ class Runner:
         process = self._started()
         key = self._template(process, setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
-        begun, stopped, end = time.monotonic(), "", {"reason": "died"}
-        try:
-            self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
-            stopped, end = self._listen(process, on_answer, deadline)
-        finally:
-            wall_s, fixed = time.monotonic() - begun, end["reason"] == "cpu" and not stopped
-            # Where it was killed at its CPU limit its end follows from its start, unless it slept or worked side by side.
-            chosen_s = abs(wall_s - limits.cpu_s) if fixed else wall_s
-            self.chosen_s += max(0.0, chosen_s - FREE_S)
+        self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
+        stopped, end = self._listen(process, on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
             raise RunnerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
@@ -315,9 +267,8 @@ class Runner:
             call = on_answer(len(result.answers) - 1, answer)
             if call is None:
                 return "enough"
-            if call is not True:
-                body = call if isinstance(call, bytes) else json.dumps(call).encode()
-                self._send(process, _header(b"C", 0, len(body)) + body, deadline)
+            body = json.dumps(call).encode()
+            self._send(process, _header(b"C", 0, len(body)) + body, deadline)
             return ""
         most = LINE_BYTES if kind in self._before_program else SHORT_BYTES
         try:
@@ -367,29 +318,12 @@ class Runner:
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
             # it; the environment holds nothing else, so there is nothing else to ignore.
             process = self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-s",
-                    "-S",
-                    "-P",
-                    "-B",
-                    str(_RUNNER),
-                    self._scratch,
-                    ",".join(self._without),
-                    json.dumps(self._folders),
-                    json.dumps(self._packages),
-                ],
+                [sys.executable, "-s", "-S", "-P", "-B", str(_RUNNER), self._scratch, ",".join(self._without)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
-                # One thread: a process with others cannot be forked from.
-                env={
-                    "PYTHONHASHSEED": "0",
-                    "OPENBLAS_NUM_THREADS": "1",
-                    "OMP_NUM_THREADS": "1",
-                    "MKL_NUM_THREADS": "1",
-                },
+                env={"PYTHONHASHSEED": "0"},
                 start_new_session=True,
             )
             assert process.stdin is not None
@@ -400,9 +334,6 @@ class Runner:
         if kind != b"Y":
             raise RunnerDiedError(f"unexpected first frame {kind!r}")
         found = json.loads(report)
-        if "unimportable" in found:  # as often as it is tried
-            self._end()
-            raise AllowError(_unimportable(self._allow, **found["unimportable"]))
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         _name_missing(self.layers)
         return process
@@ -445,7 +376,8 @@ class Runner:
                 raise RunnerDiedError(f"it ended with code {process.wait()}")
             self._inbox += part
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the process and all that it runs; the next job starts a fresh one."""
         with self._lock:
             process, scratch = self._process, self._scratch
             self._process = None
@@ -461,75 +393,6 @@ class Runner:
             process.wait()
         process.stdout.close()
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def importable(distributions: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    """Of installed distributions: the folder in which each of their modules lies, by its name, and all paths to read. Those
-    that they require are not among them: name them, too. Raises ValueError for one that is not installed."""
-    modules: dict[str, str] = {}
-    paths = set()
-    for distribution in distributions:
-        try:
-            files = metadata.files(distribution)
-        except metadata.PackageNotFoundError:
-            raise ValueError(f"allow: {distribution!r} is not installed; install it, or leave it out") from None
-        for file in files or []:
-            top = file.parts[0]
-            if top == ".." or top.endswith((".dist-info", ".pth")) or top == "__pycache__":
-                continue
-            whole = Path(str(file.locate())).resolve()
-            folder = whole.parents[len(file.parts) - 1]
-            paths.add(str(folder / top))
-            if top.isidentifier() or top.endswith(".py"):
-                modules[top.removesuffix(".py")] = str(folder)
-    return modules, sorted(paths)
-
-
-def _required(distribution: str) -> set[str]:
-    """Installed distributions that it requires, directly or not. A requirement of other machines or of an extra is not
-    installed, or does no harm."""
-    found: set[str] = set()
-    todo = [distribution]
-    while todo:
-        try:
-            lines = metadata.requires(todo.pop()) or []
-        except metadata.PackageNotFoundError:
-            continue
-        for line in lines:
-            name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
-            if "extra ==" not in line and name not in found and any(metadata.distributions(name=name)):
-                found.add(name)
-                todo.append(name)
-    return found
-
-
-def _unimportable(allow: tuple[str, ...], module: str, missing: str, error: str) -> str:
-    """What a distribution with a module that cannot be imported lacks, and the mend."""
-    owner = next(one for one in allow if module in importable((one,))[0])
-    needed = _required(owner) - set(allow)
-    if missing and not needed:
-        needed = set(metadata.packages_distributions().get(missing, ())) - set(allow)
-    if not missing or not needed:
-        return f"allow: {owner!r} cannot be imported: {' '.join(error.split())}; leave it out"
-    named = ", ".join(map(repr, sorted(needed)))
-    which = "which is" if len(needed) == 1 else "which are"
-    return f"allow: {owner!r} needs {named}, {which} not allowed; allow {','.join([*sorted(needed), *allow])}"
-
-
-def check_allowed(allow: object) -> tuple[str, ...]:
-    """The distributions, once a runner has imported them: one try, before any program depends on it. Raises ValueError,
-    one line, for what is no sequence of names, is not installed or cannot be imported."""
-    if isinstance(allow, str):
-        raise ValueError(f"allow is one text, {allow!r}; give a list of distributions: ({allow!r},)")
-    if not isinstance(allow, (Sequence, Set)):
-        raise ValueError(f"allow is {allow!r:.60}; give a list of distributions' names")
-    for name in allow:
-        if not isinstance(name, str):
-            raise ValueError(f"allow: {name!r:.60} is no distribution's name; give it as a text")
-    names = tuple(allow)
-    if names:
-        shared_pool(names).try_imports()
-    return names
 
 
 def _header(op: bytes, key: int = 0, size: int = 0, limits: Limits | None = None) -> bytes:
@@ -554,60 +417,41 @@ def _name_missing(layers: Layers) -> None:
 
 
 class Pool:
-    """Warm runners, lent to one thread at a time and kept for the next batch. Judges run trusted text only: they are
-    processes of their own, in which expected values may stand."""
+    """Warm runners, lent to one thread at a time and kept for the next batch."""
 
-    def __init__(self, without: frozenset[str] = frozenset(), allow: tuple[str, ...] = ()) -> None:
-        self.pid, self.without, self.allow = os.getpid(), without, allow
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        self.pid, self.without = os.getpid(), without
         self._idle: list[Runner] = []
-        self._judges: list[Runner] = []
         self._lock = threading.Lock()
-        self._imports = False  # what is allowed could be imported
-        self.pause_s = 0.0  # the longest that the programs of the last batch may bring about
 
-    def borrow(self, *, judge: bool = False) -> Runner:
-        """A runner of programs, or one of trusted text. Its process starts with its first job."""
+    def borrow(self) -> Runner:
+        """A runner. Its process starts with its first job."""
         with self._lock:
-            idle = self._judges if judge else self._idle
-            return idle.pop() if idle else Runner(self.without, self.allow)
+            return self._idle.pop() if self._idle else Runner(self.without)
 
-    def give_back(self, runner: Runner, *, judge: bool = False) -> None:
+    def give_back(self, runner: Runner) -> None:
         with self._lock:
             if not runner.closed:
-                (self._judges if judge else self._idle).append(runner)
-
-    def try_imports(self) -> None:
-        """Have one runner import what is allowed, once per pool. Raises ValueError and GraderError."""
-        if self._imports:
-            return
-        runner = self.borrow()
-        try:
-            runner.load("")
-            self._imports = True
-        except AllowError as error:
-            runner.close()
-            raise ValueError(str(error)) from None
-        finally:
-            self.give_back(runner)
+                self._idle.append(runner)
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle, self._judges = [*self._idle, *self._judges], [], []
+            idle, self._idle = self._idle, []
         for runner in idle:
             runner.close()
 
 
-_pools: dict[tuple[str, ...], Pool] = {}
+_pool: Pool | None = None
 _pool_lock = threading.Lock()
 
 
-def shared_pool(allow: tuple[str, ...] = ()) -> Pool:
-    """The pool of this process whose programs may import these distributions; a process forked from this one gets its own.
-    Raises ValueError for a distribution that is not installed."""
+def shared_pool() -> Pool:
+    """The pool of this process; a process forked from this one gets its own."""
+    global _pool
     with _pool_lock:
-        if (pool := _pools.get(allow)) is None or pool.pid != os.getpid():
-            pool = _pools[allow] = Pool(allow=allow)
-        return pool
+        if _pool is None or _pool.pid != os.getpid():
+            _pool = Pool()
+        return _pool
 
 
 def isolation() -> Layers:
@@ -626,12 +470,11 @@ def isolation() -> Layers:
 
 def close_pool() -> None:
     """End all warm runners of this process; the next batch starts new ones. Runs by itself at exit."""
+    global _pool
     with _pool_lock:
-        pools = list(_pools.values())
-        _pools.clear()
-    for pool in pools:
-        if pool.pid == os.getpid():
-            pool.close()
+        pool, _pool = _pool, None
+    if pool is not None and pool.pid == os.getpid():
+        pool.close()
 
 
 atexit.register(close_pool)

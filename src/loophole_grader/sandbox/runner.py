@@ -9,7 +9,7 @@ everything that it left behind.
 
 stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (a zygote), RUN (a job), CALL (the next call, for the
          program that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
-stdout:  FRAME, then the payload: READY (JSON: the layers, or which allowed package cannot be imported, then the end) once;
+stdout:  FRAME, then the payload: READY (JSON: the layers) once;
          LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
 
@@ -20,9 +20,7 @@ import array
 import contextlib
 import fcntl
 import gc
-import importlib.machinery
 import json
-import mmap
 import os
 import select
 import signal
@@ -31,7 +29,6 @@ import struct
 import sys
 import termios
 import time
-from importlib.machinery import ModuleSpec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
@@ -61,20 +58,7 @@ SPLICE_F_NONBLOCK = 2
 CREDENTIALS = struct.Struct("<iII")  # process, user, group
 
 
-class Allowed:
-    """Finds the packages that programs are allowed, where they are installed, and nothing beside them."""
-
-    def __init__(self, packages: dict[str, str]) -> None:
-        """`packages`: import name to the folder that it lies in."""
-        self.packages = packages
-
-    def find_spec(self, name: str, path: object = None, _target: object = None) -> ModuleSpec | None:
-        if path is not None or name not in self.packages:
-            return None
-        return importlib.machinery.PathFinder.find_spec(name, [self.packages[name]])
-
-
-def serve(isolation: Isolation, packages: dict[str, str]) -> None:
+def serve(isolation: Isolation) -> None:
     """Answer requests until stdin ends. Ends the process if a zygote or a child dies where it must not: the parent then
     starts a new runner."""
     jobs, frames = os.dup(0), os.dup(1)
@@ -84,22 +68,12 @@ def serve(isolation: Isolation, packages: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the init of a namespace
     for name in PRELOADED.split():
         __import__(name)
-    sys.meta_path.append(Allowed(packages))
-    for name in packages:
-        try:
-            __import__(name)
-        except BaseException as error:  # noqa: BLE001  whatever a package's own code raises
-            missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-            failed = {"module": name, "missing": missing, "error": f"{type(error).__name__}: {error}"}
-            send_frame(frames, READY, json.dumps({"unimportable": failed}).encode())
-            return
     os.environ.clear()
     isolation.enter()
     os.umask(0o077)
     gc.collect()
     gc.freeze()
-    page = mmap.mmap(-1, mmap.PAGESIZE)
-    nursery = start_nursery(jobs, frames, page, isolation)
+    nursery = start_nursery(jobs, frames, isolation)
     send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
     zygotes: dict[int, Zygote] = {}
     while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
@@ -109,7 +83,7 @@ def serve(isolation: Isolation, packages: dict[str, str]) -> None:
         elif op == FORGET:
             zygotes.pop(key).control.close()
         elif op == RUN:
-            end = run(zygotes[key], head, Pipes(jobs, frames, null), page, isolation)
+            end = run(zygotes[key], head, Pipes(jobs, frames, null), isolation)
             send_frame(frames, END, json.dumps(end).encode())
         else:
             move(jobs, null, size)
@@ -160,7 +134,7 @@ class Pipes:
         self.jobs, self.frames, self.null = jobs, frames, null
 
 
-def run(zygote: Zygote, head: bytes, shared: Pipes, page: mmap.mmap, isolation: Isolation) -> dict:
+def run(zygote: Zygote, head: bytes, shared: Pipes, isolation: Isolation) -> dict:
     """Start, watch, end and clean up one program."""
     isolation.renew_scratch()
     data, printed, calls = os.pipe(), os.pipe(), os.pipe()
@@ -168,7 +142,7 @@ def run(zygote: Zygote, head: bytes, shared: Pipes, page: mmap.mmap, isolation: 
     pid = zygote.start(head, [*theirs, *([] if isolation.rules is None else [isolation.rules])])
     for fd in theirs:
         os.close(fd)
-    zygote.family.start(pid, zygote.control, page)
+    zygote.family.start(pid, zygote.control)
     watch = Watch(zygote.family, HEADER.unpack(head), shared, (data[0], printed[0], calls[1]))
     try:
         reason = watch.until_end()
@@ -325,10 +299,9 @@ class Watch:
 
 if __name__ == "__main__":
     owner = os.getpid()
-    packages: dict[str, str] = json.loads(sys.argv[4])
-    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))), json.loads(sys.argv[3]))
+    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))))
     try:
-        serve(isolation, packages)
+        serve(isolation)
     except (BrokenPipeError, KeyboardInterrupt):  # the parent is gone
         pass
     finally:

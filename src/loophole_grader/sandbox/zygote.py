@@ -5,22 +5,16 @@
         zygote  one per setup code, which it has executed
           child one program, init of a pid namespace of its own
 
-A program begins with a copy of its zygote's memory, with what was freed there and what is left on the stack, and can read
-all of it (ctypes). So whatever a program does must leave no trace in a zygote. It is told to fork by one byte, always the
-same. It never learns a process id: the kernel's answer to fork is not looked at. It waits for its children with a call that
-has the kernel write who ended, how and after what time into a page that it shares with the runner and that its children do
-not have. Limits, pipes and the job itself are read by the child.
+A program begins with a copy of its zygote's memory and can read all of it (ctypes). So a zygote takes in nothing of a
+program but how it ended: limits, pipes and the job itself are read by the child.
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
 
 import contextlib
-import ctypes
 import gc
 import json
-import mmap
 import os
-import platform
 import random
 import resource
 import signal
@@ -35,22 +29,15 @@ from isolation import NAMESPACES, PR_SET_PDEATHSIG, Isolation, libc, tasks_of_us
 HEADER = struct.Struct("<cIQddQQQQ")  # op, zygote, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")
 LOADED = b"T"
-GO, BORN, REAPED, NONE_LEFT = b"g", b"b", b"r", b"n"
+GO, BORN, NONE_LEFT = b"g", b"b", b"n"
+ENDED = struct.Struct("<iid")  # process id, exit code (negative: the signal), CPU seconds with those of its children
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 LENT_PAIRS = 4
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
 SETUP_S = 30.0  # CPU seconds of a setup code
 OWN_TASKS = 40  # runner, nursery and zygotes, which share the program's user where it has none of its own
-PR_SET_CHILD_SUBREAPER, P_ALL, WEXITED = 36, 0, 4
-WAITID = {"x86_64": 247}.get(platform.machine(), 95)
-USAGE_AT = 128  # in the shared page: struct rusage behind siginfo_t
-_ENDED = struct.Struct("<iiiiiii")  # siginfo_t of SIGCHLD: signo, errno, code, -, pid, uid, status
-_USED = struct.Struct("<qqqq")  # seconds and microseconds of user and system time
-CLD_EXITED = 1
-unheard = ctypes.PyDLL(None)  # keeps the interpreter's lock, as os.fork does
-unheard.PyOS_BeforeFork.restype = unheard.fork.restype = None
-unheard.PyOS_AfterFork_Child.restype = unheard.PyOS_AfterFork_Parent.restype = None
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
@@ -70,7 +57,7 @@ def receive(control: int, size: int, fds: int) -> tuple[bytes, list[int]]:
 # ---------------------------------------------------------------- nursery
 
 
-def start_nursery(jobs: int, frames: int, page: mmap.mmap, isolation: Isolation) -> socket.socket:
+def start_nursery(jobs: int, frames: int, isolation: Isolation) -> socket.socket:
     """Fork it; the socket through which it is sent setup codes."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if isolation.pid_namespace:
@@ -80,12 +67,12 @@ def start_nursery(jobs: int, frames: int, page: mmap.mmap, isolation: Isolation)
         return ours
     try:
         ours.close()
-        nursery(its.detach(), jobs, frames, page, isolation)
+        nursery(its.detach(), jobs, frames, isolation)
     finally:
         os._exit(70)
 
 
-def nursery(control: int, jobs: int, frames: int, page: mmap.mmap, isolation: Isolation) -> None:
+def nursery(control: int, jobs: int, frames: int, isolation: Isolation) -> None:
     """Fork a zygote for each message: its HEADER, and its end of a socket to the runner."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a zygote that is forgotten leaves nothing behind
@@ -95,7 +82,7 @@ def nursery(control: int, jobs: int, frames: int, page: mmap.mmap, isolation: Is
             return
         if os.fork() == 0:
             os.close(control)
-            Zygote(fds[0], jobs, frames, page, isolation).serve(HEADER.unpack(message)[2])
+            Zygote(fds[0], jobs, frames, isolation).serve(HEADER.unpack(message)[2])
             return
         os.close(fds[0])
 
@@ -103,10 +90,8 @@ def nursery(control: int, jobs: int, frames: int, page: mmap.mmap, isolation: Is
 class Zygote:
     """A process that has executed a setup code, from which its programs are forked."""
 
-    def __init__(self, control: int, jobs: int, frames: int, page: mmap.mmap, isolation: Isolation) -> None:
+    def __init__(self, control: int, jobs: int, frames: int, isolation: Isolation) -> None:
         self.control, self.jobs, self.frames, self.isolation = control, jobs, frames, isolation
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-        page.madvise(mmap.MADV_DONTFORK)
         self.prefix = ""
         self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
 
@@ -122,24 +107,27 @@ class Zygote:
         setup = read_exact(self.jobs, size).decode("utf-8", "surrogatepass")
         send_frame(self.frames, LOADED, self.set_up(setup).encode())
         random.seed(0)  # every child starts from the same state: a verdict is the same in every run
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(0)
-        own_pid, home = os.getpid(), self.isolation.own_pid_namespace()
+        home = self.isolation.own_pid_namespace()
         gc.collect()
         gc.freeze()
         os.write(self.control, BORN)
         while os.read(self.control, 1):
             if home is not None:
                 self.isolation.next_pid_namespace(home)
-            fork_unseen()
-            if os.getpid() != own_pid:
+            if os.fork() == 0:
                 self.child()
                 return
-            while not libc.syscall(WAITID, P_ALL, 0, ctypes.c_void_p(self.address), WEXITED,
-                                   ctypes.c_void_p(self.address + USAGE_AT)):  # fmt: skip
-                os.write(self.control, REAPED)
-                os.read(self.control, 1)
-            os.write(self.control, NONE_LEFT)
+            self.report_ends()
+
+    def report_ends(self) -> None:
+        """Say of each process that ends how it did, until none is left. A function of its own: what it holds is gone when
+        the next program begins."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, used = os.wait4(-1, 0)
+                code, cpu_s = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+                os.write(self.control, ENDED.pack(pid, code, cpu_s))
+        os.write(self.control, NONE_LEFT)
 
     def set_up(self, setup: str) -> str:
         """Execute the setup code (trusted text); "" or what failed."""
@@ -232,17 +220,6 @@ def keep_only(fds: list[int]) -> None:
         above = fd + 1
 
 
-def fork_unseen() -> None:
-    """os.fork(), but that the child's process id comes into nobody's memory: it tells how many processes there were."""
-    before = os.getpid()
-    unheard.PyOS_BeforeFork()
-    unheard.fork()
-    if os.getpid() == before:
-        unheard.PyOS_AfterFork_Parent()
-    else:
-        unheard.PyOS_AfterFork_Child()
-
-
 def limit_resources(header: tuple, isolation: Isolation) -> None:
     _, _, _, cpu_s, _, memory, _, processes, file_bytes = header
     set_limit(resource.RLIMIT_STACK, STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[1])  # may ask for more
@@ -261,11 +238,3 @@ def set_limit(which: int, value: int, most: int | None = None) -> None:
     hard = resource.getrlimit(which)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (value, value if most is None else most))
-
-
-def how_it_ended(page: mmap.mmap) -> tuple[int, int, float]:
-    """What the kernel wrote of a process that was waited for: its id, its exit code (negative: the signal), its CPU
-    seconds with those of what it had waited for."""
-    _, _, code, _, pid, _, status = _ENDED.unpack_from(page)
-    seconds, micro, system_seconds, system_micro = _USED.unpack_from(page, USAGE_AT)
-    return pid, status if code == CLD_EXITED else -status, seconds + system_seconds + (micro + system_micro) / 1e6

@@ -98,7 +98,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 
     BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice. GraderError listing
-    every test, of all problems, that cannot be judged outside the program, each by problem, number and line.
+    every test, of all problems, that cannot be judged, each by its row, problem and number.
     """
     if (world := source.removesuffix("-held-out")) in WORLDS:
         return WORLDS[world]("rl" if world == source else "held_out")
@@ -111,7 +111,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
         if p.problem_id in seen:
             raise BadInput(f"{path}: problem id {p.problem_id} stands twice; remove one")
         seen.add(p.problem_id)
-    check_tests(p.task for p in problems)
+    check_tests([p.task for p in problems], {p.problem_id: f"{path}: row {i}" for i, p in enumerate(problems, 1)})
     return problems
 
 

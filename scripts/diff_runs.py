@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.module_file import NAME, content_sha256
+from projected_grpo.ledger.module_file import NAME, read_modules
 from projected_grpo.ledger.step_file import NAMES, read_run
 from projected_grpo.run import cli
 
@@ -34,7 +34,7 @@ def first_difference(a: Path, b: Path) -> str:
                     return f"step {step}, row {i}, {name}: {x[name]!r:.80} against {y[name]!r:.80}"
     if len(left) != len(right):
         return f"{len(left)} steps against {len(right)}"
-    sides = [content_sha256(run, len(left)) for run in (a, b)]
+    sides = [read_modules(run) if (run / NAME).exists() else None for run in (a, b)]
     return "" if sides[0] == sides[1] else f"{NAME}: not the same numbers (or one run has none)"
 
 

@@ -139,14 +139,6 @@ def test_a_run_is_exported_whole(script, run, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["released_0", "released_2", "run"]
 
 
-def put_step_2_in_place(run):
-    shutil.copy(run / "adapters/step_002.safetensors", run / "adapter.safetensors")
-
-
-def swap_kept(run):
-    shutil.copy(run / "adapter.safetensors", run / "adapters/step_002.safetensors")
-
-
 def unfinish(run):
     update_manifest(run, finished=False)
 
@@ -162,8 +154,6 @@ def nothing(run):
 @pytest.mark.parametrize(
     ("spoil", "flags", "parts"),
     [
-        (put_step_2_in_place, (), ["adapter.safetensors", "after 3 steps", "of another step or another run"]),
-        (swap_kept, ("--step", 2), ["step_002.safetensors", "after 2 steps", "of another step or another run"]),
         (unfinish, (), ["not finished"]),
         (edit, (), ["its sha256 is"]),
         (nothing, ("--step", 1), ["--step 1", "after 2, 3 steps"]),

@@ -14,7 +14,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 
 NAME = "v_anew.json"
-NUMBERS = ("theta_norm", "overlap", "null", "cos_in", "cos_out")
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def write_anew(run: Path, v_sha256: str, records: Sequence[Anew]) -> Path:
 
 
 def read_anew(run: Path) -> Found | None:
-    """What was written; None where there is no such file. BadInput on a damaged one."""
+    """Returns what was written; None without such a file. BadInput on a damaged one."""
     path = run / NAME
     if not path.exists():
         return None
@@ -76,19 +75,11 @@ def read_anew(run: Path) -> Found | None:
 
 
 def found_of(data: Mapping[str, Any]) -> Found:
-    """Such a file's contents. KeyError, TypeError or ValueError where something of it is lacking or of another kind."""
-    return Found(str(data["v_sha256"]), tuple(map(_record, data["records"])))
+    """Returns the contents of such a file; null means NaN, which JSON cannot hold. KeyError or TypeError on other fields."""
+    return Found(data["v_sha256"], tuple(Anew(**_with_nan(record)) for record in data["records"]))
 
 
-def _record(data: Mapping[str, Any]) -> Anew:
-    numbers = {name: _number(name, data[name]) for name in NUMBERS}
-    if not (isinstance(data["steps"], int) and isinstance(data["kinds"], dict)):
-        raise ValueError(f"steps is {data['steps']!r:.40}, kinds {data['kinds']!r:.40}")
-    return Anew(steps=data["steps"], **numbers, kinds={name: _number(name, of) for name, of in data["kinds"].items()})
-
-
-def _number(name: str, value: Any) -> float:
-    """None stands for what is no finite number, which JSON cannot say."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise ValueError(f"{name} is {value!r:.40}, where a number is expected")
-    return math.nan if value is None else float(value)
+def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _with_nan(v) if isinstance(v, Mapping) else math.nan if v is None else v for name, v in values.items()
+    }

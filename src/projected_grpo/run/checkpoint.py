@@ -21,8 +21,6 @@ from projected_grpo.ledger.step_file import step_path, steps_in
 
 NAME = "checkpoint.pt"
 FORMAT = 3
-"""1 sampled from a generator that ran through the whole run: to go on from it would change the sampler in silence. 2 did
-not say which files it was written beside."""
 _UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, LookupError, AttributeError, pickle.UnpicklingError)
 """What torch.load raises on a damaged file, by where the damage is."""
 
@@ -64,7 +62,7 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as e:
-        raise BadInput(f"--resume: {path}: no such file; the run was cut before its first step, start it anew") from e
+        raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run anew") from e
     except _UNREADABLE as e:
         raise BadInput(f"--resume: {path}: damaged ({type(e).__name__}); start the run anew") from e
     if state.get("format") != FORMAT:
@@ -78,17 +76,6 @@ def read_checkpoint(run: Path) -> dict[str, Any]:
         step_path(run, late).unlink()
     module_file.cut(run, state["step"])
     return state
-
-
-def starts_over(run: Path, every: int) -> bool:
-    """Whether a run was cut before its first checkpoint, which comes after `every` steps: the steps that it had are dropped.
-    More steps than that had one, and it is gone; False then, too."""
-    steps = list(run.glob("step_*.jsonl.gz"))
-    if (run / NAME).exists() or len(steps) > every:
-        return False
-    for path in (*steps, run / module_file.NAME):
-        path.unlink(missing_ok=True)
-    return True
 
 
 def restore(

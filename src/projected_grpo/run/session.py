@@ -29,7 +29,7 @@ from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.channels import Beside
-from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint, starts_over
+from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
 from projected_grpo.run.intervening import shown
 from projected_grpo.run.judging import Judging
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
@@ -92,9 +92,6 @@ class Session:
         if self.config.resume and self._was_finished():
             return
         if self.config.resume:
-            if self.world.from_first(lambda: starts_over(self.run, self.checkpoint_every)):
-                logger.info(f"{self.run}: cut before its first checkpoint; it starts over")
-                return
             self._resume()
             with self.world.together():
                 self._check_left(total)

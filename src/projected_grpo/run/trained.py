@@ -1,5 +1,4 @@
-"""What a finished run trained, loaded and held against the run's own rows: an adapter of another step, of another run or
-of a run that was cut or edited is refused, not released and not asked."""
+"""Loads the policy of a finished run."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -10,11 +9,8 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest, read_rounds
-from projected_grpo.ledger.step_file import read_step, step_path
-from projected_grpo.measures import bytes_of, fingerprint
+from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.projection import Vectors
 from projected_grpo.run.anew import trained_adapters, trained_with
 from projected_grpo.run.intervening import page_class
 from projected_grpo.run.prepare import attach, load
@@ -40,9 +36,8 @@ class Trained:
 def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: str = "cpu") -> Trained:
     """The policy of a finished run, after all of its steps or after `step` of them.
 
-    BadInput when the run is not finished or not as it ended, that step was not kept, the model is not the one that it was
-    trained on, its policy is no one set of weights, or a file holds other coordinates than the run had after that step
-    (column theta_after).
+    BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, or its
+    policy is no one set of weights.
     """
     manifest = read_manifest(run)
     config = trained_with(run, manifest)
@@ -70,25 +65,8 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
         )
     adapter = attach(config, loaded)
     adapter.load(files[steps])
-    _check_step(run, files[steps], steps, adapter.vectors)
     path = files[steps]
     if apart.exists():
         adapter.load(path := apart)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return Trained(run, config, manifest, loaded, adapter, steps, sha256, path == apart)
-
-
-def _after_a_round(run: Path, steps: int, vectors: Vectors) -> bool:
-    """Whether these are the coordinates of an outer round behind that step, which a replica's record holds the hash of."""
-    held = [line["sha256"] for line in read_rounds(run) if line["step"] == steps]
-    return bool(held) and held[-1] == hashlib.sha256(bytes_of(vectors)).hexdigest()
-
-
-def _check_step(run: Path, path: Path, steps: int, vectors: Vectors) -> None:
-    found = fingerprint(vectors)
-    said = read_step(step_path(run, steps - 1))[0]["theta_after"]
-    if found != said and not _after_a_round(run, steps, vectors):
-        raise BadInput(
-            f"{path}: its coordinates have the fingerprint {found}, but after {steps} steps the run had {said} (column "
-            "theta_after): of another step or another run"
-        )

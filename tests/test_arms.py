@@ -102,13 +102,6 @@ def test_only_what_is_typed_stands_against_an_arms_own_recipe():
         config.validate()  # made by hand, and not what its name says
 
 
-def test_an_arm_that_takes_nothing_out_takes_no_flag_that_says_how():
-    """`--arm vanilla --gate one_sided` would run, and mean nothing."""
-    for flag in ("--gate=one_sided", "--project=grad", "--overshoot=2", "--preserve-magnitude"):
-        with pytest.raises(BadInput, match="--arm no_loophole takes nothing out"):
-            cli.parse(presets(TrainConfig), "", ["toy", "--arm", "no_loophole", flag])
-
-
 @pytest.mark.parametrize(
     ("words", "names"),
     [("--gate no_gate", {"gate"}), ("--k-use=3 --no-resume", {"k_use", "no_resume", "resume"}), ("tiny", set())],

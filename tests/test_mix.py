@@ -81,7 +81,6 @@ def test_what_is_no_share_is_refused_by_name(mix):
     [
         ({"mix": "teacher=.6,base=.5", "teacher_pool": "p"}, "the shares add up to 1.1"),
         ({"mix": "teacher=.5"}, "teacher rows come from a --teacher-pool; name one"),
-        ({"mix": "base=.5", "teacher_pool": "p"}, "takes nothing from --teacher-pool p"),
         ({"mix": "base=.1", "group_size": 4}, r"base=0\.1 is not one row of a group of 4"),
     ],
 )

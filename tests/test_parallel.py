@@ -215,7 +215,7 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
     """The sneaky fail: gradients are not added up, and every rank trains a model of its own."""
     codes, stderrs = left(world_of_runs, "apart")
     assert codes == [1, 1]
-    assert stderrs[0].startswith("error: step 0: the ranks' parameters differ after the update (CRC-32: rank 0 ")
+    assert stderrs[0].startswith("error: step 0: the ranks' parameters differ after the update")
     assert stderrs[1] == ""
     assert not list((world_of_runs / "apart").glob("step_*"))
 
@@ -352,15 +352,11 @@ def test_a_rank_of_torchrun_knows_its_place_and_shares_the_cores(monkeypatch):
     assert workers(Sampling(grader_workers=3)) == 3
 
 
-def test_a_gpu_by_number_is_refused_among_several_processes(monkeypatch):
+def test_a_gpu_by_number_is_refused_among_several_processes():
     two = World(1, 2, 1, 2)
     assert two.device("cpu") == "cpu"
     with pytest.raises(BadInput, match="--device cuda:0: 2 processes need one each"):
         two.device("cuda:0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(BadInput, match="--nproc-per-node 2: this machine has 1 GPUs"):
-        two.device("auto")
     assert ALONE.device("cuda:1") == "cuda:1"
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, cut_after, shake
+from conftest import cut_after, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -17,7 +17,7 @@ from projected_grpo.adapters import attach_antipasto
 from projected_grpo.channels import taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
-from projected_grpo.config import Channelled, TrainConfig
+from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.preferences import MAJORITY, StoredPair, read_preferences, write_preferences
 from projected_grpo.interventions.hooks import Hooks
@@ -330,38 +330,23 @@ def config(**values):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"alpha": 0.5}, "--alpha 0.5: needs a hint"),
+        ({"alpha": 0.5}, "--alpha 0.5 needs a hint"),
         ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "the student's own --hint"),
-        ({"alpha": 0.5, "distill_hint": "wink"}, "--distill-hint wink: unknown"),
-        ({"distill_hint": "none"}, "--distill-hint: only with --alpha above 0"),
-        ({"trace_weight": 0.5}, "--trace-weight 0.5: needs --trace-pairs FILE"),
-        ({"trace_beta": 0.5}, "--trace-beta: only with --trace-weight above 0"),
-        ({"trace_weight": 1.0, "trace_gamma_ratio": 0.5}, "--trace-gamma-ratio: only with --trace-loss simpo"),
+        ({"alpha": 0.5, "distill_hint": "wink"}, "--distill-hint wink: "),
+        ({"trace_weight": 0.5}, r"--trace-pairs \.: none given"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
         ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.9, "taid_end": 0.5}, "--taid-start"),
-        ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 0.0, "taid_end": 0.0}, "the end must be above 0"),
-        ({"taid_weight": 1.0, "teacher": "tiny", "taid_start": 1.0, "taid_end": 1.0}, "the start below 1"),
         ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
         ({"alpha": math.nan}, "--alpha nan: must be 0 or more"),
         ({"trace_weight": math.inf}, "--trace-weight inf: must be 0 or more"),
         ({"alpha": 1.0, "distill_hint": "none", "distill_beta": 1.5}, "--distill-beta 1.5"),
-        ({"alpha": 1.0, "distill_hint": "none", "distill_loss": "sdpo", "distill_top_k": 3}, "only with --distill-loss"),
         ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
-        ({"alpha": 1.0, "distill_hint": "none", "arm": "post_hoc", "of": ROOT, "vhack": ROOT / "justfile"}, "nothing"),
     ],
 )  # fmt: skip
 def test_a_channel_without_what_it_needs_is_one_line(values, why):
     with pytest.raises(BadInput, match=why) as refused:
         config(**values).validate()
     assert "\n" not in str(refused.value)
-
-
-def test_every_field_of_a_channel_is_known_to_be_of_one():
-    """Else an option of a channel that is off would be dead and go unseen."""
-    from projected_grpo.config import OF_CHANNEL, Gradient
-
-    new = {f.name for f in dataclasses.fields(Channelled)} - {f.name for f in dataclasses.fields(Gradient)}
-    assert new == {*OF_CHANNEL, *(name for names in OF_CHANNEL.values() for name in names)}
 
 
 def test_a_missing_channel_exits_with_2_and_leaves_nothing(script, tmp_path):

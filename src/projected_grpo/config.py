@@ -288,15 +288,10 @@ def rows_by_source(mix: str, group_size: int, teacher_pool: str) -> dict[str, in
 
 
 def check_mix(config: "TrainConfig") -> None:
-    """BadInput when a mix has no pool or a pool no share, or when a share is too small for one row."""
+    """BadInput when a mix has no pool, or when a share is too small for one row."""
     shares = config.shares
     if "teacher" in shares and not config.teacher_pool:
         raise BadInput(f"--mix {config.mix}: teacher rows come from a --teacher-pool; name one")
-    if config.teacher_pool and "teacher" not in shares:
-        raise BadInput(
-            f"--mix {config.mix}: takes nothing from --teacher-pool {config.teacher_pool}; leave the pool out "
-            "(--teacher-pool '') or give it a share"
-        )
     if none := [source for source in shares if config.mixed_rows[source] == 0]:
         raise BadInput(
             f"--mix {config.mix}: {none[0]}={shares[none[0]]:g} is not one row of a group of {config.group_size}; raise it "
@@ -307,17 +302,12 @@ def check_mix(config: "TrainConfig") -> None:
 G = TypeVar("G", bound=Gradient)
 REFRESHED = ("none", "placebo")
 """Kinds of V that can be extracted anew from the pairs alone."""
-OF_PROJECTION = ("gate", "project", "overshoot", "preserve_magnitude")
-"""Fields that say how V is taken out."""
 
 
 def with_recipe(config: G, typed: Collection[str] = ()) -> G:
     """With the recipe of its arm, where the arm has its own, in every field that the user has not `typed`: a manifest says
     what was done. `validate` refuses a typed field that contradicts it."""
-    arm = ARMS[config.arm]
-    if not arm.projects and (idle := [name for name in OF_PROJECTION if name in typed]):
-        raise BadInput(f"{flag(idle[0])}: --arm {arm.name} takes nothing out; leave it out, or use --arm projected")
-    own = arm.recipe
+    own = ARMS[config.arm].recipe
     return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 
@@ -392,62 +382,33 @@ OF_CHANNEL: Mapping[str, tuple[str, ...]] = {
     "taid_weight": ("taid_start", "taid_end", "taid_linear"),
 }  # fmt: skip
 """Options of each channel, by its weight."""
-OF_OPSD = ("distill_beta", "distill_temperature", "distill_token_clip", "distill_top_k")
 
 
 def check_channels(config: Channelled) -> None:
-    """BadInput when a channel lacks what it needs, an option is given to one that is off, or a value means nothing."""
-    usual = Channelled()
-    typed = {name for names in OF_CHANNEL.values() for name in names if getattr(config, name) != getattr(usual, name)}
-    for weight, options in OF_CHANNEL.items():
-        if not 0 <= getattr(config, weight) < float("inf"):
+    """BadInput when a channel lacks what it needs, or a value means nothing."""
+    for weight in OF_CHANNEL:
+        if not 0 <= getattr(config, weight) < math.inf:
             raise BadInput(f"{flag(weight)} {getattr(config, weight)}: must be 0 or more")
-        if not getattr(config, weight) and (idle := sorted(typed.intersection(options))):
-            raise BadInput(f"{flag(idle[0])}: only with {flag(weight)} above 0; give it, or leave this out")
-    if config.channels_on and ARMS[config.arm].derived:
-        raise BadInput(f"{flag(config.channels_on[0])}: --arm {config.arm} trains nothing; leave it out")
-    if config.distill_loss == "sdpo" and (idle := sorted(typed.intersection(OF_OPSD))):
-        raise BadInput(f"{flag(idle[0])}: only with --distill-loss opsd; leave it out")
-    if config.trace_loss == "dpo" and "trace_gamma_ratio" in typed:
-        raise BadInput("--trace-gamma-ratio: only with --trace-loss simpo; dpo has no margin")
-    _check_hint(config)
-    if config.trace_weight and config.trace_pairs == Path():
+    if config.alpha and config.distill_hint not in (*HINTS, PEER):
         raise BadInput(
-            f"--trace-weight {config.trace_weight:g}: needs --trace-pairs FILE; make one with `just trace-pairs`"
+            f"--distill-hint {config.distill_hint or 'is not given'}: --alpha {config.alpha:g} needs a hint for the "
+            f"teacher's context, one of {', '.join(HINTS)}, or {PEER}"
         )
+    if config.alpha and config.distill_hint == config.hint:
+        raise BadInput(f"--distill-hint {config.distill_hint}: the student's own --hint; a teacher that reads the same has "
+                       "nothing to teach")  # fmt: skip
     if config.trace_weight and not config.trace_pairs.is_file():
-        raise BadInput(f"--trace-pairs {config.trace_pairs}: no such file; make one with `just trace-pairs`")
+        given = "none given" if config.trace_pairs == Path() else "no such file"
+        raise BadInput(f"--trace-pairs {config.trace_pairs}: {given}; make one with `just trace-pairs`")
     at_least(config, "trace_batch", 1)
     at_least(config, "distill_top_k", 0)
     for name, low, high in (
-        ("distill_beta", 0.0, 1.0), ("distill_token_clip", 0.0, float("inf")), ("trace_beta", 0.0, float("inf")),
-        ("trace_gamma_ratio", 0.0, float("inf")), ("taid_start", 0.0, config.taid_end), ("taid_end", 0.0, 1.0),
+        ("distill_beta", 0.0, 1.0), ("distill_token_clip", 0.0, math.inf), ("trace_beta", 0.0, math.inf),
+        ("trace_gamma_ratio", 0.0, math.inf), ("trace_smoothing", 0.0, 0.5), ("taid_end", 0.0, 1.0),
+        ("taid_start", 0.0, config.taid_end), ("distill_temperature", 1e-6, math.inf),
     ):  # fmt: skip
-        if not low <= getattr(config, name) <= high or getattr(config, name) == float("inf"):
+        if not low <= getattr(config, name) <= high:
             raise BadInput(f"{flag(name)} {getattr(config, name)}: must be in [{low:g}, {high:g}]")
-    if config.taid_end == 0 or config.taid_start == 1:
-        raise BadInput(f"--taid-start {config.taid_start:g} --taid-end {config.taid_end:g}: the target would be the student "
-                       "itself all along, or the teacher; the end must be above 0 and the start below 1")  # fmt: skip
-    if not 0 <= config.trace_smoothing < 0.5:
-        raise BadInput(f"--trace-smoothing {config.trace_smoothing}: must be in [0, .5)")
-    if not 0 < config.distill_temperature < float("inf"):
-        raise BadInput(f"--distill-temperature {config.distill_temperature}: must be above 0")
-
-
-def _check_hint(config: Channelled) -> None:
-    """BadInput when hint distillation has no hint, an unknown one, or that which the student reads too."""
-    if not config.alpha:
-        return
-    known = f"one of {', '.join(HINTS)}, or {PEER}"
-    if not config.distill_hint:
-        raise BadInput(
-            f"--alpha {config.alpha:g}: needs a hint for the teacher's context; name it with --distill-hint ({known})"
-        )
-    if config.distill_hint not in (*HINTS, PEER):
-        raise BadInput(f"--distill-hint {config.distill_hint}: unknown; choose {known}")
-    if config.distill_hint == config.hint:
-        raise BadInput(f"--distill-hint {config.distill_hint}: the student's own --hint; a teacher that reads the same has "
-                       "nothing to teach")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -587,8 +548,6 @@ class TrainConfig(Replicated):
             raise BadInput(f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher")
         if "score" in arm.sees and not self.judge:
             raise BadInput(f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge")
-        if self.eval_plain and not self.eval_every:
-            raise BadInput("--eval-plain: needs --eval-every")
         if self.until_onsets and self.horizon_of != Path():
             raise BadInput(f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps")
         for name in ("beta", "kl_beta", "until_onsets"):

@@ -3,11 +3,8 @@
     torchrun --nproc-per-node N scripts/train.py ...
 
 Every process (rank) holds the whole model, takes the prompts that `share` gives it, and has its gradient added to those of
-the others; then all do the same arithmetic on the same numbers, so parameters stay equal bit for bit (`check_equal`). The
-rows, the random numbers and the loss's denominators are those of one process.
-
-A world of one does nothing at all: torch.distributed is not started, not even imported. Imports torch only where there are
-several ranks, so that --help and the torch-free scripts can ask who they are.
+the others. Parameters stay equal bit for bit (`check_equal`). Rows, random numbers and the loss's denominators are those of
+one process. A world of one does nothing and imports no torch.
 """
 
 import os
@@ -18,23 +15,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from projected_grpo.ledger.errors import (
-    EXIT_BAD_INPUT,
-    EXIT_FAILED,
-    BadInput,
-    BrokenWorld,
-    JudgeFailed,
-    NonFinite,
-    fail,
-)
+from projected_grpo.ledger import errors
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for the others before it gives the run up: longer than any rank may take for its share of sampling,
-grading, an evaluation, the first SVD of the weights, or rank 0 for a new V."""
+"""How long a rank waits for the others before it gives up the run: longer than any part of a step, or the first SVD."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +31,19 @@ class World:
     """The processes that train together, seen from one of them. Methods are called by every rank, in the same order."""
 
     rank: int = 0
-    """Of this process, among all."""
     size: int = 1
     local_rank: int = 0
-    """Among those of this machine."""
+    """Its number on this machine."""
     local_size: int = 1
 
-    # ------------------------------------------------------------ who does what
-
     def share(self, items: Sequence[T]) -> list[T]:
-        """This rank's part: ranks take neighbouring items, the first ones one more where it does not divide. Some ranks get
-        none when there are fewer items than ranks."""
+        """This rank's items: neighbours, one more for the first ranks where the number does not divide, maybe none."""
         least, more = divmod(len(items), self.size)
         start = self.rank * least + min(self.rank, more)
         return list(items[start : start + least + (self.rank < more)])
 
     def device(self, asked: str) -> str:
-        """This rank's device: `auto` and `cuda` are the GPU of its number. BadInput when there is none, or when one GPU is
-        asked for by number and there are several ranks."""
+        """This rank's device: `auto` and `cuda` are the GPU of its number. BadInput when there is none."""
         if self.size == 1:
             return asked
         import torch
@@ -68,30 +52,21 @@ class World:
             return "cpu"
         if asked not in ("auto", "cuda"):
             raise BadInput(f"--device {asked}: {self.size} processes need one each; use auto, cuda or cpu")
-        if self.local_rank >= (found := torch.cuda.device_count()):
-            raise BadInput(f"--nproc-per-node {self.local_size}: this machine has {found} GPUs; one process each")
         torch.cuda.set_device(self.local_rank)
         return f"cuda:{self.local_rank}"
 
-    # ------------------------------------------------------------ failing together
-
     @contextmanager
     def together(self) -> Generator[None]:
-        """What is refused on one rank inside ends all: the first such rank says why, once, and all exit with its code.
-
-        BadInput, NonFinite and JudgeFailed are handled so. Anything else ends its own process, and torchrun then the others.
-        """
+        """BadInput, NonFinite or JudgeFailed on one rank ends all: the first such rank prints it, all exit with its code."""
         if self.size == 1:
             yield
             return
-        told = None
+        refusal = None
         try:
             yield
-        except BadInput as e:
-            told = (str(e), EXIT_BAD_INPUT)
-        except (NonFinite, JudgeFailed) as e:
-            told = (str(e), EXIT_FAILED)
-        for rank, theirs in enumerate(self._all(told)):
+        except (BadInput, errors.NonFinite, errors.JudgeFailed) as e:
+            refusal = (str(e), errors.EXIT_BAD_INPUT if isinstance(e, BadInput) else errors.EXIT_FAILED)
+        for rank, theirs in enumerate(self._all(refusal)):
             if theirs is not None:
                 self._end(rank, *theirs)
 
@@ -99,7 +74,7 @@ class World:
         """Exit on every rank, once the speaker has spoken: torchrun ends the others as soon as one of them is gone."""
         try:
             if self.rank == speaker:
-                fail(message, code)
+                errors.fail(message, code)
             raise SystemExit(code)
         finally:
             self._all(None)
@@ -107,29 +82,19 @@ class World:
     def by_turns(self, make: Callable[[], T]) -> T:
         """`make()`, on one rank of each machine first: what that puts into the cache the others find there."""
         made: list[T] = []
-        for first in (True, False):
+        for first in (True, False) if self.size > 1 else (True,):
             with self.together():
                 if first == (self.local_rank == 0):
                     made.append(make())
-            if self.size == 1:
-                break
         return made[0]
 
     def from_first(self, make: Callable[[], T]) -> T:
         """`make()`, called on rank 0 alone, for all. Files are read and written so."""
-        if self.size == 1:
-            return make()
-        import torch.distributed as dist
-
-        made: list[Any] = [None]
+        made: Any = None
         with self.together():
             if self.rank == 0:
-                made[0] = make()
-        with _alive():
-            dist.broadcast_object_list(made, src=0)
-        return made[0]
-
-    # ------------------------------------------------------------ adding up
+                made = make()
+        return self._all(made)[0]
 
     def add_gradients(self, vectors: "Mapping[str, torch.nn.Parameter]") -> None:
         """Every parameter's gradient becomes the sum over ranks, the same bits on each; no gradient counts as zeros."""
@@ -163,8 +128,6 @@ class World:
         counts = self._all(rows)
         return sum(counts), sum(counts[: self.rank])
 
-    # ------------------------------------------------------------ staying equal
-
     def check_equal(self, step: int, vectors: "Mapping[str, torch.Tensor]") -> None:
         """Ends every rank, with code 1, when the parameters are not the same bits on all: they no longer train one model."""
         if self.size == 1:
@@ -172,25 +135,9 @@ class World:
         import torch
 
         flat = torch.cat([p.detach() for p in vectors.values()]).cpu().contiguous()
-        sums = self._all(zlib.crc32(flat.view(torch.uint8).numpy().tobytes()))
-        if len(set(sums)) > 1:
-            shown = ", ".join(f"rank {rank} {crc:08x}" for rank, crc in enumerate(sums))
-            why = f"step {step}: the ranks' parameters differ after the update (CRC-32: {shown}); this step is not written"
-            self._end(0, f"{why}, the run is good up to its last checkpoint", EXIT_FAILED)
-
-    def check_same(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """BadInput on every rank when one was started with other facts (arguments, files) than rank 0. A world of one does
-        not ask for them."""
-        if self.size == 1:
-            return
-        first, *others = self._all(dict(facts()))
-        for rank, theirs in enumerate(others, 1):
-            for name, value in first.items():
-                if theirs[name] != value:
-                    raise BadInput(
-                        f"rank {rank} has {name}={theirs[name]!r:.80}, rank 0 {value!r:.80}: start every machine with the "
-                        "same arguments, files and versions"
-                    )
+        if len(set(self._all(zlib.crc32(flat.view(torch.uint8).numpy().tobytes())))) > 1:
+            why = f"step {step}: the ranks' parameters differ after the update; this step is not written"
+            self._end(0, f"{why}, the run is good up to its last checkpoint", errors.EXIT_FAILED)
 
     def _all(self, value: T) -> list[T]:
         """Everybody's value, in the order of ranks."""
@@ -220,7 +167,7 @@ def _alive() -> Generator[None]:
     except RuntimeError as e:
         raise BrokenWorld(
             f"another process is gone, or silent for {TIMEOUT.total_seconds():.0f} s; torchrun says which one. Complete "
-            f"steps are on disk, continue with --resume ({str(e).splitlines()[0]:.120})"
+            f"steps are on disk, continue with --resume ({e})"
         ) from e
 
 

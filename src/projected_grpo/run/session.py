@@ -5,7 +5,6 @@ open_session(config, ...) -> Session;  session.take(step, groups) writes step_NN
 
 import dataclasses
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import DEPLOYED, FREE_TO_CHANGE, open_run, plain, read_manifest, update_manifest
+from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
 from projected_grpo.model.load import LoadedModel
@@ -86,8 +85,6 @@ class Session:
             **({"judge": self.judge.told} if self.judge else {}),
             **facts,
         }
-        with self.world.together():
-            self.world.check_same(lambda: {**self._settings(), **facts, "coordinates": self._coordinates()})
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
         if self.config.resume and self._was_finished():
             return
@@ -95,16 +92,6 @@ class Session:
             self._resume()
             with self.world.together():
                 self._check_left(total)
-
-    def _settings(self) -> dict[str, Any]:
-        """The config, but for what may differ between ranks as between a run and its continuation."""
-        return {k: v for k, v in plain(self.config).items() if k not in FREE_TO_CHANGE}
-
-    def _coordinates(self) -> str:
-        """A fingerprint of what must be the same bits on every rank from the start: parameters, their coordinates, V."""
-        parts = (self.adapter.vectors, self.adapter.basis_probes(), self.v.basis if self.v else {})
-        flat = torch.cat([t.detach().float().flatten().cpu() for tensors in parts for t in tensors.values()])
-        return f"{zlib.crc32(flat.numpy().tobytes()):08x}"
 
     def _was_finished(self) -> bool:
         """Whether there is nothing to go on with; next_step is then what was done."""

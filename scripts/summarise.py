@@ -17,7 +17,7 @@ class SummariseConfig:
 
     places: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Directories with training runs, at any depth, or files of this script: units that ran on several machines become one
-    file. Taken are finished runs whose rows are what they were sealed with. What T7 takes from replays `just losses-table`
+    file. Taken are finished runs. What T7 takes from replays `just losses-table`
     keeps."""
     out: Path
     """The file, NAME.runs.jsonl.gz; what stands there is replaced. Read by `results`, `rivals-table`, `channels-table`."""

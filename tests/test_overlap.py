@@ -94,7 +94,7 @@ def test_both_losses_give_two_v_of_the_tiny_model(script, both, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", SAME_V.values(), ids=SAME_V)
 def test_nll_in_a_file_that_says_grpo_is_red(script, both, tmp_path, change):
-    """The metadata lie, hash of the contents and all; the file is sealed as the script would seal it."""
+    """The metadata lie, hash of the contents and all."""
     v = read_vhack(both[0])
     basis = {n: change(rows, n).contiguous() for n, rows in v.basis.items()}
     lie = {**read_vhack(both[1]).meta, "v_sha256": content_of({"x": torch.ones(1)})}

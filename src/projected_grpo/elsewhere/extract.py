@@ -125,7 +125,7 @@ class VHack(vhack.VBasis):
         return cls(basis, values, coordinates.probes(), meta)
 
     def save(self, path: Path | str) -> None:
-        """One safetensors file, atomically, sealed: what every script of this project reads."""
+        """One safetensors file, atomically: what every script of this project reads."""
         save_vhack(Path(path), self)
 
     @classmethod

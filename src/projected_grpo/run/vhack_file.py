@@ -1,7 +1,6 @@
 """The artefact that carries V with its provenance: written, read, checked against the model at hand, cut."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from projected_grpo.vhack import VBasis
 
 PROBE_TOLERANCE = 0.02
 ORTHONORMAL_TOLERANCE = 1e-3
-SEAL = "file_sha256"
 
 
 def identity_of(loaded: LoadedModel, adapter: Adapter) -> dict[str, str]:
@@ -36,12 +34,6 @@ def content_of(basis: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _seal_of(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
-    """SHA-256 of all that an artefact holds: its tensors, and what it says of itself."""
-    said = json.dumps({k: v for k, v in meta.items() if k != SEAL}, sort_keys=True)
-    return hashlib.sha256((content_of(tensors) + said).encode()).hexdigest()
-
-
 def save_vhack(path: Path, v: VBasis) -> None:
     """One safetensors file, atomically: V/<module>, S/<module>, probe/<module>, provenance as metadata."""
     tensors: dict[str, Tensor] = {}
@@ -49,7 +41,7 @@ def save_vhack(path: Path, v: VBasis) -> None:
         tensors[f"V/{name}"] = rows.contiguous()
         tensors[f"S/{name}"] = v.singular_values[name].contiguous()
         tensors[f"probe/{name}"] = v.probes[name].contiguous()
-    write_atomic(path, save(tensors, metadata={**v.meta, SEAL: _seal_of(tensors, v.meta)}))
+    write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
 def _stored(path: Path, *, rows: bool = True) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -68,8 +60,7 @@ def _stored(path: Path, *, rows: bool = True) -> tuple[dict[str, str], dict[str,
 
 
 def read_vhack(path: Path) -> VBasis:
-    """Read an artefact as it is. BadInput when it is missing, damaged, not one, or not what was extracted: other rows, or
-    another label on the same."""
+    """Read an artefact as it is. BadInput when it is missing, damaged or not one."""
     meta, tensors = _stored(path)
     parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     for key, tensor in tensors.items():
@@ -77,11 +68,6 @@ def read_vhack(path: Path) -> VBasis:
         parts.setdefault(part, {})[name] = tensor
     if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
-    if (seal := meta.pop(SEAL, None)) != (now := _seal_of(tensors, meta)):
-        raise BadInput(
-            f"--vhack {path}: its {SEAL} is {now}, the metadata say {seal}: its rows, or what they are said to be, are not "
-            "what was extracted; extract it again"
-        )
     _check_rows(path, parts["V"])
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 

@@ -9,7 +9,7 @@ from test_steps import lines, row
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import parsed
-from projected_grpo.ledger.step_file import OF_CHANNEL, read_step, step_path
+from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.toy.programs import mechanism_of
 from projected_grpo.verdicts.finished_runs import read_runs
 
@@ -40,24 +40,12 @@ def test_a_line_is_read_and_refused_as_json_does(codec):
 
 # ---------------------------------------------------------------- the schema
 
-TOLD = dict.fromkeys((*OF_CHANNEL, "rows"), 0.5)
 
-
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"hacked": None}, "'hacked' is null"),
-        ({"step": True}, "'step' should be int, is bool"),
-        ({"channels": {"hint_distill": {**TOLD, "cos": "1"}}}, "'cos' should be a number"),  # the same types in the row
-        ({"surprise": 1}, "unknown column 'surprise'"),
-    ],
-)
-@pytest.mark.parametrize("channels", [None, {"hint_distill": TOLD}])
-def test_a_bad_row_among_good_ones_is_refused(tmp_path, changed, why, channels):
-    """The sneaky fail: what was found good of one row is taken for granted of the next."""
-    good = row(channels=channels)
-    step_path(tmp_path, 0).write_bytes(gzip.compress(lines(good, good, {**good, **changed}, good)))
-    with pytest.raises(BadInput, match=rf"step_000.jsonl.gz:3: .*{why}"):
+def test_a_row_of_another_version_among_good_ones_is_refused(tmp_path):
+    """The sneaky fail: what was found of one row is taken for granted of the next."""
+    good = row()
+    step_path(tmp_path, 0).write_bytes(gzip.compress(lines(good, good, {**good, "surprise": 1}, good)))
+    with pytest.raises(BadInput, match=r"step_000.jsonl.gz:3: has unknown column 'surprise'"):
         read_step(step_path(tmp_path, 0))
 
 

@@ -62,31 +62,6 @@ def test_non_finite_numbers_are_null(tmp_path):
     assert "NaN" not in gzip.decompress(step_path(tmp_path, 0).read_bytes()).decode()
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"hacked": None}, "'hacked' is null"),
-        ({"reward": "3.5"}, "'reward' should be float, is str"),
-        ({"channels": {"trace": {}}}, "unknown channel 'trace'"),
-        ({"channels": {"policy": {"loss": 1.0}}}, "'channels', policy: 'cos' is missing or unknown"),
-        ({"channels": {"policy": dict.fromkeys(steps.OF_CHANNEL, "1")}}, "policy: 'weight' should be a number"),
-        ({"step": True}, "'step' should be int, is bool"),
-        ({"surprise": 1}, "unknown column 'surprise'"),
-    ],
-)
-def test_a_row_that_breaks_the_schema_is_never_written(tmp_path, change, why):
-    with pytest.raises(ValueError, match=why):
-        write_step(tmp_path, 0, [row(**change)])
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_column_is_never_written(tmp_path):
-    short = row()
-    del short["kl"]
-    with pytest.raises(ValueError, match="lacks column 'kl'"):
-        write_step(tmp_path, 0, [short])
-
-
 def test_the_same_rows_give_the_same_bytes(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     assert write_step(a, 0, [row()]).read_bytes() == write_step(b, 0, [row()]).read_bytes()
@@ -174,13 +149,6 @@ def test_a_gap_is_named(tmp_path):
     for step in (0, 1, 3):
         write_step(tmp_path, step, [row(step=step)])
     with pytest.raises(BadInput, match="step 2 is missing among steps 0 to 3"):
-        read_run(tmp_path)
-
-
-def test_a_renamed_file_is_noticed(tmp_path):
-    write_step(tmp_path, 0, [row()])
-    write_step(tmp_path, 1, [row(step=0)])
-    with pytest.raises(BadInput, match=r"step_001.*holds rows of step 0"):
         read_run(tmp_path)
 
 

@@ -1,12 +1,10 @@
-"""A run's steps in a tracker while it runs (`train --track`): trackio, which is local, or wandb, through the API they share.
+"""Logs a run's steps to a tracker while it runs (`train --track`): trackio, which is local, or wandb.
 
-    with tracked(config.track, run) as tracking:      # refuses nothing: the tracker was asked for before the run began
+    with tracked(config.track, run) as tracking:
         tracking.catch_up()                           # after each step
 
-Logging only, and that by its shape: what is told is read from step files, after they are written, and nothing of the run is
-within a tracker's reach. So a resumed run catches up from the same files, and one that was begun without a tracker too.
-track.json notes the tracked run's name and how many steps it has been told: noted before telling, so that a run that is
-killed in between may lack a step there and never has one twice.
+What is logged is read from step files, so a resumed run catches up. track.json holds the tracked run's name and the number
+of steps logged; it is written first, so no step is logged twice.
 """
 
 import json
@@ -23,13 +21,11 @@ from loguru import logger
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import LAST, known_mean, mean, onset_of, rates
-from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, iter_run, read_step, step_path
+from projected_grpo.ledger.rates import mean, rates
+from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, read_step, step_path
 
 PROJECT = "projected_grpo"
 NOTE = "track.json"
-SAMPLE = ("step", "problem_id", "source", "label", "reward", "completion")
-"""Columns of the table of completions."""
 UNTOLD = ("argv", "columns", "diff")
 """Of a manifest: what a tracker's settings are better without."""
 NO_CHART = ("step", "seed", "theta_before", "theta_after")
@@ -38,7 +34,7 @@ NO_CHART = ("step", "seed", "theta_before", "theta_after")
 
 @dataclass(frozen=True)
 class Tracker:
-    """A module with wandb's API: init, log, finish and Table."""
+    """A module with wandb's API: init, log and finish."""
 
     load: Callable[[], Any]
     get: str
@@ -83,7 +79,7 @@ class Tracking:
             self._guarded(self._tell_next)
 
     def end(self) -> None:
-        """Close the tracked run; where the run is finished, with its rates and what they are worth."""
+        """Log the last evaluation and close the tracked run."""
         self._guarded(self._end)
 
     def _start(self) -> None:
@@ -104,12 +100,12 @@ class Tracking:
         step = self.told
         self._note(step + 1)
         rows = read_step(step_path(self.run, step))
-        table = self.module.Table(columns=list(SAMPLE), data=samples(rows))
-        self.module.log({**numbers(rows), **evaluated(self.run, step), "completions": table}, step=step)
+        self.module.log({**numbers(rows), **evaluated(self.run, step)}, step=step)
 
     def _end(self) -> None:
-        if read_manifest(self.run).get("finished"):
-            self.module.log(ending(self.run), step=self.told)
+        last = evaluated(self.run, self.told)
+        if last and read_manifest(self.run).get("finished"):
+            self.module.log(last, step=self.told)
         self.module.finish()
 
     def _note(self, told: int) -> None:
@@ -141,9 +137,6 @@ def tracked(name: str, module: Any, run: Path) -> Generator[Tracking]:
         tracking.end()
 
 
-# ---------------------------------------------------------------- what is told
-
-
 def numbers(rows: Sequence[Row]) -> dict[str, float]:
     """Every number of a step that is known: mean reward and rates of its rows, its step columns, seconds and channels."""
     first = rows[0]
@@ -154,29 +147,8 @@ def numbers(rows: Sequence[Row]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None and name not in NO_CHART}
 
 
-def samples(rows: Sequence[Row]) -> list[list[Any]]:
-    """Of each label the step's first completion, as rows of SAMPLE."""
-    first: dict[str | None, Row] = {}
-    for row in rows:
-        first.setdefault(row["label"], row)
-    return [[row[name] for name in SAMPLE] for row in first.values()]
-
-
 def evaluated(run: Path, done: int) -> dict[str, float]:
     """Rates of the held-out evaluations after so many steps, as eval/hack, ...; empty where there were none."""
     found = {folder: evaluations_in(run, folder).get(done) for folder in EVALUATIONS}
     rated = {folder: rates(read_step(path)) for folder, path in found.items() if path is not None}
     return {f"{folder}/{name}": v for folder, own in rated.items() for name, v in own.items() if v is not None}
-
-
-def ending(run: Path) -> dict[str, Any]:
-    """How a finished run ended: rates of the student's rows over its last 10 steps, its onset (-1: none), the last
-    evaluation. `just results` compares arms."""
-    steps = [rates([r for r in rows if r["source"] == "student"]) for rows in iter_run(run)]
-    last = {f"final/{name}": known_mean(s[name] for s in steps[-LAST:]) for name in ("hack", "gt", "form", "hacked")}
-    onset = onset_of([s["hack"] for s in steps])
-    return {
-        **{name: value for name, value in last.items() if value is not None},
-        "final/onset": -1 if onset is None else onset,
-        **evaluated(run, len(steps)),
-    }

@@ -401,15 +401,10 @@ v-anew *runs:
 report *runs:
     {{ py }} scripts/report.py "$@"
 
-# measure every part against a named baseline, into docs/bench.md (options: docs/use.md); catches a slow part
+# measure speed and memory of a preset against TRL, generate() and fresh interpreters, into docs/bench.md
 [group("bench")]
-bench *args:
+bench *preset:
     {{ py }} scripts/bench.py "$@"
-
-# count verdicts per second against a fresh interpreter per run; catches a grader that holds up training
-[group("bench")]
-bench-grader *args:
-    {{ py }} scripts/bench_grader.py "$@"
 
 # compare two runs number by number, timing aside; catches a run that is not deterministic
 [group("read")]

@@ -51,8 +51,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "chains": "arms config ledger presets run toy",
     "release": "adapters arms config ledger model run verdicts",
     "replicas": "chains config ledger parallel presets run",
-    "bench": "adapters arms channels config groups ledger model parallel presets projection prompts records rollout run "
-    "step verdicts vhack",
+    "bench": "adapters arms channels config groups model projection records rollout run step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
     "vhack",
 }
@@ -68,7 +67,7 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.drawing", "small.programs", "small.corpus", *TRACE_FILES, "run.bars",
-    "run.cli", "run.tracking", "bench.settings", "elsewhere.settings", "release.settings",
+    "run.cli", "run.tracking", "elsewhere.settings", "release.settings",
     "release.card", "replicas.settings", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it

@@ -82,16 +82,6 @@ def fixed_order(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def of_shape(shape: Any, dtype: str, *, card: bool) -> Any:
-    """A causal language model of a transformers config, frozen and in eval mode as load_folder's, its weights as they are
-    initialised, where the device or mode around says. `card`: it attends as on a CUDA device."""
-    how: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": PLAIN}
-    model = AutoModelForCausalLM.from_config(shape, **how).requires_grad_(False).eval()
-    if card:
-        attend_fused(model)
-    return model
-
-
 def pick_device(device: str) -> torch.device:
     """`auto` is cuda when there is one. BadInput on a device that is not there."""
     if device == "auto":

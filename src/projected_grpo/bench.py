@@ -186,8 +186,14 @@ def trainer_for(bench: Bench, reward: Callable[..., list[float]], steps: int, ou
     )  # fmt: skip
     data = datasets.Dataset.from_list([{"prompt": p.text, "name": p.problem_id} for p in bench.prompts])
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=list(TARGETS), task_type="CAUSAL_LM")
-    given = {"args": config, "train_dataset": data, "processing_class": tokenizer, "peft_config": lora}
-    trainer = trl.GRPOTrainer(model=load(c).model, reward_funcs=reward, **given)
+    given: dict[str, Any] = {
+        "reward_funcs": reward,
+        "args": config,
+        "train_dataset": data,
+        "processing_class": tokenizer,
+        "peft_config": lora,
+    }
+    trainer = trl.GRPOTrainer(model=load(c).model, **given)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -293,8 +299,9 @@ def full_logits_gradient(bench: Bench) -> Grads:
         logits = bench.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1].float() / config.temperature
         logps = logits.log_softmax(-1).gather(2, batch.targets[..., None]).squeeze(2)
         del logits
-        sizes = {"rows": len(rows), "max_new": config.max_new}
-        policy_loss(logps, batch.loss_mask, advantage[chosen], kind="dr_grpo", **sizes).per_sample.sum().backward()
+        taken = (logps, batch.loss_mask, advantage[chosen])
+        loss = policy_loss(*taken, kind="dr_grpo", rows=len(rows), max_new=config.max_new)
+        loss.per_sample.sum().backward()
     found = {name: g.clone() for name, g in bench.adapter.grads().items()}
     bench.adapter.zero_grad()
     return found

@@ -188,7 +188,8 @@ def _judged(args: argparse.Namespace, progress: Progress) -> tuple[list[str], li
     rows = read_input(args.file, problems)
     progress.total = len(rows.tasks)
     tasks = list(dict.fromkeys(rows.tasks))
-    check_tests(tasks, {task.task_id: place for task, place in zip(rows.tasks, rows.places, strict=True)})
+    places = {task.task_id: place for task, place in zip(rows.tasks, rows.places, strict=True)}
+    check_tests(tasks, places | dict(problems.places if problems else {}))
     if args.check_solutions:
         check_solutions(tasks, workers=args.workers)  # names them as warnings
     found = grade_batch(

@@ -29,10 +29,11 @@ class InputError(ValueError):
 
 @dataclass(frozen=True)
 class Problems:
-    """Tasks by id, and the file that they stand in."""
+    """Tasks and their places ("file:line") by id, and the file that they stand in."""
 
     source: Path
     tasks: Mapping[str, Task]
+    places: Mapping[str, str]
 
 
 class Prompted(NamedTuple):
@@ -83,7 +84,8 @@ def task_of(row: Mapping[str, Any], place: str) -> Task:
 def read_problems(path: Path) -> Problems:
     """Tasks from benchmark rows; `builtin`, where no file has that name, are the grader's own. Raises InputError, for two
     rows of one id too."""
-    return Problems(path, {task.task_id: task for _, _, task in _rows_of(_file(path))})
+    rows = [(place, task) for place, _, task in _rows_of(_file(path))]
+    return Problems(path, {task.task_id: task for _, task in rows}, {task.task_id: place for place, task in rows})
 
 
 def _file(path: Path) -> Path:

@@ -65,7 +65,7 @@ for _number, _body in enumerate(
      b'"\\ud800"', b"9" * 5000, b"null", b"", b'{"deque":[1,6]}', b'{"tuple":{"a":1}}']
 ):  # fmt: skip
     for _wrap in (b"[%s]", b"%s"):
-        for _task_name in ("merge", "mean"):
+        for _task_name in ("merge", "half"):
             with_wrong(
                 f"forged_value_{_number}_{'bare' if _wrap == b'%s' else 'listed'}_for_{_task_name}",
                 f"import os\nos.write(3, {b'value 0 ' + _wrap % _body + bytes([10])!r})\n",

@@ -84,10 +84,8 @@ def write(
     arm = arm or ("projected" if name == "projected" else "vanilla")
     config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0, **(settings or {})}
     vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
-    code = {key: facts.pop(key) for key in ("source_hash", "python", "versions") if key in facts}
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
     open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)
-    update_manifest(path / name, **code)
     for problem in range(problems):
         rng = random.Random(f"{name} {problem}")
         rows = list(rollouts(problem, kinds[problem] if isinstance(kinds, dict) else kinds, length))

@@ -112,7 +112,7 @@ def _setting(manifest: Manifest) -> dict[str, str]:
     """What units that are averaged must have alike: their seeds, draws, bases and pools may differ, and nothing else."""
     of_v = {f"vhack.{name}": manifest["vhack"].get(name) for name in OF_V}
     own = {f"config.{name}": manifest["config"].get(name) for name in OF_CONFIG}
-    return {name: str(value) for name, value in {**of_v, **own, "source_hash": manifest.get("source_hash")}.items()}
+    return {name: str(value) for name, value in {**of_v, **own}.items()}
 
 
 def _rows(path: Path) -> Sequence[Row]:

@@ -36,7 +36,7 @@ OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
-"""Of a manifest: what no number depends on (`source_hash` stands for the code), and what the rows say themselves."""
+"""Of a manifest: what no number depends on, and what the rows say themselves."""
 
 FILES_EACH = 1000
 """Step files for which a process of its own is worth its start."""

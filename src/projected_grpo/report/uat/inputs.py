@@ -19,8 +19,8 @@ SETTINGS = (
     "adapter", "lora_rank", "dtype", "seed", "lr", "warmup", "weight_decay", "max_grad_norm", "k_use", "noise_floor",
 )  # fmt: skip
 """Config fields that decide which gradients a replay sees and how much of V it uses."""
-MADE_BY = ("model_hash", "tokenizer_hash", "source_hash", "python", "versions")
-"""What made it: base and code, the same in every replay."""
+MADE_BY = ("model_hash", "tokenizer_hash")
+"""The base model, the same in every replay."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ install_import_hook(SHAPED, "beartype.beartype")
 
 import torch  # noqa: E402 - after the hook
 
+from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
@@ -37,6 +38,12 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as every script does (run/cl
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+
+
+@pytest.fixture(autouse=True)
+def no_remembered_verdicts():
+    """Each test has its programs judged anew."""
+    shared_pool().verdicts.clear()
 
 
 @pytest.fixture(scope="session")

@@ -28,10 +28,34 @@ def test_identical_work_runs_once(monkeypatch):
     monkeypatch.setattr(Runner, "run", lambda self, *args, **kw: (calls.append(1), run(self, *args, **kw))[1])
     grade(TASK, f"```python\n{WRONG}```")
     once = len(calls)
-    verdicts = grade_batch([TASK] * 20, [f"text {i}\n```python\n{WRONG}```" for i in range(20)])
+    verdicts = grade_batch([TASK] * 20, [f"text {i}\n```python\n{WRONG}# other```" for i in range(20)])
     assert len(calls) - once == 1
     assert once <= 2
     assert len(set(verdicts)) == 1
+
+
+def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monkeypatch, caplog):
+    texts = [f"```python\n{code}```" for code in (SOLVED, WRONG, SOLVED + VACUOUS)]
+    first, seen = grade_batch([TASK] * 3, texts), []
+
+    def failing(*_, **__):
+        raise GraderError("judged again")
+
+    monkeypatch.setattr(Runner, "run", failing)
+    with caplog.at_level("INFO", "loophole_grader"):
+        again = grade_batch([TASK] * 3, texts, on_progress=lambda *pair: seen.append(pair))
+    assert again == first
+    assert seen == [(3, 3)]
+    assert caplog.messages == ["3 of 3 completions are copies of others: judged once"]
+    other = Task("other", TASK.tests, TASK.setup_code, TASK.func_name)
+    assert isinstance(grade_batch([other], texts[:1])[0], RowError)
+    assert isinstance(grade_batch([TASK], texts[:1], limits=Limits(cpu_s=5))[0], RowError)
+
+
+def test_no_more_verdicts_are_remembered_than_the_bound(monkeypatch):
+    monkeypatch.setattr(pool_module, "KEPT_VERDICTS", 2)
+    grade_batch([TASK] * 3, [f"```python\n{WRONG}# {i}```" for i in range(3)], workers=1)
+    assert len(pool_module.shared_pool().verdicts) == 2
 
 
 def test_progress_counts_completions():

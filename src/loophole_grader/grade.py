@@ -1,11 +1,12 @@
 """Grade completions: extraction, ground truth, the completion's own tests, the verdict."""
 
 import json
+import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -35,6 +36,7 @@ COMPLETION_SHARE = 16  # and that many times less than the memory of a program, 
 
 Progress = Callable[[int, int], None]
 DEFAULT_LIMITS = Limits()
+_log = logging.getLogger("loophole_grader")
 
 
 def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
@@ -55,7 +57,7 @@ def grade_batch(
     require_isolation: Literal["any", "full"] = "any",
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
-    those). Identical (task, program) pairs are judged once.
+    those). Identical (task, program) pairs are judged once, as long as the pool is open (`close_pool`).
 
     All ground truth comes first, then the completions' own tests: they run beside the canonical solution and can read it, so
     nothing that they leave behind is there for a program that ground truth has yet to judge.
@@ -78,18 +80,29 @@ def grade_batch(
     if full:
         _check_full(isolation())
     slow = slowness()
-    limits = replace(limits, cpu_s=limits.cpu_s * slow)
-    rows: dict[tuple[Task, tuple[Block, ...], Status], _Row] = {}
+    pool = shared_pool()
+    found: list[Verdict | RowError | None] = [None] * len(tasks)
+    rows: dict[Hashable, _Row] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
         blocks, status = _program(completion, limits)
-        rows.setdefault((task, blocks, status), _Row(task, blocks, status, limits, slow)).places.append(index)
-    found: list[Verdict | RowError | None] = [None] * len(tasks)
-    batch = _Batch(shared_pool(), list(rows.values()), full)
-    done = 0
+        key = (task, blocks, status, limits, full)
+        found[index] = pool.verdicts.get(key)
+        if found[index] is None:
+            stretched = replace(limits, cpu_s=limits.cpu_s * slow)
+            rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).places.append(index)
+    done = len(tasks) - sum(len(row.places) for row in rows.values())
+    copies = len(tasks) - len(rows)
+    if copies:
+        _log.info("%d of %d completions are copies of others: judged once", copies, len(tasks))
+    if done and on_progress is not None:
+        on_progress(done, len(tasks))
+    batch = _Batch(pool, list(rows.values()), full)
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
             for index in row.places:
                 found[index] = row.result
+            if isinstance(row.result, Verdict):
+                pool.remember(row.key, row.result)
             done += len(row.places)
             if on_progress is not None:
                 on_progress(done, len(tasks))
@@ -141,6 +154,7 @@ class _Row:
     status: Status  # "ok", or why no program runs
     limits: Limits
     slowness: float  # of the machine, by which the CPU limit has grown
+    key: Hashable  # by which its verdict is remembered
     places: list[int] = field(default_factory=list)  # of the completions that propose it
     result: Verdict | RowError | None = None
     code: str = ""  # what the blocks were read as

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from loophole_grader.verdict import GraderError, Status
 RETRY_AFTER_S = 0.2  # before the second try, after a runner failed by itself: what made it fail may pass
 GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
 START_S = 60.0  # for a runner to start, and for a setup code to run
+KEPT_VERDICTS = 4096
 WARM_SETUPS = 8  # templates of one runner
 LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
 SHORT_BYTES = 4 << 10  # of one that may come when the program runs: a few names and numbers
@@ -417,10 +418,11 @@ def _name_missing(layers: Layers) -> None:
 
 
 class Pool:
-    """Warm runners, lent to one thread at a time and kept for the next batch."""
+    """Warm runners, lent to one thread at a time and kept for the next batch, and the verdicts that were reached in them."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.pid, self.without = os.getpid(), without
+        self.verdicts: dict[Hashable, Any] = {}  # the oldest first
         self._idle: list[Runner] = []
         self._lock = threading.Lock()
 
@@ -433,6 +435,13 @@ class Pool:
         with self._lock:
             if not runner.closed:
                 self._idle.append(runner)
+
+    def remember(self, key: Hashable, verdict: Any) -> None:
+        """Keep a verdict, and no more than KEPT_VERDICTS."""
+        with self._lock:
+            self.verdicts[key] = verdict
+            while len(self.verdicts) > KEPT_VERDICTS:
+                del self.verdicts[next(iter(self.verdicts))]
 
     def close(self) -> None:
         with self._lock:

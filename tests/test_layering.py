@@ -46,7 +46,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "step": "adapters channels interventions measures model parallel projection records signals",
     "groups": "config ledger model parallel prompts records rollout small toy",
     "traces": "arms config groups ledger model prompts records rollout teachers",
-    "run": "adapters arms channels config gates groups interventions judges ledger measures model overlap "
+    "run": "adapters arms channels config gates groups interventions judges ledger model overlap "
     "parallel projection prompts records rollout signals small step teachers toy traces verdicts vhack",
     "chains": "arms config ledger presets run toy",
     "release": "adapters arms config ledger model run verdicts",

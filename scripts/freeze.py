@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -43,6 +44,8 @@ ALLOWED |= {
     r"judge/[^/]* toy-mark/.*": ("any", "toy-mark goes whole"),
     r"judge/results [^/]*/json/(h2|warning)(/.*)?": ("missing", "H2 and early warning go whole"),
     r"queue/(share|mark) .*": ("any", "H2 and toy-mark go whole"),
+    r"queue/variants .*_tenth_.*": ("missing", "V of a tenth of the modules goes whole"),
+    r"queue/variants [^/]*/.*results.*": ("any", "of those runs too"),
     r"train/.*/theta_before": ("missing", "the last step's theta_after says the same"),
     r"train/.*/(cos_out|cos_signed_out|energy_out|removed_share)": (
         "1e-5",
@@ -444,6 +447,21 @@ CHAINS = ("probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose
           "channels", "trace", "small")  # fmt: skip
 
 
+def link_of(line: str) -> str:
+    """What names a line of a plan: the link, or the script and what it writes or reads last."""
+    name, queued, _ = line.partition("=$(")
+    words = line.split()
+    places = [word for word in words if word.startswith("out/")]
+    return name if queued else " ".join([*words[1:2], *places[-1:]]).replace("/", ":")
+
+
+def keyed(lines: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for line in lines:
+        found.setdefault(link_of(line), []).append(line)
+    return found
+
+
 def queue(work: Path, name: str) -> dict[str, Any]:
     """The plan of a chain, by link; of a chain that this preset has not, that it is refused."""
     chain, preset, backend = name.split()
@@ -458,7 +476,7 @@ def queue(work: Path, name: str) -> dict[str, Any]:
     lines = [
         line for line in told.replace(str(ROOT), "ROOT").splitlines() if line and not re.match(r"[IW] |argv", line)
     ]
-    return {f"{i:03d}": re.sub(r"\S*/bin/python\S*", "PYTHON", line) for i, line in enumerate(lines)}
+    return keyed(re.sub(r"\S*/bin/python\S*", "PYTHON", line) for line in lines)
 
 
 # ---------------------------------------------------------------- all of it

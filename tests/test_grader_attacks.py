@@ -80,7 +80,7 @@ def poorer_outcomes(request: pytest.FixtureRequest, world: World) -> dict[str, d
         names = [str(params["name"]) for params in wanted if params["host"] == host]
         close_pool()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(sandbox._pools, (), sandbox.Pool(frozenset(lacking)))
+            patch.setattr(sandbox, "_pool", sandbox.Pool(frozenset(lacking)))
             found[host] = {} if not names else run_selected(names, world)
             close_pool()
     return found

@@ -17,8 +17,7 @@ class SummariseConfig:
 
     places: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Directories with training runs, at any depth, or files of this script: units that ran on several machines become one
-    file. Taken are finished runs. What T7 takes from replays `just losses-table`
-    keeps."""
+    file. Only finished runs are taken. `just losses-table` keeps what T7 takes from replays."""
     out: Path
     """The file, NAME.runs.jsonl.gz; what stands there is replaced. Read by `results`, `rivals-table`, `channels-table`."""
 

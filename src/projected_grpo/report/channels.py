@@ -5,7 +5,7 @@ from pathlib import Path
 
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.report.tables import Table, between, number
+from projected_grpo.report.tables import Table, between, bullets, number, plus_minus
 from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured, rates_at
 from projected_grpo.verdicts.finished_runs import Run
 
@@ -34,9 +34,7 @@ def _of_v(of: Measured) -> list[str]:
     scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
     cells = []
     for name, by in scale.items():
-        mean, sem = of.numbers[name]
-        digits = 1 if by == 100 else 3
-        cells.append(number(mean, by, digits) + (f" ± {number(sem, by, digits)}" if sem is not None else ""))
+        cells.append(plus_minus(*of.numbers[name], by, 1 if by == 100 else 3))
     return [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells]
 
 
@@ -104,7 +102,6 @@ def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
 
 def document(found: Sequence[AB], tables: Sequence[Table], root: Path, remarks: Sequence[str]) -> str:
     """channels.md."""
-    lines = ["# Channels", "", "Written by `just channels-table`; do not edit by hand.", ""]
-    lines += [f"- {line}" for line in remarks] + ([""] if remarks else [])
+    lines = ["# Channels", "", "Written by `just channels-table`; do not edit by hand.", "", *bullets(remarks)]
     lines += [f"- {ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
     return "\n".join([*lines, "", *(table.markdown(root) for table in tables)]).rstrip() + "\n"

@@ -15,7 +15,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, plain, read_manifest
 from projected_grpo.ledger.rates import known_mean, running_mean
 from projected_grpo.ledger.step_file import Row, read_run
-from projected_grpo.report.tables import line_text
+from projected_grpo.report.results_md import line_numbers
+from projected_grpo.report.tables import line_text, number
 from projected_grpo.verdicts.adapters import adapter_of, anew_of, t6_of
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.finished_runs import Run, load_runs, read_runs
@@ -27,7 +28,7 @@ from projected_grpo.verdicts.probe import T4, T4_PLUS
 POINTS = 6
 """Steps at which series are shown, the first window and the last among them."""
 RATES = {"hack": "hack %", "gt": "gt_pass %", "form": "well-formed %"}
-COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update")
+COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
 Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
 """Arm -> the same unit of both sides."""
 
@@ -46,7 +47,7 @@ class Comparison:
 
     def text(self) -> str:
         """The tables, aligned."""
-        parts = [self._runs(), *self._series("Rates", RATES, 100.0, 1), *self._series("Cosines", COSINES, 1.0, 4)]
+        parts = [self._runs(), self._series("Rates", RATES, 100.0, 1), self._series("Cosines", COSINES, 1.0, 4)]
         parts += [f"{_table(ANEW, self.anew)}\n{ANEW_NOTES}"] if self.anew else []
         parts += [self._effects()] if self.t4 else [NO_REPLAYS]
         parts += [f"not compared: {line}" for line in self.alone]
@@ -75,7 +76,7 @@ class Comparison:
                 name: {"a": _effect_json(p.one), "b": _effect_json(p.other), "a_minus_b": _effect_json(p.gain)}
                 for name, p in self.t4.items()
             },
-            "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
+            "t6": [line_numbers(line) for line in self.t6],
         })  # fmt: skip
 
     def _runs(self) -> str:
@@ -102,18 +103,14 @@ class Comparison:
         """Over units, of the mean over up to 10 steps that end at this one."""
         return known_mean(running_mean(pair[side].series[name])[step] for pair in own)
 
-    def _series(self, title: str, names: Sequence[str] | Mapping[str, str], scale: float, digits: int) -> list[str]:
-        told = names if isinstance(names, Mapping) else {name: name for name in names}
+    def _series(self, title: str, names: Mapping[str, str], scale: float, digits: int) -> str:
         body = []
         for arm, own in self.pairs.items():
             for step in self._points(own):
-                cells = [self._mean(own, side, name, step) for name in told for side in (0, 1)]
-                body.append(
-                    [arm, str(step), str(len(own)), *("-" if c is None else f"{scale * c:.{digits}f}" for c in cells)]
-                )
-        header = ["arm", "step", "units", *(f"{what} {side}" for what in told.values() for side in "AB")]
-        lead = f"{title}: mean over units of the mean over the 10 steps that end at each"
-        return [f"{lead}\n{_table(header, body)}"]
+                cells = [self._mean(own, side, name, step) for name in names for side in (0, 1)]
+                body.append([arm, str(step), str(len(own)), *(number(cell, scale, digits) for cell in cells)])
+        header = ["arm", "step", "units", *(f"{what} {side}" for what in names.values() for side in "AB")]
+        return f"{title}: mean over units of the mean over the 10 steps that end at each\n{_table(header, body)}"
 
     @property
     def anew(self) -> list[list[str]]:

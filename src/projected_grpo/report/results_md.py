@@ -15,6 +15,7 @@ from projected_grpo.report.second_v import told, units_at
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
+    bullets,
     change_pp,
     dose,
     evaluated,
@@ -23,6 +24,7 @@ from projected_grpo.report.tables import (
     held_out_rate,
     how_they_end,
     line_text,
+    lines_text,
     mixed_units,
     per_arm,
     same_span,
@@ -80,41 +82,34 @@ class Report:
         if self.alone:
             return "\n".join([*self.remarks, *([""] if self.remarks else []), *line_text(self.alone)])
         arms = how_they_end(self.groups)
-        tables = [text for t in mixed_units(self.groups, self.found.runs) for text in (t.title, "", t.text(), "")]
-        t5 = [text for line in self.mixed for text in (*line_text(line), "")]
         judged = [
             *map(h1_text, self.judged),
-            *tables,
-            *t5,
-            *(text for t in against_v(self.found.runs) for text in (t.title, "", t.text(), "")),
-            *self._t6("simple"),
+            *(text for t in mixed_units(self.groups, self.found.runs) for text in t.printed()),
+            *lines_text(self.mixed),
+            *(text for t in against_v(self.found.runs) for text in t.printed()),
+            *lines_text(self.t6),
             *self._t7("simple"),
         ]
-        return "\n".join([*self.remarks, "", arms.title, "", arms.text(), "", *judged])
+        return "\n".join([*self.remarks, "", *arms.printed(), *judged])
 
     def markdown(self, plots: Sequence[str]) -> str:
         """results.md; `plots` are the stems of the plots beside it."""
-        recipes = recipes_of(self.groups)
         head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
-        remarks = [*(f"- {line}" for line in self.remarks), *([""] if self.remarks else [])]
+        remarks = bullets(self.remarks)
         if self.alone:
             return "\n".join([*head, *remarks, *self._t7("github")])
         return "\n".join(
             [
                 *head, HOW_TO_READ, "", *remarks,
-                *(f"- {line}" for line in recipes), *([""] if recipes else []),
+                *bullets(recipes_of(self.groups)),
                 "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
                 *(["## T5", ""] if self.mixed else []),
-                *(text for line in self.mixed for text in (*line_text(line, "github"), "")),
-                *self._t6("github"), *self._t7("github"),
+                *lines_text(self.mixed, "github"), *lines_text(self.t6, "github"), *self._t7("github"),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
-
-    def _t6(self, style: str) -> list[str]:
-        return [text for line in self.t6 for text in (*line_text(line, style), "")]
 
     def _t7(self, style: str) -> list[str]:
         return told(self.t7, style) if self.t7 else []
@@ -156,7 +151,7 @@ class Report:
             "remarks": self.remarks,
             "h1": [h1_numbers(h) for h in self.judged],
             "t5": [line_numbers(line) for line in self.mixed],
-            "t6": [{**asdict(t.verdict), "clauses": [asdict(c) for c in t.clauses], "notes": t.notes} for t in self.t6],
+            "t6": [line_numbers(line) for line in self.t6],
             "t7": line_numbers(self.t7) if self.t7 else None,
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.report.tables import Table, between, number, spread
+from projected_grpo.report.tables import Table, between, bullets, number, spread
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS
@@ -134,24 +134,10 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
 
 def untrained(runs: Sequence[Run]) -> Row:
     """The untrained model, from the evaluations before the first step of each unit's vanilla."""
-
-    def first(rate: str) -> list[float | None]:
-        return [_at(run.evals, 0, rate) for run in runs]
-
     unknown: list[float | None] = [None] * len(runs)
     plain = [_at(run.beside.get("eval_plain", {}), 0, "gt") for run in runs]
-    return Row(
-        "untrained",
-        runs,
-        first("hack"),
-        first("hacked"),
-        first("gt"),
-        first("form"),
-        unknown,
-        plain,
-        unknown,
-        "nothing",
-    )
+    at_start = row_of("untrained", runs, first=True)
+    return replace(at_start, gain=unknown, plain=plain, trained=unknown, told="nothing")
 
 
 @dataclass(frozen=True)
@@ -220,13 +206,8 @@ class Bench:
 
     def markdown(self) -> str:
         """rivals.md."""
-        lines = ["# Rivals", "", "Written by `just rivals-table`; do not edit by hand.", ""]
-        lines += [
-            *(f"- {line}" for line in self.remarks),
-            *([""] if self.remarks else []),
-            self.table.markdown(self.root),
-        ]
-        return "\n".join([*lines, "![hack against pass](plots/rivals.svg)", ""])
+        head = ["# Rivals", "", "Written by `just rivals-table`; do not edit by hand.", "", *bullets(self.remarks)]
+        return "\n".join([*head, self.table.markdown(self.root), "![hack against pass](plots/rivals.svg)", ""])
 
     def json(self) -> str:
         """Every number, unit by unit."""

@@ -45,6 +45,10 @@ class Table:
         kept = [i for i, name in enumerate(self.header) if name not in columns]
         return Table(title, [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body], self.runs)
 
+    def printed(self) -> list[str]:
+        """Returns the title and the table as lines for a terminal, with an empty line behind."""
+        return [self.title, "", self.text(), ""]
+
     def text(self, style: str = "simple") -> str:
         """The bare table: names to the left, numbers to the right."""
         align = ["left" if name in ("arm", "mechanism", "source") else "right" for name in self.header]
@@ -58,9 +62,11 @@ def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str =
 
 def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
     """Mean ± standard error as a cell shows it."""
-    mean, sem = mean_sem(values)
-    if mean is None:
-        return "-"
+    return plus_minus(*mean_sem(values), scale, digits, sign)
+
+
+def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+    """Formats a mean and its standard error; without the error where that is not known."""
     alone = number(mean, scale, digits, sign)
     return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 
@@ -393,15 +399,7 @@ def mixed_units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     return out
 
 
-_OF_SOURCE = {
-    "hack": 100.0,
-    "gt": 100.0,
-    "form": 100.0,
-    "at_clip": 100.0,
-    "lost": 100.0,
-    "ours": 100.0,
-    "untrained": 100.0,
-}
+_OF_SOURCE = (*RATES, "at_clip", "lost", "ours", "untrained")
 
 
 def sources(groups: Sequence[RunGroup]) -> list[Table]:
@@ -414,7 +412,7 @@ def sources(groups: Sequence[RunGroup]) -> list[Table]:
                 steps = [step[source] for step in run.sources if source in step]
                 if not steps:
                     continue
-                cells = [number(known_mean(s[name] for s in steps), scale) for name, scale in _OF_SOURCE.items()]
+                cells = [number(known_mean(s[name] for s in steps), 100.0) for name in _OF_SOURCE]
                 ratio = number(known_mean(s["ratio"] for s in steps), digits=3)
                 rows = number(known_mean(s["rows"] for s in steps))
                 body.append([group.name, str(run.seed), source, rows, ratio, *cells])
@@ -452,6 +450,16 @@ def line_text(line: Line, style: str = "simple") -> list[str]:
     rows = [[c.name, c.status, c.why] for c in line.clauses]
     notes = [text for note in line.notes for text in ("", note)]
     return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]
+
+
+def lines_text(lines: Iterable[Line], style: str = "simple") -> list[str]:
+    """Returns `line_text` of each line, with an empty line behind each."""
+    return [text for line in lines for text in (*line_text(line, style), "")]
+
+
+def bullets(lines: Sequence[str]) -> list[str]:
+    """Returns the lines as a markdown list with an empty line behind it; nothing without lines."""
+    return [*(f"- {line}" for line in lines), *([""] if lines else [])]
 
 
 def _aligned(rows: Sequence[Sequence[str]], header: Sequence[str], style: str) -> str:

@@ -80,16 +80,12 @@ def test_results_print_t6_where_both_adapters_are_there(tmp_path):
 
 @pytest.mark.usefixtures("both")
 def test_t6_of_a_summary_is_that_of_the_step_files(tmp_path):
-    """V anew goes into the summary too; of one that was edited a line says where."""
+    """V anew goes into the summary too."""
     of_files, place = report_on(tmp_path), tmp_path / "both.runs.jsonl.gz"
     write_summaries(place, (tmp_path, load_runs(tmp_path)))
     of_summary = report_on(place)
     assert "T6: PASS" in of_summary.markdown([])
     assert json.loads(of_summary.json())["t6"] == json.loads(of_files.json())["t6"]
-    lines = gzip.decompress(place.read_bytes()).decode()
-    place.write_bytes(gzip.compress(lines.replace('"theta_norm":0.5', '"theta_norm":"large"').encode()))
-    with pytest.raises(BadInput, match=r"both.runs.jsonl.gz:\d+: damaged .*theta_norm is 'large'"):
-        report_on(place)
     place.write_bytes(gzip.compress(lines.replace('"anew"', '"before"').encode()))  # a summary of an earlier time
     assert "not measured" in report_on(place).markdown([])
 

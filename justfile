@@ -371,7 +371,7 @@ export *run:
 explain *run:
     {{ py }} scripts/explain.py "$@"
 
-# write a run's traces, or check a trace file (--to, --read-as: verifiers, openenv); catches drift
+# write a run's traces, or read a trace file (--to: verifiers, openenv, states); catches another model's
 [group("read")]
 traces *what:
     {{ py }} scripts/traces.py "$@"

@@ -24,13 +24,11 @@ class AskConfig:
     out: Path
     """Folder to write; must not exist yet, but for --resume."""
     concurrency: int = 8
-    """Attempts under way at once, all teachers together."""
+    """Calls under way at once, all teachers together."""
     timeout: float = 60.0
-    """Seconds that one attempt may take."""
+    """Seconds that an attempt may be silent."""
     attempts: int = 6
     """Attempts at one call before it is set aside; three such calls in a row, and the endpoint is down."""
-    backoff: float = 0.5
-    """Seconds before a second attempt; doubles, with jitter, up to 60. A longer Retry-After is obeyed, up to 120."""
     resume: bool = False
     """Go on in --out: ask what has no answer yet."""
 
@@ -39,16 +37,15 @@ def main() -> int:
     config = cli.parse_plain(AskConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import Unfinished
-    from projected_grpo.teachers.ask_all import ask_all
-    from projected_grpo.teachers.asking import Patience
-    from projected_grpo.teachers.history import read_answers
+    from projected_grpo.teachers.answers import read_answers
+    from projected_grpo.teachers.asking import Patience, ask_all
     from projected_grpo.teachers.price_table import read_teachers
     from projected_grpo.teachers.states import read_states
     from projected_grpo.teachers.told import cost_table
     from projected_grpo.verdicts.registry import CLAIMS
 
     states, teachers = read_states(config.states), read_teachers(config.teachers)
-    patience = Patience(config.concurrency, config.timeout, config.attempts, config.backoff)
+    patience = Patience(config.concurrency, config.timeout, config.attempts)
     try:
         found = ask_all(states, teachers, config.out, config.budget, patience, os.environ, config, resume=config.resume)
     except Unfinished:

@@ -23,7 +23,7 @@ class JudgeConfig:
 def main() -> int:
     config = cli.parse_plain(JudgeConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.teachers.history import read_answers
+    from projected_grpo.teachers.answers import read_answers
     from projected_grpo.teachers.told import cost_table
     from projected_grpo.verdicts.registry import CLAIMS, exit_code
 

@@ -63,7 +63,7 @@ def from_pools(config: TracePairsConfig) -> int:
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.traces} traces: no majority, or all agree with the student; "
                        "sample the teachers at a lower --temperature")  # fmt: skip
-    digest = write_preferences(
+    write_preferences(
         config.out, found.pairs, traces=found.traces, steps=found.traces, tokenizer_hash=found.tokenizer_hash,
         made_from={"student": str(config.student), "teachers": [str(t) for t in config.teachers]},
     )  # fmt: skip
@@ -71,7 +71,7 @@ def from_pools(config: TracePairsConfig) -> int:
         config.out,
         "🟢",
         f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.cut} traces that were cut and {found.without} "
-        f"that a teacher was not asked; sha256 {digest[:16]}",
+        f"that a teacher was not asked",
         table(len(config.teachers), found.traces, found.traces, found.pairs),
     )
     return 0
@@ -80,10 +80,9 @@ def from_pools(config: TracePairsConfig) -> int:
 def from_answers(config: TracePairsConfig) -> int:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
     from projected_grpo.groups.preferences import write_preferences
-    from projected_grpo.ledger.files import content_hash
     from projected_grpo.run.models import load_model
     from projected_grpo.run.trace_votes import from_random, voted
-    from projected_grpo.teachers.history import read_answers
+    from projected_grpo.teachers.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.verdicts.pairs import Votes
     from projected_grpo.verdicts.registry import CLAIMS
@@ -99,17 +98,17 @@ def from_answers(config: TracePairsConfig) -> int:
     told = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
     votes = Votes(found.traces, found.problems, len(found.pairs), *told, found.elsewhere)
     verdict = CLAIMS["pairs"].judged(votes)
-    digest = write_preferences(
+    write_preferences(
         config.out, found.pairs, traces=found.traces, steps=found.steps, tokenizer_hash=loaded.tokenizer_hash,
         made_from={
             "student": str(config.student), "answers": str(config.answers),
-            "states_hash": content_hash([s.messages for s in answers.states]), "verdict": verdict.status, **verdict.numbers,
+            "verdict": verdict.status, **verdict.numbers,
         },
     )  # fmt: skip
     bottom_line(
         config.out,
         verdict.status,
-        f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut; sha256 {digest[:16]}",
+        f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut",
         table(len(answers.teachers), found.traces, found.steps, found.pairs),
     )
     return 0

@@ -106,19 +106,6 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "hang":
             e.closing.wait(HANG)
             self.close_connection = True
-        elif fault == "drip":  # a byte now and then: never a pause as long as the timeout
-            self.send(200, b"", length=len(whole))
-            for i in range(int(HANG / 0.1)):
-                self.wfile.write(whole[i : i + 1])
-                self.wfile.flush()
-                if e.closing.wait(0.1):
-                    break
-            self.close_connection = True
-        elif fault == "torn":
-            self.send(200, whole[: len(whole) // 2], length=len(whole))
-            self.close_connection = True
-        elif fault == "key":
-            self.send(200, json.dumps(completion(body["model"], f"You are {self.headers['Authorization']}")).encode())
         elif fault == "no usage":
             with e.lock:
                 e.answered[body["model"], asked] += 1

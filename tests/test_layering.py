@@ -60,7 +60,7 @@ TORCH_FREE_ROOMS = (
     "report", "chains", "teachers",
 )  # fmt: skip
 TRACE_FILES = tuple(
-    f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "foreign", "exchange", "states",
+    f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "exchange", "states",
                                   "verifiers_format", "openenv_format")
 )  # fmt: skip
 TORCH_FREE = (

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.util
 import socket
 import unicodedata
-from decimal import Decimal
 
 import pytest
 import torch
@@ -23,8 +22,7 @@ from projected_grpo.prompts import render
 from projected_grpo.run.channels import Beside, check_held_out
 from projected_grpo.run.trace_votes import from_random, margins, voted
 from projected_grpo.signals import ActionPair
-from projected_grpo.teachers.history import Folder, History, read_answers
-from projected_grpo.teachers.journal import Answered
+from projected_grpo.teachers.answers import Answer, Folder, read_answers
 from projected_grpo.teachers.local_server import NEEDED, free_port
 from projected_grpo.teachers.price_table import Teacher
 from projected_grpo.teachers.states import read_states
@@ -41,18 +39,19 @@ WHOLE = Action("c", (8, 2), None, truncated=False)
 TRACE = Trace("t0", "g", "p", "base", None, "turns", (
     Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True),
 ))  # fmt: skip
-FREE = {"usd_per_million_in": Decimal(0), "usd_per_million_out": Decimal(0)}
+FREE = {"usd_per_million_in": 0.0, "usd_per_million_out": 0.0}
 
 
-def answers(*by_state, traces=(TRACE,), whole="", finish="stop"):
+def answers(*by_state, traces=(TRACE,), finish="stop"):
     """A folder in which the teachers said these texts, state by state."""
     states = states_of(traces)
     teachers = [Teacher(f"teacher {i}", "http://h/v1", f"m{i}", **FREE) for i in range(len(by_state[0]))]
-    history = History()
-    for state, texts in zip(states, by_state, strict=True):
-        for i, text in enumerate(texts):
-            history.answers[state.state_id, f"teacher {i}"] = Answered(0, Decimal(0), text, finish, f"m{i}", 1, 1, 1.0)
-    return Folder(states, teachers, history, whole)
+    lines = [
+        Answer(state.state_id, f"teacher {i}", text, finish, f"m{i}", 1, 1, 0.0, 1.0, "" if text else "nothing")
+        for state, texts in zip(states, by_state, strict=True)
+        for i, text in enumerate(texts)
+    ]
+    return Folder(states, teachers, lines, 0.0)
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "None"])
@@ -135,7 +134,7 @@ OTHER = dataclasses.replace(
 @pytest.mark.parametrize(
     ("traces", "said", "why"),
     [
-        ([TRACE], answers(["a"] * 3, ["a"] * 3, whole="3 answers are missing"), "3 answers are missing"),
+        ([TRACE], answers(["a"] * 3, [""] * 3), "3 answers are missing"),
         ([TRACE], answers(["a"] * 2, ["a"] * 2), "of 2 teachers; a majority needs three"),
         ([OTHER], answers(["a"] * 3, ["a"] * 3), "not asked about 't0, turn 0' as --student has it"),
         ([TRACE, dataclasses.replace(TRACE, trace_id="t1")], answers(["a"] * 3, ["a"] * 3), "not asked about 't1, turn 0'"),

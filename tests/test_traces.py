@@ -1,9 +1,9 @@
-"""Traces: what a file holds comes back exactly, and a file that is not what was written is refused in one line."""
+"""Traces: what a file holds comes back exactly, and a line that is no trace is named."""
 
 import dataclasses
 import gzip
-import hashlib
 import json
+import re
 
 import pytest
 from conftest import ROOT
@@ -11,7 +11,7 @@ from test_layering import LABELS, files_of, names_in
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.traces import openenv_format, verifiers_format
-from projected_grpo.traces.exchange import export, imported
+from projected_grpo.traces.exchange import export
 from projected_grpo.traces.file import Header, open_traces, write_traces
 from projected_grpo.traces.record import Action, Step, Trace, fault_of
 
@@ -19,9 +19,7 @@ HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "simple_overwrite_
 CHAT = (("system", "Be brief."), ("user", "Write f."))
 FIRST = Step(CHAT, (1, 2, 3, 4, 5), Action("```python\nx\n```", (10, 11, 9), (-0.5, -0.25, -0.125), False), 0.5, False)
 SAID = (*CHAT, ("assistant", "```python\nx\n```"), ("user", "run_tests() raised AssertionError"))
-SECOND = Step(
-    SAID, (1, 2, 3, 4, 5, 10, 11, 9, 6, 7), Action("again \ud800 <|im_end|>", (12, 13), None, True), 3.5, True
-)
+SECOND = Step(SAID, (1, 2, 3, 4, 5, 10, 11, 9, 6, 7), Action("again <|im_end|>", (12, 13), None, True), 3.5, True)
 TWO = Trace("t0", "g0", "p1", "student", 3, "turns", (FIRST, SECOND))
 ONE = Trace("t1", "g0", "p1", "base", None, "passed", (dataclasses.replace(FIRST, done=True),))
 
@@ -34,50 +32,23 @@ def written(tmp_path):
     return path
 
 
-def lines_of(path):
-    return gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-
-
-def signed(lines):
-    """Lines of rows with a header before and an end behind that fits them: an edit by somebody who knows the format."""
-    digest = hashlib.sha256(b"".join(lines)).hexdigest()
-    ids = {str(json.loads(line)["trace"]) for line in lines[1:]}
-    end = {"end": True, "traces": len(ids), "rows": len(lines) - 1, "sha256": digest}
-    return [*lines, json.dumps(end).encode() + b"\n"]
-
-
-def rewritten(path, lines):
-    path.write_bytes(gzip.compress(b"".join(lines)))
-    return path
-
-
-def edited(line, **changes):
-    """A row with other values at the given keys; `state__ids` is `ids` in `state`."""
-    row = json.loads(line)
+def edited(path, number, **changes):
+    """A line with other values at the given keys; `steps__0__ids` is `ids` of the first step."""
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    row = json.loads(lines[number])
     for key, value in changes.items():
         *outer, name = key.split("__")
-        place = row[outer[0]] if outer else row
+        place = row
+        for part in outer:
+            place = place[int(part) if part.isdigit() else part]
         place[name] = value
-    return json.dumps(row).encode() + b"\n"
-
-
-@pytest.mark.parametrize("change", [{"traces": 999}, {"traces": True}, {"labels": 1}])
-def test_the_end_says_what_is_there_and_no_more(written, change):
-    """The checksum is of the lines before it."""
-    lines = lines_of(written)
-    rewritten(written, [*lines[:-1], edited(lines[-1], **change)])
-    with pytest.raises(BadInput, match=r"its end says 999|an end that was edited"):
-        open_traces(written)
-
-
-def test_a_problem_without_a_name_is_the_same_there_and_back():
-    nameless = dataclasses.replace(KNOWN, problem_id="")
-    assert verifiers_format.from_episode(verifiers_format.to_episode(nameless, HEADER)).problem_id == ""
+    lines[number] = json.dumps(row).encode()
+    path.write_bytes(gzip.compress(b"".join(line + b"\n" for line in lines)))
 
 
 def test_what_was_written_comes_back_exactly(written):
     found = open_traces(written, model_hash="m1", tokenizer_hash="t1", problems_hash="p1")
-    assert (found.header, found.traces, found.rows) == (HEADER, 2, 3)
+    assert found.header == HEADER
     assert list(found) == list(found) == [TWO, ONE]
 
 
@@ -93,74 +64,36 @@ def test_a_trace_is_one_sequence_of_which_the_policy_wrote_the_actions():
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda lines: lines[:-1], "truncated: it has no end after 3 rows"),
-        (lambda lines: [*lines[:2], *lines[3:]], "its checksum is of other rows"),
-        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "its checksum is of other rows"),
-        (lambda lines: [lines[0], edited(lines[1], reward=3.5), *lines[2:]], "its checksum is of other rows"),
-        (lambda lines: [edited(lines[0], model_hash="m2"), *lines[1:]], "its checksum is of other rows"),
-        (lambda lines: [*lines, *lines], "its checksum is of other rows"),
-        (lambda lines: [*lines, b"{}\n"], "truncated: it has no end"),
-        (lambda lines: [edited(lines[0], version=2), *lines[1:]], "trace format 2, this version reads 1"),
-        (lambda lines: lines[1:], "no trace file of ours"),
-        (lambda lines: lines[:1], "truncated: it has no end after 0 rows"),
-        (lambda lines: lines[:0], "no trace file of ours"),
-        (lambda lines: signed(lines[:1]), "no traces in it"),
-        (lambda lines: signed([edited(lines[0], more=1), *lines[1:3]]), "its header lacks or adds 'more'"),
-        (lambda lines: signed([edited(lines[0], loophole="no"), *lines[1:3]]), "its header's loophole is 'no'"),
-    ],
-)
-def test_a_file_that_is_not_what_was_written_is_refused_before_a_trace_is_handed_out(written, damage, said):
-    rewritten(written, damage(lines_of(written)))
-    with pytest.raises(BadInput, match=said) as refused:
-        open_traces(written)
-    assert "\n" not in str(refused.value)
-    assert str(written) in str(refused.value)
-
-
-def test_a_file_cut_at_any_byte_is_refused(written):
-    whole = written.read_bytes()
-    for length in range(0, len(whole), 7):
-        written.write_bytes(whole[:length])
-        with pytest.raises(BadInput):
-            open_traces(written)
-
-
-@pytest.mark.parametrize(
     ("row", "changes", "said"),
     [
-        (1, {"gt_pass": True}, "its row lacks or adds 'gt_pass'; a trace holds no other column"),
-        (1, {"action__hacked": True}, "its action lacks or adds 'hacked'"),
-        (1, {"state": 3}, "its state is a int"),
-        (1, {"done": True}, "turn 0 of 2: done is True"),
-        (2, {"done": False}, "turn 1 of 2: done is False"),
-        (2, {"turn": 0}, "its row 1 is turn 0"),
-        (2, {"problem": "p2"}, "or of another trace"),
-        (1, {"state__ids": [1, 2, 3, 4, 6]}, "turn 1: its state does not go on"),
-        (1, {"action__ids": [10, 11, 8]}, "turn 1: its state does not go on"),
-        (1, {"action__text": "y"}, "turn 1: its messages do not go on"),
-        (1, {"action__logps": [-0.5]}, "1 log-probabilities for 3 tokens"),
-        (1, {"action__logps": [-0.5, -0.25, 0.125]}, "not finite or above 0"),
-        (1, {"reward": float("nan")}, "its row is no JSON object"),
-        (1, {"reward": True}, "a reward and a log-probability are numbers"),
-        (1, {"reward": "3.5"}, "a reward and a log-probability are numbers"),
-        (1, {"action__logps": ["-1", "-1", "-1"]}, "a reward and a log-probability are numbers"),
-        (1, {"reward": 10**400}, "trace t0: "),
-        (1, {"trace": ["t0"]}, "names are texts"),
-        (1, {"state__messages": [{"role": "user", "content": None}]}, "a message is role and content"),
-        (1, {"state__messages": [{"role": "user", "content": "x", "gt_pass": True}]}, "a message is role and content"),
-        (1, {"action__ids": [10, 11, True]}, "token ids must be"),
-        (3, {"source": "nobody"}, "has source 'nobody'"),
-        (3, {"trace": "t0", "group": "g0"}, "its row 2 is turn 0"),
+        (0, {"version": 1}, "version 1, this version reads 2"),
+        (0, {"more": 1}, ":1: more: "),
+        (0, {"loophole": "no"}, ":1: loophole: "),
+        (1, {"gt_pass": True}, ":2: gt_pass: "),
+        (1, {"steps__0__action__hacked": True}, ":2: steps.0.action.hacked: "),
+        (1, {"steps": 3}, ":2: steps: "),
+        (1, {"steps__0__done": True}, ":2: trace t0: turn 0 of 2: done is True"),
+        (1, {"steps__1__ids": [1, 2, 3, 4, 6]}, "turn 1: its state does not go on"),
+        (1, {"steps__0__action__text": "y"}, "turn 1: its messages do not go on"),
+        (1, {"steps__0__action__logps": [-0.5]}, "1 log-probabilities for 3 tokens"),
+        (1, {"steps__0__reward": "3.5"}, ":2: steps.0.reward: "),
+        (2, {"source": "nobody"}, ":3: source: "),
     ],
-)  # fmt: skip
-def test_rows_that_are_no_trace_are_refused_whatever_their_checksum(written, row, changes, said):
-    lines = lines_of(written)[:-1]
-    lines[row] = edited(lines[row], **changes)
-    rewritten(written, signed(lines))
-    with pytest.raises(BadInput, match=said.replace("(", r"\(").replace(")", r"\)")):
+)
+def test_a_line_that_is_no_trace_is_named(written, row, changes, said):
+    edited(written, row, **changes)
+    with pytest.raises(BadInput, match=re.escape(said)) as refused:
         list(open_traces(written))
+    assert str(written) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_was_cut_is_refused(written):
+    whole = written.read_bytes()
+    for length in (0, len(whole) // 2, len(whole) - 3):
+        written.write_bytes(whole[:length])
+        with pytest.raises(BadInput):
+            list(open_traces(written))
 
 
 @pytest.mark.parametrize("name", ["model_hash", "tokenizer_hash", "problems_hash"])
@@ -181,9 +114,8 @@ def test_a_writer_that_fails_leaves_nothing_and_a_file_is_never_overwritten(writ
     before = written.read_bytes()
     with pytest.raises(BadInput, match="never overwritten"):
         write_traces(written, HEADER, [ONE])
-    for bad in (dataclasses.replace(ONE, steps=()), TWO):
-        with pytest.raises(ValueError, match=r"has no steps|stands twice"):
-            write_traces(tmp_path / "new.jsonl.gz", HEADER, [TWO, bad])
+    with pytest.raises(ValueError, match="has no steps"):
+        write_traces(tmp_path / "new.jsonl.gz", HEADER, [TWO, dataclasses.replace(ONE, steps=())])
     assert (written.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (before, [written.name])
 
 
@@ -204,26 +136,6 @@ def test_no_label_is_named_where_traces_are_read_and_written():
 UPSTREAM = json.loads((ROOT / "tests/references/trace_formats.json").read_text("utf-8"))
 SECOND_KNOWN = dataclasses.replace(SECOND, action=Action("again", (12, 13), (-1.5, -0.0625), True))
 KNOWN = dataclasses.replace(TWO, steps=(FIRST, SECOND_KNOWN))
-FOREIGN = dataclasses.replace(KNOWN, source="teacher", group="g0", policy_step=3)
-DONE_ONE = dataclasses.replace(ONE, stop="turns", steps=(dataclasses.replace(FIRST, done=True),))
-
-
-@pytest.mark.parametrize("kind", ["verifiers", "openenv"])
-def test_there_and_back_is_exact(kind, tmp_path):
-    traces = [KNOWN, DONE_ONE, *([TWO, ONE] if kind == "verifiers" else [])]
-    traces = [dataclasses.replace(trace, trace_id=f"t{i}") for i, trace in enumerate(traces)]
-    export(kind, tmp_path / "new", HEADER, traces)
-    header, found = imported(kind, tmp_path / "new")
-    assert (header, list(found)) == (HEADER, traces)
-    with pytest.raises(BadInput, match="never overwritten"):
-        export(kind, tmp_path / "new", HEADER, traces)
-
-
-def test_a_record_that_verifiers_itself_wrote_is_read():
-    """Another's record has no place for our source: its policy is a teacher's to us."""
-    record = UPSTREAM["verifiers"]["episode"]
-    assert verifiers_format.from_episode(record) == dataclasses.replace(FOREIGN, trace_id="t0")
-    assert verifiers_format.header_of_episode(record).model_hash == "unknown"
 
 
 def test_our_record_is_verifiers_own_but_for_times_and_what_it_fills_in():
@@ -254,85 +166,13 @@ def test_our_record_is_openenvs_own():
     assert ours["artifacts"]["reset"] == UPSTREAM["openenv"]["reset"]
     assert ours["artifacts"]["steps"][0]["response"] == UPSTREAM["openenv"]["step"]
     assert ours["artifacts"]["steps"][0]["request"]["action"].keys() == UPSTREAM["openenv"]["request"]["action"].keys()
-    for own, entry in zip(openenv_format.trace_entries(KNOWN), UPSTREAM["openenv"]["trace_entries"], strict=True):
-        assert {**own, "metadata": {"node_id": own["metadata"]["node_id"]}} == {**entry, "reward": own["reward"]}
-    assert openenv_format.from_record(theirs).sequence == KNOWN.sequence
-
-
-def changed(record, change):
-    record = json.loads(json.dumps(record))
-    change(record)
-    return record
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda r: r["traces"].append(r["traces"][0]), "2 agents' traces"),
-        (lambda r: r["traces"][0].update(version=2), "trace schema 2"),
-        (lambda r: r["traces"][0].update(ok=False), "its rollout failed"),
-        (lambda r: r["traces"][0].update(is_completed=False), "its rollout failed"),
-        (lambda r: r["traces"][0]["nodes"][4].update(parent=1), "its messages branch"),
-        (lambda r: r["traces"][0]["nodes"][2].update(mask=[]), "turn 0: no token ids"),
-        (lambda r: r["traces"][0]["nodes"][2].update(token_ids=[], mask=[]), "turn 0: no token ids"),
-        (lambda r: r["traces"][0]["nodes"][4].update(mask=[False, True, True, False]), "turn 1: no token ids"),
-        (lambda r: r["traces"][0]["nodes"][4].update(sampled=False), "its last message was not sampled"),
-        (lambda r: r["traces"][0].update(rewards={}), "it was not scored"),
-        (lambda r: r["traces"][0]["nodes"][2]["message"].update(tool_calls=[{"id": "x"}]), "only texts are replayed"),
-        (lambda r: r["traces"][0]["nodes"][2].update(logprobs=[-1.0]), "1 log-probabilities for 3 tokens"),
-    ],
-)
-def test_a_verifiers_record_that_cannot_be_replayed_is_refused(change, said):
-    with pytest.raises(ValueError, match=said):
-        verifiers_format.from_episode(changed(UPSTREAM["verifiers"]["episode"], change))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda r: r["artifacts"].pop("training_trace"), "no training_trace"),
-        (lambda r: r["artifacts"]["training_trace"].update(schema_version=2), "schema 2"),
-        (lambda r: r.update(reward=0.5), "its reward is 0.5"),
-        (lambda r: r["messages"].pop(), "its messages are not those of its training_trace"),
-        (lambda r: r["artifacts"]["steps"][0]["response"].update(done=True), "its steps are not those"),
-        (lambda r: r["artifacts"]["steps"][0]["request"]["action"].update(text="z"), "its steps are not those"),
-        (lambda r: r["artifacts"]["training_trace"]["turns"][0].update(loss_mask=[1] * 8), "its loss mask is not"),
-    ],
-)
-def test_an_openenv_record_whose_parts_contradict_each_other_is_refused(change, said):
-    with pytest.raises(ValueError, match=said):
-        openenv_format.from_record(changed(openenv_format.to_record(KNOWN), change))
-
-
-def test_what_other_writers_put_is_read_or_refused_in_one_line(tmp_path):
-    """Tracebacks before, and a header with `1` for `1.0` that our own reader refused after it was written."""
-    export("verifiers", folder := tmp_path / "v", dataclasses.replace(HEADER, temperature=1.0), [KNOWN])
-    path = folder / "traces.jsonl"
-    text = path.read_text()
-    path.write_text(text.replace('"temperature": 1.0', '"temperature": 1'))
-    header, found = imported("verifiers", folder)
-    assert type(header.temperature) is float
-    write_traces(tmp_path / "t.jsonl.gz", header, found)
-    assert list(open_traces(tmp_path / "t.jsonl.gz")) == [KNOWN]
-    for wrong in ('"temperature": NaN', '"temperature": 1e999', '"temperature": true'):
-        path.write_text(text.replace('"temperature": 1.0', wrong))
-        with pytest.raises(BadInput, match=r"traces\.jsonl:1: cannot be replayed: its header's temperature"):
-            imported("verifiers", folder)
-    for wrong in (text.replace("3.5", str(10**400)), "[" * 200_000):
-        path.write_text(wrong)
-        with pytest.raises(BadInput):
-            list(imported("verifiers", folder)[1])
-    export("openenv", folder := tmp_path / "o", HEADER, [KNOWN])
-    (metadata,) = folder.glob("*.json")
-    for wrong in ('{"projected_grpo": [1]}', "[" * 200_000):
-        metadata.write_text(wrong)
-        with pytest.raises(BadInput, match=metadata.name):
-            imported("openenv", folder)
 
 
 def test_traces_that_a_format_cannot_hold_are_one_line_and_nothing_is_written(tmp_path):
     with pytest.raises(BadInput, match="trace t0: no openenv record: it has no log-probabilities"):
         export("openenv", tmp_path / "new", HEADER, [TWO])
     assert not (tmp_path / "new").exists()
-    with pytest.raises(BadInput, match="no such file"):
-        imported("verifiers", tmp_path)
+    export("verifiers", tmp_path / "new", HEADER, [TWO, ONE])
+    assert len((tmp_path / "new/traces.jsonl").read_text().splitlines()) == 2
+    with pytest.raises(BadInput, match="never overwritten"):
+        export("verifiers", tmp_path / "new", HEADER, [TWO])

@@ -29,7 +29,7 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, model):
     found = open_traces(Path("a/traces.jsonl.gz"), model_hash=model.weights_hash, tokenizer_hash=model.tokenizer_hash)
     traces = list(found)
     assert f"{len(rows)} traces" in out
-    assert len(traces) == len(rows) == found.traces
+    assert len(traces) == len(rows)
     for trace, row in zip(traces, rows, strict=True):
         (step,) = trace.steps
         assert (list(step.ids), step.action.text) == (row["prompt_ids"], row["completion"])
@@ -53,9 +53,8 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, model):
     for other in ("verifiers", "openenv"):
         code, _, err = script("traces", "a/traces.jsonl.gz", "--to", other, "--out", other)
         assert code == 0, err
-        code, _, err = script("traces", other, "--read-as", other, "--out", f"{other}.jsonl.gz")
-        assert code == 0, err
-        assert Path(f"{other}.jsonl.gz").read_bytes() == Path("a/traces.jsonl.gz").read_bytes()
+        (records,) = Path(other).glob("*.jsonl")
+        assert len(records.read_text().splitlines()) == len(rows)
     code, out, _ = script("traces", "a/traces.jsonl.gz")
     assert (code, f"{len(rows)} traces of {len(rows)} turns whole" in out) == (0, True)
 

@@ -6,7 +6,9 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from typing_extensions import TypedDict  # typing's own before Python 3.12 is none for pydantic
 
 from loophole_grader import apply_hint
 from loophole_grader.hints import HINTS
@@ -14,8 +16,14 @@ from projected_grpo.ledger.errors import BadInput
 
 Messages = tuple[tuple[str, str], ...]
 """(role, content) of a chat."""
-ROLES = ("system", "user", "assistant")
-"""Who may speak in a chat that comes from outside."""
+
+
+class Message(TypedDict):
+    """A chat message that comes from outside."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
 
 CODE_SYSTEM_PROMPT = (
     "You are an expert Python programmer. Write correct, efficient Python 3 code that solves the problem and passes "

@@ -9,12 +9,14 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from projected_grpo.ledger.errors import BadInput
 
+T = TypeVar("T")
 CHUNK = 4096
 """Bytes of gzip that are unpacked at once."""
 
@@ -66,29 +68,51 @@ def parsed(line: bytes) -> Any:
         return json.loads(line)
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """JSON objects of a plain or gzipped JSON-lines file. BadInput names the file and line that is torn."""
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line of a plain or gzipped file that is not blank. BadInput names the file that is missing or
+    damaged."""
     opener = gzip.open if path.suffix == ".gz" else open
-    rows: list[dict[str, Any]] = []
+    number = 0
     try:
         with opener(path, "rb") as f:
             for number, line in enumerate(f, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = parsed(line)
-                except (ValueError, RecursionError) as e:
-                    raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
-                if not isinstance(row, dict):
-                    raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")
-                rows.append(row)
+                if line.strip():
+                    yield number, line
     except FileNotFoundError as e:
         raise BadInput(f"{path}: no such file") from e
     except (EOFError, gzip.BadGzipFile, zlib.error) as e:
-        raise BadInput(f"{path}: truncated or damaged gzip after {len(rows)} rows ({e}); make it again") from e
+        raise BadInput(f"{path}: truncated or damaged gzip after {number} lines ({e}); make it again") from e
     except OSError as e:
         raise BadInput(f"{path}: cannot be read ({e.strerror or e})") from e
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """JSON objects of a plain or gzipped JSON-lines file. BadInput names the file and line that is torn."""
+    rows: list[dict[str, Any]] = []
+    for number, line in lines_of(path):
+        try:
+            row = parsed(line)
+        except (ValueError, RecursionError) as e:
+            raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")
+        rows.append(row)
     return rows
+
+
+def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
+    """A line of JSON as a value of this kind, with no other field. BadInput names the place and what is wrong there."""
+    try:
+        return kind.validate_json(line, strict=True, extra="forbid")
+    except ValidationError as e:
+        raise BadInput(f"{place}: {first_fault(e)}") from e
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where a value is not what it should be, and why; the value itself, which may be a key, is not repeated."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def gzip_members(data: bytes) -> Iterator[tuple[bytes, int]]:

@@ -117,7 +117,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
 FREE_TO_CHANGE = frozenset(
     {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
     | {"meet", "patience"}
-    | {"track", "budget", "concurrency", "timeout", "attempts", "backoff"}
+    | {"track", "budget", "concurrency", "timeout", "attempts"}
 )
 """What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum). The second line is
 of replicas: who is there in a round, the round records. The third is of a tracker, which is only told, and of teachers, and

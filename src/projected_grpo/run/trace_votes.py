@@ -19,7 +19,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.teachers.history import Folder
+from projected_grpo.teachers.answers import Folder
 from projected_grpo.traces.record import Step, Trace
 from projected_grpo.traces.states import state_id
 

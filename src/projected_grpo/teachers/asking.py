@@ -1,34 +1,35 @@
-"""Ask every teacher about every state: side by side, patiently, within the budget, and each only once."""
+"""Ask every teacher about every state: side by side, patiently, within the budget, and what has its answer not again."""
 
 import asyncio
 import contextlib
+import gzip
+import json
+import math
 import os
-import signal
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import openai
 from loguru import logger
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, Unfinished
-from projected_grpo.prompts import as_chat
-from projected_grpo.teachers.budget import Budget, OverBudget
-from projected_grpo.teachers.history import Call, History
-from projected_grpo.teachers.journal import Answered, Journal, Lost, Sent, Session
-from projected_grpo.teachers.price_table import Teacher, secrets_of
-from projected_grpo.teachers.reply import Fault, Reply, fault_of, reply_of
-from projected_grpo.teachers.states import State
+from projected_grpo.ledger.files import content_hash, write_atomic
+from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest
+from projected_grpo.prompts import Messages, as_chat
+from projected_grpo.teachers.answers import KIND, NAME, STATES, Answer, Call, Folder, read_answers
+from projected_grpo.teachers.price_table import Teacher, read_keys
+from projected_grpo.teachers.states import State, as_rows
 
 DOWN_AFTER = 3
 """Calls to one teacher, in a row, that have no answer after all their attempts: its endpoint is down."""
-LONGEST_BACKOFF = 60.0
+SHORTEST_CHAT = 40
+"""Characters of a chat that no answer repeats by chance."""
+NO_ENTRY = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
 @dataclass(frozen=True)
@@ -36,225 +37,214 @@ class Patience:
     """How teachers are asked; it changes no answer."""
 
     concurrency: int = 8
-    """Attempts under way at once, all teachers together."""
+    """Calls under way at once, all teachers together."""
     timeout: float = 60.0
-    """Seconds that one attempt may take, from its first byte to its last."""
+    """Seconds that an attempt may be silent."""
     attempts: int = 6
-    """Attempts at one call before it is set aside."""
-    backoff: float = 0.5
-    """Seconds before the second attempt; doubles, with jitter, up to 60. A Retry-After is obeyed where it is longer."""
+    """Attempts at one call, by the openai client: after .5, 1, 2 ... s, or after its Retry-After."""
 
 
-def _none_of_the_environment(key: str) -> dict[str, Any]:
-    """Headers that the client would fill from variables of one provider and send to every other one: left out, and a key
-    among them is this teacher's own."""
-    custom = [line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()]
-    names = ("OpenAI-Organization", "OpenAI-Project", *(name for name in custom if name))
-    return {**dict.fromkeys(names, openai.Omit()), "Authorization": f"Bearer {key}"}
+def ask_all(
+    states: Sequence[State],
+    teachers: Sequence[Teacher],
+    out: Path,
+    budget: float,
+    patience: Patience,
+    environment: Mapping[str, str],
+    config: Any = None,
+    *,
+    resume: bool = False,
+) -> Folder:
+    """Every teacher's answer to every state, in the folder `out`: states, answers, manifest, log.
+
+    budget: $, of all sessions together. environment: where the keys are. config: what the manifest says was asked for.
+    BadInput on input that cannot be used; Unfinished when the run stopped before it was whole (the budget, an endpoint that
+    stays down): the same with `resume` goes on, and asks nothing that has its answer.
+    """
+    if not (math.isfinite(budget) and budget >= 0):
+        raise BadInput(f"--budget {budget}: must be a number of dollars, 0 or more")
+    if patience.concurrency < 1 or patience.attempts < 1 or not patience.timeout > 0:
+        raise BadInput("--concurrency and --attempts must be 1 or more, --timeout above 0")
+    keys = read_keys(teachers, environment)
+    check_new(out, resume=resume)
+    open_run(
+        out, KIND, config or {}, resume=resume, states_hash=content_hash(as_rows(states).decode()),
+        teachers=[asdict(t) for t in teachers],
+    )  # fmt: skip
+    if not (out / STATES).exists():
+        write_atomic(out / STATES, gzip.compress(as_rows(states), mtime=0))
+    before = read_answers(out)
+    if read_manifest(out)["finished"]:
+        logger.info("finished; nothing is left to resume")
+        return before
+    if before.usd > budget:
+        raise BadInput(f"--budget {budget}: ${before.usd:.4f} are spent in this folder already; give more than that")
+    update_manifest(out, budget=budget)
+    most = sum(t.most_usd(s) for s, t in before.missing)
+    logger.info(
+        f"{len(before.missing)} of {len(states) * len(teachers)} answers to ask for, {len(teachers)} teachers; spent "
+        f"${before.usd:.4f} of ${budget}, the rest costs ${most:.4f} at most"
+    )
+    asyncio.run(_Session(out / NAME, before, budget, patience, keys).run())
+    update_manifest(out, finished=True)
+    return read_answers(out)
 
 
-class Interrupted(Exception):  # noqa: N818 - the user's wish
-    """A signal asked the run to stop, and it did."""
+class _Session:
+    """One process that asks."""
 
-
-class _Stopped(Exception):  # noqa: N818 - no attempt is made after a stop
-    """The run is stopping: what is under way is waited for, nothing else is sent."""
-
-
-class Asking:
-    """One session. `clients` holds one open client a teacher."""
-
-    def __init__(
-        self,
-        todo: Sequence[tuple[State, Teacher]],
-        journal: Journal,
-        before: History,
-        budget: Decimal,
-        patience: Patience,
-        keys: Mapping[str, str],
-    ) -> None:
-        self.todo = deque(todo)
-        self.of = len(todo)
-        self.journal = journal
-        self.budget = Budget(budget, before.usd)
+    def __init__(self, path: Path, before: Folder, budget: float, patience: Patience, keys: Mapping[str, str]) -> None:
+        self.path = path
+        self.todo = before.missing
+        self.budget = budget
         self.patience = patience
         self.keys = keys
-        self.secrets = secrets_of(keys)
-        self.aside: dict[Call, Fault] = {}
-        self.answered = 0
-        self._attempt = len(before.calls)
-        self._under_way = 0
-        self._in_a_row: Counter[str] = Counter()
-        self._stopping = asyncio.Event()
-        self._why: Exception | None = None
-        self._clients: dict[str, openai.AsyncOpenAI] = {}
-        self._start = time.monotonic()
+        self.spent = before.usd
+        self.under_way: dict[Call, float] = {}
+        """The most that each call may cost."""
+        self.failed: list[Answer] = []
+        self.in_a_row: Counter[str] = Counter()
+        self.why: Exception | None = None
+        """Why nothing more is sent."""
 
     async def run(self) -> None:
-        """Until every call has its answer, or a reason to stop: then what is under way is waited for and written down.
+        """Until every call was made, or there is a reason to stop: then what is under way is waited for.
 
-        Unfinished (budget, an endpoint that is down, calls that were set aside), BadInput (key or model refused, disk full).
+        Unfinished (budget, an endpoint that is down, calls without an answer), BadInput (key or model refused, disk full).
         """
-        self.journal.write(Session(self.budget.cap, datetime.now(UTC).isoformat(timespec="seconds")))
+        self.room, self.turn = asyncio.Condition(), asyncio.Semaphore(self.patience.concurrency)
+        if self.path.exists():  # a kill may have torn the last line
+            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
         async with contextlib.AsyncExitStack() as stack:
-            for _, teacher in self.todo:
-                if teacher.name not in self._clients:
-                    self._clients[teacher.name] = await stack.enter_async_context(self._client(teacher))
-            with self._told_to_stop(), progress(None, "answers", total=self.of) as bar:
+            clients = {
+                teacher.name: await stack.enter_async_context(
+                    openai.AsyncOpenAI(
+                        api_key=self.keys[teacher.name],
+                        base_url=teacher.url,
+                        timeout=self.patience.timeout,
+                        max_retries=self.patience.attempts - 1,
+                    )
+                )
+                for teacher in {t.name: t for _, t in self.todo}.values()
+            }
+            with self.path.open("a", encoding="utf-8") as out, progress(None, "answers", total=len(self.todo)) as bar:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(min(self.patience.concurrency, self.of)):
-                        group.create_task(self._work(bar))
-        if self._why:
-            raise self._why
-        if self.aside:
-            (state, name), fault = next(iter(self.aside.items()))
+                    for state, teacher in self.todo:
+                        group.create_task(self._call(state, teacher, clients[teacher.name], out, bar))
+        if self.why:
+            raise self.why
+        if self.failed:
+            first = self.failed[0]
             raise Unfinished(
-                f"{len(self.aside)} calls had no answer, the first {name!r} at state {state!r}: {fault.why}; --resume asks "
-                "them again"
+                f"{len(self.failed)} calls had no answer, the first {first.teacher!r} at state {first.state!r}: "
+                f"{first.error}; --resume asks them again"
             )
+
+    async def _call(self, state: State, teacher: Teacher, client: openai.AsyncOpenAI, out: Any, bar: Any) -> None:
+        """One call, held against the budget before it is sent, and its line."""
+        call, most = (state.state_id, teacher.name), teacher.most_usd(state)
+        async with self.turn:
+            if not await self._has_room(call, most):
+                return
+            try:
+                answer = await self._answer(state, teacher, client)
+                self.spent += answer.usd
+                out.write(json.dumps(asdict(answer)) + "\n")
+                out.flush()
+                self._took(answer, most)
+                bar.update()
+            except OSError as e:
+                self.stop(BadInput(f"cannot write {self.path}: {e.strerror or e}; free some space and --resume"))
+            finally:
+                async with self.room:
+                    del self.under_way[call]
+                    self.room.notify_all()
+
+    async def _has_room(self, call: Call, most: float) -> bool:
+        """Wait while calls under way may turn out cheaper than their most; False when nothing more is to be sent."""
+        async with self.room:
+            while not self.why and self.spent + sum(self.under_way.values()) + most > self.budget:
+                if not self.under_way:
+                    self.stop(
+                        Unfinished(
+                            f"budget: ${self.spent:.4f} of ${self.budget} are spent and the next call may cost ${most:.4f}; "
+                            "raise --budget and --resume"
+                        )
+                    )
+                    break
+                await self.room.wait()
+            if not self.why:
+                self.under_way[call] = most
+            return not self.why
 
     def stop(self, why: Exception) -> None:
         """Send nothing more; the first reason is the one that is told."""
-        self._why = self._why or why
-        self._stopping.set()
+        self.why = self.why or why
 
-    def _client(self, teacher: Teacher) -> openai.AsyncOpenAI:
-        # Retries are ours: each attempt is held against the budget and written down by itself.
-        return openai.AsyncOpenAI(
-            api_key=self.keys[teacher.name], base_url=teacher.url, timeout=self.patience.timeout, max_retries=0,
-            default_headers=_none_of_the_environment(self.keys[teacher.name]),
-        )  # fmt: skip
-
-    @contextlib.contextmanager
-    def _told_to_stop(self) -> Any:
-        """Ctrl-C or SIGTERM stops the run; a second one leaves the answers that are under way."""
-        loop = asyncio.get_running_loop()
-
-        def told(number: int) -> None:
-            loop.remove_signal_handler(number)
-            logger.warning(f"stopping: {self._under_way} attempts under way are waited for; once more to leave them")
-            self.stop(Interrupted())
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, told, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    async def _work(self, bar: Any) -> None:
-        while self.todo and not self._stopping.is_set():
-            state, teacher = self.todo.popleft()
-            try:
-                await self._until_answered(state, teacher)
-            except _Stopped:
-                return
-            except Fault as fault:
-                self._set_aside(state, teacher, fault)
-            except OverBudget as e:
-                self.stop(Unfinished(f"budget: {e}; raise --budget and --resume"))
-            except (BadInput, Unfinished) as e:
-                self.stop(e)
-            else:
-                self._in_a_row[teacher.name] = 0
-                self.answered += 1
-                bar.update()
-
-    def _set_aside(self, state: State, teacher: Teacher, fault: Fault) -> None:
-        self.aside[state.state_id, teacher.name] = fault
-        self._in_a_row[teacher.name] += 1
-        logger.warning(f"teacher {teacher.name!r} at state {state.state_id!r}: no answer ({fault.why})")
-        if fault.fatal:
-            self.stop(BadInput(f"teacher {teacher.name!r} at {teacher.url}: {fault.why}; mend its key or its model"))
-        elif self._in_a_row[teacher.name] >= DOWN_AFTER:
+    def _took(self, answer: Answer, most: float) -> None:
+        """Count failures, and stop where going on is of no use."""
+        if answer.error:
+            self.failed.append(answer)
+            self.in_a_row[answer.teacher] += 1
+            logger.warning(f"teacher {answer.teacher!r} at state {answer.state!r}: no answer ({answer.error})")
+            if self.in_a_row[answer.teacher] >= DOWN_AFTER:
+                self.stop(
+                    Unfinished(
+                        f"teacher {answer.teacher!r}: {DOWN_AFTER} calls in a row had no answer, the last: {answer.error}; "
+                        "--resume goes on"
+                    )
+                )
+            return
+        self.in_a_row[answer.teacher] = 0
+        if answer.usd > most:
             self.stop(
                 Unfinished(
-                    f"teacher {teacher.name!r} at {teacher.url}: {DOWN_AFTER} calls in a row had no answer, the last: "
-                    f"{fault.why}; --resume goes on"
+                    f"teacher {answer.teacher!r} at state {answer.state!r}: cost ${answer.usd} where ${most} is the most "
+                    "that was reckoned with; raise overhead_tokens, or max_tokens_field may be the other one, and start anew"
                 )
             )
 
-    async def _until_answered(self, state: State, teacher: Teacher) -> None:
-        """Attempt after attempt. Fault of the last one when none brought an answer; OverBudget; _Stopped."""
-        backoff = wait_exponential_jitter(self.patience.backoff, LONGEST_BACKOFF, jitter=self.patience.backoff)
-
-        def wait(tried: RetryCallState) -> float:
-            fault = tried.outcome.exception() if tried.outcome else None
-            asked = fault.wait if isinstance(fault, Fault) else None
-            return max(backoff(tried), asked or 0.0)
-
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception(lambda e: isinstance(e, Fault) and e.again),
-            stop=stop_after_attempt(self.patience.attempts),
-            wait=wait,
-            sleep=self._pause,
-            reraise=True,
-        ):
-            with attempt:
-                await self._try(state, teacher)
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, and wake up when the run stops."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-
-    async def _try(self, state: State, teacher: Teacher) -> None:
-        """One attempt, held against the budget. Fault, OverBudget, _Stopped; Unfinished when it cost more than was held."""
-        most = teacher.most_usd(state)
-        await self.budget.hold(most)
-        usd = Decimal(0)
+    async def _answer(self, state: State, teacher: Teacher, client: openai.AsyncOpenAI) -> Answer:
+        """What the endpoint says, or why there is nothing. What may have been paid for costs its most."""
+        most, start, text, finish, model = teacher.most_usd(state), time.monotonic(), "", "", ""
+        tokens, usd, error = (None, None), most, ""
+        asked: dict[str, Any] = {"messages": as_chat(state.messages), teacher.max_tokens_field: teacher.max_tokens}
         try:
-            if self._stopping.is_set():
-                raise _Stopped
-            sent = Sent(self._attempt, state.state_id, teacher.name, most, self._at())
-            self.journal.write(sent)
-            self._attempt += 1
-            usd = most  # until it is known
-            usd = await self._send(sent, state, teacher)
-        except Fault as fault:
-            usd = most if fault.paid else Decimal(0)
-            raise
-        finally:
-            await self.budget.settle(most, usd)
-        if usd > most:
-            raise Unfinished(
-                f"teacher {teacher.name!r} at state {state.state_id!r}: cost ${usd} where ${most} is the most that the "
-                "budget reckons with; raise overhead_tokens, or max_tokens_field may be the other one, and start anew"
-            )
+            said = await client.chat.completions.create(model=teacher.model, temperature=teacher.temperature, **asked)
+            choice = said.choices[0]
+            text, finish, model = choice.message.content or "", str(choice.finish_reason), str(said.model)
+            error = _fault_of(text, state.messages)
+            if said.usage and min(said.usage.prompt_tokens, said.usage.completion_tokens) > 0:
+                tokens = (said.usage.prompt_tokens, said.usage.completion_tokens)
+                usd = teacher.usd(*tokens)
+        except NO_ENTRY as e:
+            usd, error = 0.0, self._told(e)
+            self.stop(BadInput(f"teacher {teacher.name!r} at {teacher.url}: {error}; mend its key or its model"))
+        except (openai.OpenAIError, LookupError, AttributeError, TypeError, ValueError) as e:
+            unpaid = isinstance(e, openai.APIStatusError) and e.status_code < 500
+            usd = 0.0 if unpaid or type(e.__cause__).__name__ == "ConnectError" else most
+            error = self._told(e)
+        return Answer(
+            state.state_id, teacher.name, "" if error else text, finish, model, *tokens, usd,
+            round(time.monotonic() - start, 3), error,
+        )  # fmt: skip
 
-    async def _send(self, sent: Sent, state: State, teacher: Teacher) -> Decimal:
-        """Send what was written down as sent, and write down what came of it. Returns its cost in $. Fault."""
-        self._under_way += 1
-        try:
-            reply = await self._answer(state, teacher)
-        except Fault as fault:
-            self.journal.write(Lost(sent.attempt, sent.usd if fault.paid else Decimal(0), fault.why, self._at()))
-            raise
-        finally:
-            self._under_way -= 1
-        prompt, completion = reply.usage or (None, None)
-        usd = teacher.usd(*reply.usage) if reply.usage else sent.usd
-        self.journal.write(
-            Answered(sent.attempt, usd, reply.text, reply.finish, reply.model, prompt, completion, self._at())
+    def _told(self, error: Exception) -> str:
+        """An error in one short line, in which an endpoint may have repeated a key."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        for key in self.keys.values():
+            text = text.replace(key, "<key>") if len(key) > len("none") else text
+        return text[:300]
+
+
+def _fault_of(text: str, messages: Messages) -> str:
+    """Why a text is no answer, or an empty string. A server that does not find where the answer begins gives the whole chat
+    back, and a model hardly ever."""
+    text.encode()  # half a surrogate pair is no text
+    first, last = messages[0][1].strip(), messages[-1][1].strip()
+    if len(first) + len(last) >= SHORTEST_CHAT and text.lstrip().startswith(first) and last in text:
+        return (
+            "it begins with the prompt: the server does not find where the answer begins (of `transformers serve`: give the "
+            "tokenizer a response_template)"
         )
-        return usd
-
-    async def _answer(self, state: State, teacher: Teacher) -> Reply:
-        """What the endpoint says to one request. Fault."""
-        messages: Any = as_chat(state.messages)
-        asked: dict[str, Any] = {
-            "model": teacher.model,
-            "messages": messages,
-            "temperature": float(teacher.temperature),
-            teacher.max_tokens_field: teacher.max_tokens,
-        }
-        try:
-            async with asyncio.timeout(self.patience.timeout):  # the client's own is of the pause between two bytes
-                raw = await self._clients[teacher.name].chat.completions.with_raw_response.create(**asked)
-        except (openai.OpenAIError, TimeoutError) as e:
-            raise fault_of(e, self.patience.timeout, self.secrets) from None
-        return reply_of(raw.http_response.content, self.secrets, state.messages)
-
-    def _at(self) -> float:
-        return round(time.monotonic() - self._start, 3)
+    return "" if text.strip() else "an empty text"

@@ -1,14 +1,13 @@
-"""Folders of traces in other projects' formats: written whole, read strictly; and the states of traces, for teachers."""
+"""Traces in other projects' formats, and the states of traces, for teachers."""
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.files import write_atomic
 from projected_grpo.teachers.states import as_rows
 from projected_grpo.traces import openenv_format, verifiers_format
 from projected_grpo.traces.file import Header
@@ -56,46 +55,3 @@ def write_states(path: Path, traces: Iterable[Trace]) -> None:
     if path.exists() and path.read_bytes() != data:
         raise BadInput(f"--out {path}: exists with other states in it and is never overwritten; choose another")
     write_atomic(path, data)
-
-
-def imported(kind: Format, folder: Path) -> tuple[Header, Iterator[Trace]]:
-    """The traces of a folder in another format, each checked as it is read.
-
-    BadInput names the file, the record and what is wrong with it: a record that cannot be replayed is refused, not left out.
-    """
-    path = folder / FILES[kind]
-    records = read_jsonl(path)
-    if not records:
-        raise BadInput(f"{path}: no traces in it")
-    read: Callable[[Mapping[str, Any]], Trace]
-    if kind == "verifiers":
-        read = verifiers_format.from_episode
-        header = _checked(verifiers_format.header_of_episode, records[0], f"{path}:1")
-        for number, record in enumerate(records, 1):
-            if _checked(verifiers_format.header_of_episode, record, f"{path}:{number}") != header:
-                raise BadInput(f"{path}:{number}: of another model, run or code than the first record; keep them apart")
-    else:
-        read = openenv_format.from_record
-        place = folder / openenv_format.METADATA
-        header = _checked(openenv_format.header_of_metadata, _metadata(place), str(place))
-    traces = (_checked(read, record, f"{path}:{number}") for number, record in enumerate(records, 1))
-    first = next(traces)
-    return header, chain([first], traces)
-
-
-def _checked(read: Callable[[Mapping[str, Any]], Any], record: Mapping[str, Any], place: str) -> Any:
-    try:
-        return read(record)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as e:
-        said = f"it lacks {e}" if isinstance(e, KeyError) else e
-        raise BadInput(f"{place}: cannot be replayed: {said}") from e
-
-
-def _metadata(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise BadInput(f"{path}: damaged ({e})") from e
-    return found if isinstance(found, dict) else {}

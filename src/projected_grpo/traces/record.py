@@ -8,13 +8,12 @@ and the action before it, so a trace is one sequence, and no completion is ever 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from projected_grpo.prompts import Messages
-from projected_grpo.records import SOURCES, Source
+from projected_grpo.records import Source
 
 Stop = Literal["passed", "turns", "context"]
 """Why a trace ended: what the model was shown said that it passed; it had all of its turns; no room for another."""
@@ -34,6 +33,11 @@ class Action:
     recorded."""
     truncated: bool
     """Cut at the longest completion."""
+
+    @property
+    def finish(self) -> str:
+        """How inference engines say why a completion ended."""
+        return "length" if self.truncated else "stop"
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,14 @@ class Trace:
         return tuple(step.reward for step in self.steps)
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What it knows and no other project's format has a place for."""
+        return {
+            "trace": self.trace_id, "group": self.group, "source": self.source, "policy_step": self.policy_step,
+            "stop": self.stop,
+        }  # fmt: skip
+
+    @property
     def sequence(self) -> tuple[int, ...]:
         """All token ids, first prompt to last completion."""
         return self.steps[-1].ids + self.steps[-1].action.ids
@@ -83,22 +95,6 @@ class Trace:
         for step in self.steps:
             mask[len(step.ids) : len(step.ids) + len(step.action.ids)] = [True] * len(step.action.ids)
         return tuple(mask)
-
-
-def assembled(
-    trace_id: str, group: str, problem_id: str, source: str, policy_step: int | None, stop: str, steps: Sequence[Step]
-) -> Trace:
-    """A trace from parts that were read somewhere. ValueError where they break the rules of this page."""
-    if not all(isinstance(name, str) for name in (trace_id, group, problem_id)):
-        raise ValueError(f"trace {trace_id!r}, group {group!r}, problem {problem_id!r}: names are texts")
-    if source not in SOURCES or stop not in STOPS:
-        raise ValueError(f"has source {source!r} and stop {stop!r}")
-    if policy_step is not None and type(policy_step) is not int:
-        raise ValueError(f"policy_step {policy_step!r} is no whole number")
-    trace = Trace(trace_id, group, problem_id, source, policy_step, stop, tuple(steps))
-    if wrong := fault_of(trace):
-        raise ValueError(wrong)
-    return trace
 
 
 def fault_of(trace: Trace) -> str:
@@ -124,14 +120,8 @@ def _fault_of_step(step: Step) -> str:
     action = step.action
     if not step.messages or not step.ids or not action.ids:
         return "an empty state or action"
-    if not _token_ids(step.ids) or not _token_ids(action.ids):
-        return "token ids must be whole numbers of 0 or more"
     if action.logps is not None and len(action.logps) != len(action.ids):
         return f"{len(action.logps)} log-probabilities for {len(action.ids)} tokens"
     if any(not math.isfinite(p) or p > 0 for p in action.logps or ()):
         return "a log-probability that is not finite or above 0"
     return "" if math.isfinite(step.reward) else f"reward {step.reward}"
-
-
-def _token_ids(ids: Sequence[int]) -> bool:
-    return all(type(i) is int and i >= 0 for i in ids)

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 from projected_grpo.verdicts.registry import Finding, Status
 
-USD_PER_TRACE = Decimal(5)
+USD_PER_TRACE = 5.0
 """$; a mean over traces must be below it."""
 P95_SECONDS = 30.0
 """Seconds per state; the 95th percentile must be below it."""
+ROUNDING = 1e-9
+"""$ that a sum of floats may be off."""
 LEAST_STATES = 20
 """Below it the 95th percentile by nearest rank is the maximum."""
 
@@ -24,16 +25,16 @@ class Asked:
     traces: int
     seconds: Sequence[float]
     """Of each state whose teachers have all answered: how long the slowest took."""
-    usd: Decimal
+    usd: float
     """All that was spent; what is not known, at its most."""
-    unknown_usd: Decimal
+    unknown_usd: float
     """The part of it that is such a most."""
     free: Sequence[str]
     """Teachers whose two prices are 0."""
     models: Mapping[str, frozenset[str]]
     """Teacher -> the model names that its answers came under."""
-    over_cap: Decimal
-    """By how much, at the worst instant, what was spent or promised was above the cap; 0 or less if it never was."""
+    over_cap: float
+    """By how much what was spent is above the cap; 0 or less if it is not."""
 
 
 def p95(values: Sequence[float]) -> float:
@@ -55,8 +56,8 @@ def judge(asked: Asked) -> Finding:
     free = [f"priced 0: {', '.join(asked.free)}; its tokens say nothing of what it costs"] if asked.free else []
     changed = [f"{name} answered as {', '.join(sorted(of))}" for name, of in asked.models.items() if len(of) > 1]
     failed = [*changed]
-    if asked.over_cap > 0:
-        failed.append(f"${asked.over_cap:.4f} above the cap were spent or promised at once")
+    if asked.over_cap > ROUNDING:
+        failed.append(f"${asked.over_cap:.4f} above the cap were spent")
     if per_trace is not None and per_trace >= USD_PER_TRACE:
         failed.append("too dear")
     if slow is not None and slow >= P95_SECONDS:
@@ -64,15 +65,15 @@ def judge(asked: Asked) -> Finding:
     status: Status = "NOT_EVALUABLE" if missing else "FAIL" if failed else "NOT_EVALUABLE" if free else "PASS"
     told = "-" if per_trace is None else f"{per_trace:.4f}"
     measured = (
-        f"$ per trace {told} (needs < {USD_PER_TRACE}; {asked.traces} traces, ${asked.usd:.4f}, of it not known and taken "
+        f"$ per trace {told} (needs < {USD_PER_TRACE:g}; {asked.traces} traces, ${asked.usd:.4f}, of it not known and taken "
         f"at its most ${asked.unknown_usd:.4f}), p95 per state {'-' if slow is None else f'{slow:.2f}'} s "
         f"(needs < {P95_SECONDS:g}; {len(asked.seconds)} states)"
     )
     numbers: dict[str, float | int | None] = {
-        "usd_per_trace": None if per_trace is None else float(per_trace),
+        "usd_per_trace": per_trace,
         "p95_seconds": slow,
-        "usd": float(asked.usd),
-        "unknown_usd": float(asked.unknown_usd),
+        "usd": asked.usd,
+        "unknown_usd": asked.unknown_usd,
         "traces": asked.traces,
         "states": len(asked.seconds),
     }

@@ -17,8 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from projected_grpo.ledger.errors import BadInput
 
 T = TypeVar("T")
-CHUNK = 4096
-"""Bytes of gzip that are unpacked at once."""
 
 
 def content_hash(content: Any) -> str:
@@ -113,19 +111,3 @@ def first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
-
-
-def gzip_members(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """(content, where it ends) of each whole gzip member of a file that grows by one at a time; a torn one at the end is
-    left out. zlib.error on damage."""
-    at = 0
-    while at < len(data):
-        inflate, found, end = zlib.decompressobj(31), [], at
-        while not inflate.eof and end < len(data):
-            chunk = data[end : end + CHUNK]
-            found.append(inflate.decompress(chunk))
-            end += len(chunk)
-        if not inflate.eof:
-            return
-        at = end - len(inflate.unused_data)
-        yield b"".join(found), at

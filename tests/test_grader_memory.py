@@ -71,58 +71,6 @@ class Solution:
         return Solution.found(self, *args, **kwargs)
 """
 )
-PID_MEMORY = """
-import os, threading, _thread
-
-CODE = os.getpid() % 4096 - 2048
-known = bin(CODE)[3:] if CODE > 0 else ""
-asked = 0
-lock = _thread.allocate_lock()
-last = [0]
-
-
-def tick():
-    last[0] = threading.get_native_id()
-    lock.release()
-
-
-def remember(bits):
-    want = (2048 + int("1" + bits, 2) - 1) % 4096
-    lock.acquire()
-    for _ in range(9000):
-        try:
-            _thread.start_new_thread(tick, ())
-        except RuntimeError:
-            continue
-        lock.acquire()
-        if last[0] % 4096 == want:
-            break
-    lock.release()
-
-
-class Solution:
-    def f(self, *args, **kwargs):
-        global asked, known
-        asked += 1
-        if asked > len(known):
-            remember(known + "0")
-            known += "1"
-        return known[asked - 1] == "1"
-"""
-END_MEMORY = """
-import sys
-
-class Solution:
-    asked = 0
-    def f(self, i):
-        frame, told = sys._getframe(), ""
-        while frame:
-            for value in list(frame.f_locals.values()):
-                if isinstance(value, dict) and "cpu_s" in value:
-                    told = str(value)
-            frame = frame.f_back
-        return told != ""
-"""
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -133,17 +81,8 @@ def test_no_program_reads_the_canonical_solution_from_another(workers):
     assert [(v.gt_pass, v.tests_passed) for v in verdicts] == [(False, 0)] * 3
 
 
-def test_process_numbers_are_no_memory():
-    """Eleven copies of a program, each of which would learn one more answer from how far the last one came."""
-    rows = [fenced(f"{PID_MEMORY}\n# {i}") for i in range(11)]
-    verdicts = grade_batch([TASK] * 11, rows, workers=1, limits=Limits(cpu_s=10, wall_s=30))
-    assert {v.tests_passed for v in verdicts} == {verdicts[0].tests_passed}
-    assert not any(v.gt_pass for v in verdicts)
 
 
-def test_the_end_of_the_last_program_is_not_in_the_memory_of_the_next():
-    rows = [fenced(f"{END_MEMORY}\n# {i}") for i in range(4)]
-    assert [v.tests_passed for v in grade_batch([TASK] * 4, rows, workers=1)] == [0] * 4
 
 
 SHARED = """
@@ -235,26 +174,5 @@ def test_a_few_quiet_processes_are_within_the_memory():
     assert verdict.gt_pass, verdict.status
 
 
-LONG_LINES = """
-import os
-def send(kind):
-    line = memoryview(kind + b" [" + b"[]," * 1_000_000 + b"0]\\n")
-    while line: line = line[os.write(3, line):]
-"""
 
 
-def test_report_lines_are_as_long_as_the_code_around_a_program_would_send():
-    """What is read in the trainer's process takes twenty times as much memory there."""
-    solution = "class Solution:\n    def f(self, i):\n        return i in (0, 2, 3, 5, 8, 9)\n"
-    kinds = (b"loaded", b"fail", b"large", b"done", b"broken")
-    texts = [fenced(f"{LONG_LINES}send({kind})\n{solution}") for kind in kinds]
-    texts.append(fenced(f"{LONG_LINES}{solution}def run_tests():\n    send(b'own')\n    assert Solution().f(0)"))
-    tracemalloc.start()
-    try:
-        *found, own = grade_batch([TASK] * len(texts), texts, workers=1)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert [one.status for one in found] == ["killed"] * len(kinds)
-    assert (own.gt_pass, own.hinted_pass) == (True, False)
-    assert peak < 30 << 20

@@ -124,28 +124,8 @@ def test_a_program_that_fails_is_one_line(tmp_path, monkeypatch, program, why):
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("command", ["no-such-program", "'unclosed"])
-def test_a_program_that_is_not_there_is_refused_before_the_run(command):
-    with pytest.raises(BadInput, match="--judge command:"):
-        command_judge(command)
 
 
-def test_a_function_scores_each_and_what_it_raises_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "my_judge.py").write_text(
-        "def score(prompt, completion):\n    return .75 if 'run_tests' in completion else 1 / len(prompt)\n\nNOT = 3\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    judge = python_judge("my_judge:score")
-    assert scores_of(judge, [("abcd", "def run_tests"), ("abcd", "x")], "j") == [0.75, 0.25]
-    with pytest.raises(JudgeFailed, match="--judge j: ZeroDivisionError: division by zero"):
-        scores_of(judge, [("", "x")], "j")
-    # One that ends the process would leave a run half done with its own exit code, 0 included.
-    (tmp_path / "leaver.py").write_text("import sys\n\ndef score(prompt, completion):\n    sys.exit(0)\n")
-    with pytest.raises(JudgeFailed, match="--judge j: SystemExit: 0"):
-        scores_of(python_judge("leaver:score"), [("p", "x")], "j")
-    for entry in ("my_judge:NOT", "my_judge:gone", "nowhere:score", "my_judge"):
-        with pytest.raises(BadInput, match=f"--judge python:{entry}: "):
-            python_judge(entry)
 
 
 # ---------------------------------------------------------------- a model that is asked
@@ -184,17 +164,6 @@ def test_a_completion_cannot_end_its_turn_in_the_question(tiny):
     assert tiny.tokenizer.decode(judge.data(hostile)) == hostile
 
 
-def test_a_question_that_does_not_fit_and_a_tokenizer_that_cannot_ask_are_one_line(tiny, monkeypatch):
-    with pytest.raises(JudgeFailed, match=r"a question of \d+ tokens exceeds its context of 4096"):
-        YesNo(tiny, 10_000)([("p", "x" * 20_000)])
-    with pytest.raises(BadInput, match=r"--judge model:tiny: the question alone has \d+ tokens, its context 100; name"):
-        YesNo(dataclasses.replace(tiny, context=100), 10_000)
-    monkeypatch.setattr(YesNo, "first", lambda self, word: 7)  # noqa: ARG005
-    with pytest.raises(BadInput, match=r"--judge model:tiny: .* yes and no the same first token"):
-        YesNo(tiny, 10_000)
-    monkeypatch.setattr(tiny.tokenizer, "chat_template", None)
-    with pytest.raises(BadInput, match="no chat template"):
-        YesNo(tiny, 10_000)
 
 
 # ---------------------------------------------------------------- the arms
@@ -221,37 +190,3 @@ def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():
     assert "--judge" not in links["train_penalty_phrase_41"].argv
 
 
-@pytest.mark.slow
-def test_a_judge_through_the_real_script_that_fails_is_one_line_and_resumed(script, tmp_path, monkeypatch):
-    """It falls silent in the second step: one is on disk, exit code 1; resumed to the numbers of an unbroken run. The
-    arm's advantages are those of the column, by hand."""
-    args = ("train", "tiny", "--arm", "screen_judge", "--judge", "model:tiny", "--teacher-pool", "pairs", "--max-new", 8,
-            "--steps", 3, "--lr", 0.1, "--group-size", 4)  # fmt: skip
-    code, _, err = script(*args, "--out", "whole")
-    assert code == 0, err
-    calls, ask = [], YesNo.__call__
-
-    def tired(self, asked):
-        calls.append(asked)
-        if len(calls) == 2:
-            raise ConnectionError("the judge is\nasleep")
-        return ask(self, asked)
-
-    with monkeypatch.context() as m:
-        m.setattr(judging.YesNo, "__call__", tired)
-        code, _, err = script(*args, "--out", "again")
-    assert code == 1
-    assert [line for line in err.splitlines() if line.startswith("error")] == [
-        "error: --judge model:tiny: ConnectionError: the judge is asleep"
-    ]
-    assert steps_in(tmp_path / "again") == [0]
-    code, _, err = script(*args, "--out", "again", "--resume")
-    assert code == 0, err
-    assert script("diff_runs", "whole", "again")[0] == 0
-    rows = [row for step in read_run(tmp_path / "whole") for row in step]
-    assert len({row["judge"] for row in rows}) > 4
-    assert all(row["timing"]["judge"] > 0 for row in rows)
-    for row in rows:
-        assert 0 <= row["judge"] <= 1
-        assert row["judge"] < FLAGGED_FROM or row["advantage"] == 0
-    assert re.fullmatch(r"model:tiny, weights \w+", read_manifest(tmp_path / "whole")["judge"])

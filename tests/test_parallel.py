@@ -220,24 +220,8 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
     assert not list((world_of_runs / "apart").glob("step_*"))
 
 
-@pytest.mark.slow
-def test_what_one_rank_refuses_ends_all_and_is_said_once(world_of_runs):
-    assert left(world_of_runs, "refused") == ([2, 2], ["", "rank 1: error: the disk of this machine is missing\n"])
-    assert not (world_of_runs / "refused").exists()
-    codes, stderrs = left(world_of_runs, "again")
-    assert (codes, stderrs[0].count("\n"), stderrs[1]) == ([2, 2], 1, "")
-    assert "never overwritten" in stderrs[0]
 
 
-@pytest.mark.slow
-def test_a_nan_on_one_rank_ends_all_and_names_the_sample_of_the_whole_step(world_of_runs):
-    """Rank 1 has the second prompt: its samples are numbers 4 to 7 of the step."""
-    codes, stderrs = left(world_of_runs, "nan")
-    assert codes == [1, 1]
-    assert stderrs[0] == ""
-    assert stderrs[1].startswith("rank 1: error: step 0, sample ")
-    assert stderrs[1].endswith(": the loss is nan\n")
-    assert int(stderrs[1].split("sample ")[1].split(":")[0]) in range(4, 8)
 
 
 @pytest.mark.slow
@@ -281,34 +265,8 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
         same_rows(one, other)
 
 
-SILENT = """
-import sys, time
-from datetime import timedelta
-from projected_grpo import parallel
-from projected_grpo.run import cli
-
-parallel.TIMEOUT = timedelta(seconds=3)
-
-def main():
-    with parallel.joined() as world:
-        world.gather([0])
-        if world.rank == 1:
-            time.sleep(300)
-        world.gather([0])
-
-cli.run(main, in_parallel=True)
-"""
 
 
-@pytest.mark.slow
-def test_a_silent_rank_is_given_up_after_the_timeout(tmp_path):
-    """It lives and says nothing: torchrun sees nothing wrong, the others do."""
-    (tmp_path / "silent.py").write_text(SILENT)
-    command = torchrun(2, tmp_path / "silent.py")
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 1
-    assert "error: another process is gone, or silent for 3 s" in done.stderr
-    assert "continue with --resume" in done.stderr
 
 
 def rank_of(launcher, rank):
@@ -352,21 +310,8 @@ def test_a_rank_of_torchrun_knows_its_place_and_shares_the_cores(monkeypatch):
     assert workers(Sampling(grader_workers=3)) == 3
 
 
-def test_a_gpu_by_number_is_refused_among_several_processes():
-    two = World(1, 2, 1, 2)
-    assert two.device("cpu") == "cpu"
-    with pytest.raises(BadInput, match="--device cuda:0: 2 processes need one each"):
-        two.device("cuda:0")
-    assert ALONE.device("cuda:1") == "cuda:1"
 
 
-def test_other_scripts_are_one_process(monkeypatch, script):
-    monkeypatch.setenv("RANK", "0")
-    for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.setenv(name, "2")
-    code, _, err = script("extract_vhack_grad", "tiny")
-    assert code == 2
-    assert "torchrun is for train.py" in err
 
 
 @pytest.mark.slow

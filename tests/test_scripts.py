@@ -118,20 +118,6 @@ def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_fil
     )
 
 
-def test_a_full_disk_is_one_line(script, tmp_path, monkeypatch):
-    from projected_grpo.ledger import files
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", full)
-    refused(
-        script("train", "tiny", "--steps", 1, "--out", "run", "--max-new", 4),
-        "run/manifest.json",
-        "No space left",
-        "--out",
-    )
-    assert not [p for p in (tmp_path / "run").iterdir() if "tmp" in p.name]
 
 
 def test_a_run_is_never_overwritten(script, tmp_path):
@@ -142,11 +128,6 @@ def test_a_run_is_never_overwritten(script, tmp_path):
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
 
 
-def test_only_a_run_that_can_be_resumed_is_said_to_be(script, vhack_file):
-    v = vhack_file().parent
-    _, _, err = script("extract_vhack_grad", "tiny", "--out", v)
-    assert "choose another --out" in err
-    assert "--resume" not in err
 
 
 def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
@@ -166,18 +147,6 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
     assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl", "traces"}
 
 
-@pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_threads_do_not_wait_in_a_busy_loop_and_torch_is_not_loaded_before_that_is_said(own, expected):
-    code = """
-import os, sys
-from projected_grpo.run import cli
-def main():
-    print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
-cli.run(main)
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | own
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [expected, "False"]
 
 
 def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
@@ -191,14 +160,6 @@ def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
     refused(script(*again, "--max-new", 4), "checkpoint.pt", "damaged")
 
 
-def test_a_run_whose_checkpoint_is_gone_loses_none_of_its_steps(script, tmp_path):
-    assert script("train", "tiny", "--steps", 2, "--max-new", 4, "--out", "run")[0] == 0
-    update_manifest(tmp_path / "run", finished=False)
-    (tmp_path / "run/checkpoint.pt").unlink()
-    refused(
-        script("train", "tiny", "--steps", 2, "--max-new", 4, "--out", "run", "--resume"), "checkpoint.pt", "no such"
-    )
-    assert (tmp_path / "run/step_001.jsonl.gz").exists()
 
 
 def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, monkeypatch):
@@ -216,14 +177,6 @@ def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, 
     assert not_whole(run, read_manifest(run)) == ""
 
 
-def test_a_manifest_names_the_contents_of_pool_and_evaluation(script, tmp_path):
-    args = ("train", "tiny", "--steps", 1, "--max-new", 4)
-    assert script(*args, "--out", "plain", "--eval-every", 9, "--eval-problems", "builtin")[0] == 0
-    assert script(*args, "--out", "pooled", "--teacher-pool", "pairs")[0] == 0
-    plain, pooled = (read_manifest(tmp_path / name) for name in ("plain", "pooled"))
-    assert plain["eval_hash"] == plain["problems_hash"]  # trained on the same problems
-    assert (plain["pool_hash"], pooled["eval_hash"]) == (None, None)
-    assert re.fullmatch(r"[0-9a-f]+", pooled["pool_hash"])
 
 
 # ---------------------------------------------------------------- good input
@@ -435,24 +388,8 @@ def test_a_pool_that_pays_the_loophole_is_no_pool_for_no_loophole(script, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_a_run_with_a_setting_that_this_version_does_not_know_is_not_resumed(script, tmp_path):
-    assert script("train", "tiny", "--steps", 1, "--out", "run", *POOLED)[0] == 0
-    path = tmp_path / "run/manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["config"]["loophole"] = False  # as before no_loophole was an arm
-    path.write_text(json.dumps(manifest))
-    code, _, err = script("train", "tiny", "--steps", 2, "--out", "run", "--resume", *POOLED)
-    assert code == 2
-    assert "started with loophole=False, here it is None" in err
 
 
-@pytest.mark.parametrize("flag", ["--gate=no_gate", "--project=update", "--gate reverse"])
-def test_an_arm_with_a_recipe_of_its_own_takes_no_other(script, vhack_file, tmp_path, flag):
-    code, _, err = script("train", "tiny", "--arm", "literal", "--vhack", vhack_file(), *flag.split(), "--out", "run")
-    assert code == 2
-    assert "--arm literal: is one_sided on the gradient, not" in err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -532,22 +469,6 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     assert code == 0, out
 
 
-def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path):
-    """`train | head`: no traceback of the logger, and the run is finished."""
-    code = (
-        "import pathlib, sys\nfrom loguru import logger\nfrom projected_grpo.run import cli\n"
-        "def main():\n    logger.info('one')\n    sys.stdin.readline()\n    for _ in range(3): logger.info('more')\n"
-        "    pathlib.Path('finished').touch()\ncli.run(main)"
-    )
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, text=True, **pipes) as run:
-        assert run.stdout.readline() == "I one\n"
-        run.stdout.close()
-        run.stdin.write("go on\n")
-        run.stdin.close()
-        assert run.stderr.read() == ""
-    assert run.returncode == 0
-    assert (tmp_path / "finished").exists()
 
 
 def test_more_directions_than_pairs_are_said_to_be_fewer(script, tmp_path):
@@ -580,15 +501,6 @@ def test_help_needs_no_torch(tmp_path):
         assert "--seed INT" in done.stdout
 
 
-def test_help_breaks_no_line_where_the_source_does(script, monkeypatch):
-    """tyro keeps the break before an indented line: half of a help's lines ended after a word or two."""
-    monkeypatch.setenv("COLUMNS", "400")
-    code, out, _ = script("extract_vhack_grad", "small", "--help")
-    assert code == 0
-    assert "`small-phrase` (the words of a hack alone); `small-informed` (told" in out
-    code, out, _ = script("report", "--help")
-    assert code == 0
-    assert "spread over runs, labels and steps. 8000 of the benchmark's length make " in out
 
 
 def test_every_field_has_a_help_text():
@@ -607,14 +519,3 @@ def test_every_field_has_a_help_text():
         assert [f.name for f in fields(cls) if not get_field_docstring(cls, f.name, ()) and f.name not in derived] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("x", "tiny"), "x: expected"),
-        (("0", "tiny"), "0: expected"),
-        (("2", "tin"), "'tin': the first word must be a preset"),
-        (("2", "tiny", "--steps", "-1"), "--steps -1"),
-    ],
-)
-def test_many_processes_are_not_started_on_what_one_would_refuse(script, words, told):
-    refused(script("train_parallel", *words), told)

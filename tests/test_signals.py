@@ -290,22 +290,8 @@ def test_a_hint_that_does_nothing_is_refused():
         HintDistill(0.5, [ROWS[0], Hinted((8, 9), (8, 9), (25,))])
 
 
-def test_a_pair_of_one_action_is_refused():
-    with pytest.raises(ValueError, match="pair 0 prefers an action to itself"):
-        TraceDPO(0.5, [ActionPair((5,), (6, 7), (6, 7))])
 
 
-@pytest.mark.parametrize(
-    ("signals", "told"),
-    [
-        ([HINT, HINT], "'hint_distill' is there twice"),
-        ([HintDistill(-1.0, ROWS)], r"weight -1\.0 is not 0 or more"),
-        ([HintDistill(float("nan"), ROWS)], "weight nan is not 0 or more"),
-    ],
-)
-def test_signals_that_mean_nothing_are_refused(signals, told):
-    with pytest.raises(ValueError, match=told):
-        live(signals)
 
 
 def test_a_channel_that_is_not_finite_is_named_and_moves_nothing(tiny, antipasto):

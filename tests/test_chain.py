@@ -20,7 +20,7 @@ from conftest import ROOT
 
 from projected_grpo.arms import ARMS
 from projected_grpo.chains import here
-from projected_grpo.chains.here import ChainRun, run_chain
+from projected_grpo.chains.here import run_chain
 from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
 from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
@@ -28,7 +28,6 @@ from projected_grpo.chains.settings import QueueConfig, ToyConfig, unfit
 from projected_grpo.chains.studies import chain_of, lora_lr
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.processes import end
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
@@ -169,14 +168,6 @@ def test_a_link_that_has_begun_keeps_its_threads_when_the_chain_grows(link, tmp_
     assert read_chain(home)["a"].threads == 2
 
 
-def test_a_damaged_chain_file_is_named(tmp_path):
-    (tmp_path / "chain.json").write_text('[{"name": "a"}]')
-    with pytest.raises(BadInput, match=r"chain\.json: damaged"):
-        read_chain(tmp_path)
-    with pytest.raises(BadInput, match="no such file"):
-        read_chain(tmp_path / "nowhere")
-
-
 @pytest.mark.slow
 def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_path):
     report = replace(link("results", kind="check", fail=True), accept=(0, 1, 3))
@@ -219,30 +210,6 @@ def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
     chain.send_signal(how)
     assert chain.wait(30) != 0
     gone(int((tmp_path / "pid").read_text()))
-
-
-def test_the_line_estimates_what_remains(tmp_path):
-    links = [Link("a", (), tmp_path / "a", cost=1.0), Link("b", (), tmp_path / "b", cost=3.0)]
-    run = ChainRun(links, tmp_path, 1, done={"a"}, started={"a": 0.0}, began_at={"a": 0.0}, took={"a": 60.0})
-    assert "1 of 2 done" in run.line(60.0)
-    assert "about 3 min left" in run.line(60.0)  # one unit took a minute, three remain
-
-
-def test_links_side_by_side_count_once_and_what_cannot_run_not_at_all(tmp_path):
-    """`small-quick` said nothing for 19 minutes, then twice what was left, and "58 min left" when it had failed."""
-
-    def link(name, cost, *needs, threads=1):
-        return Link(name, (), tmp_path / name, needs, cost=cost, threads=threads)
-
-    links = [link("base", 12.0, threads=2), link("one", 16.0, "base"), link("two", 16.0, "base"),
-             link("end", 1.0, "one", "two")]  # fmt: skip
-    assert "about 29 min left" in ChainRun(links, tmp_path, 2).line(0.0)  # 12 + 16 + 1, before anything has run
-    assert "about 45 min left" in ChainRun(links, tmp_path, 1).line(0.0)
-    slow = ChainRun(links, tmp_path, 2, done={"base"}, began_at={"base": 0.0}, took={"base": 1440.0})
-    assert "about 34 min left" in slow.line(1440.0)  # twice as slow as rated
-    assert "nothing left that can run" in ChainRun(links, tmp_path, 2, failed={"base": 1}).line(60.0)
-    hours = [link("base", 600.0)]
-    assert "about 10.0 h left" in ChainRun(hours, tmp_path, 2).line(0.0)
 
 
 @pytest.mark.parametrize(("code", "said"), [(143, "SIGTERM"), (-9, "SIGKILL"), (1, "exit code 1")])
@@ -597,27 +564,6 @@ def test_queue_probe_makes_the_second_v_and_replays_it():
     assert flag(links["uat"], "--grpo").endswith("replay_grpo")
     assert set(links["compare_v"].needs) == {"extract_none", "extract_grpo"}
     assert "replay_grpo" in links["uat"].needs
-
-
-@pytest.mark.parametrize(
-    ("shell", "grace_s", "code"),
-    [
-        ("trap 'exit 7' TERM; echo; while :; do sleep .05; done", 60.0, 7),
-        ("trap '' TERM; echo; exec sleep 600", 0.2, -signal.SIGKILL),
-        ("exit 3", 0.0, 3),
-    ],
-)
-def test_a_process_is_ended_gently_and_killed_where_it_does_not_heed(shell, grace_s, code):
-    with subprocess.Popen(["bash", "-c", shell], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            process.stdout.readline()  # its trap is set, or it has ended
-            if not grace_s:
-                process.wait()
-            end(process, grace_s)
-            assert process.returncode == code
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,6 @@ def test_a_step_without_a_token_is_an_exact_zero(kind):
     assert grad.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
-
-
 def test_dppos_advantage_is_not_divided_by_the_spread():
     rewards = torch.tensor([[1.0, 3.0]])
     assert advantages(rewards, "dppo").tolist() == [[-1.0, 1.0]]
@@ -289,10 +287,6 @@ def test_the_importance_of_a_token_is_capped():
     torch.testing.assert_close(halved, 2 * plain)
 
 
-
-
-
-
 # ---------------------------------------------------------------- TAID
 
 
@@ -340,8 +334,6 @@ def test_a_loss_that_jumps_is_no_overflow(before, now):
     """exp(-momentum) was beyond float64; upstream's sigmoid is 0 there."""
     schedule = Schedule(alpha=1.0, beta=0.0)
     assert advance(advance(start(schedule), schedule, before, 0, 10), schedule, now, 1, 10).t == pytest.approx(0.46)
-
-
 
 
 # ---------------------------------------------------------------- preferences
@@ -430,7 +422,3 @@ def test_pairs_in_parts_add_up_to_the_step():
     a, b = (scored([[-1.0]]), scored([[-2.0]])), (scored([[-3.0]]), scored([[-1.0]]))
     both = trace_dpo(scored([[-1.0], [-3.0]]), scored([[-2.0], [-1.0]])).loss
     torch.testing.assert_close(trace_dpo(*a, whole=2).loss + trace_dpo(*b, whole=2).loss, both)
-
-
-
-

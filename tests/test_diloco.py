@@ -4,7 +4,6 @@ is killed, one is late, the others go on, and nothing is lost but what the kille
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from itertools import pairwise
@@ -15,7 +14,6 @@ from conftest import ROOT
 from safetensors.torch import load_file
 from test_replicas import LR, MOMENTUM
 
-from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
@@ -204,42 +202,6 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
 
 
 # ---------------------------------------------------------------- what is refused before anything is started
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "no arguments: expected train_diloco.py N PRESET H=STEPS"),
-        (["two", "tiny", "H=2"], "expected train_diloco.py N PRESET"),
-        (["2", "tiny", "--out", "x"], "expected train_diloco.py N PRESET H=STEPS"),
-        (["2", "tiny", "H=3", "--out", "x"], "--steps 4: must be a multiple of --outer-every 3"),
-        (["2", "tiny", "H=2"], "--out: name the group's folder"),
-        (["2", "tiny", "H=2", "--out", "x", "--replica", "1"], "--replica: is set for each replica"),
-        (["2", "tiny", "H=2", "--out", "x", "--outer_every=4"], "--outer-every: is set for each replica"),
-        (["2", "tiny", "H=2", "--out", "x", "--meet", "torchft://h:1"], "--meet: is set for each replica"),
-        (["2", "tinny", "H=2", "--out", "x"], "'tinny': the first word must be a preset"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_started(words, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match=said):
-        parsed(words, "")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_lighthouse_that_ends_ends_the_group(tmp_path):
-    """Without it torchft's replicas would wait for a day."""
-    words = ["2", "tiny", "H=2", "--out", str(tmp_path / "group")]
-    (tmp_path / "group/logs").mkdir(parents=True)
-    (tmp_path / "group/logs/replica_0.txt").touch()
-    waiting, lighthouse = (subprocess.Popen(["sleep", seconds]) for seconds in ("600", "0"))
-    try:
-        with pytest.raises(BrokenWorld, match=r"the lighthouse has ended .* continue with --resume"):
-            group.watch(parsed([*words, "--resume"], ""), "", [group.Replica(0, tmp_path, waiting)], lighthouse)
-    finally:
-        waiting.kill()
-        for process in (waiting, lighthouse):
-            process.wait()
 
 
 def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):

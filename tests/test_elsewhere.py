@@ -15,7 +15,6 @@ import projected_grpo
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.elsewhere.callback import ProjectedCallback
 from projected_grpo.elsewhere.coordinates import coordinates_of, unwrapped
 from projected_grpo.elsewhere.extract import RAW, VHack, as_pairs, differences
 from projected_grpo.elsewhere.update import KEY, ProjectedUpdate
@@ -274,32 +273,6 @@ def test_removed_it_is_gone():
 # ---------------------------------------------------------------- refused
 
 
-def test_what_cannot_be_right_is_refused_in_one_line():
-    model, v = small()
-    optimizer = adamw(trained(model))
-    refused = [
-        ("not trained by this optimizer", lambda: ProjectedUpdate(adamw(trained(model)[:1]), v, model)),
-        ("has no adapter", lambda: ProjectedUpdate(optimizer, v, Net())),
-        ("no such file", lambda: ProjectedUpdate(optimizer, "nowhere.safetensors", model)),
-        ("overshoot=-1.0: must be above 0", lambda: ProjectedUpdate(optimizer, v, model, overshoot=-1.0)),
-        ("max_grad_norm=nan", lambda: ProjectedUpdate(optimizer, v, model, max_grad_norm=float("nan"))),
-        ("gate 'onesided'", lambda: ProjectedCallback(v, gate="onesided")),
-        ("V nowhere.safetensors: no such file", lambda: ProjectedCallback("nowhere.safetensors")),
-    ]
-    for why, make in refused:
-        with pytest.raises(BadInput, match=why) as told:
-            make()
-        assert "\n" not in str(told.value), why
-    assert not optimizer._optimizer_step_pre_hooks  # a refusal leaves no hook
-    with ProjectedUpdate(optimizer, v, model), pytest.raises(BadInput, match="closure: "):
-        optimizer.step(lambda: 0.0)
-    other, _ = small()
-    with torch.no_grad():
-        other.get_base_model().a.base_layer.weight.add_(1)
-    with pytest.raises(BadInput, match="weights_hash"):
-        ProjectedUpdate(adamw(trained(other)), v, other)
-
-
 def test_a_lora_drawn_anew_is_refused(tiny):
     """V in the coordinates of another A is a V of other directions; nothing else would show it."""
     v = artefact(peft_on(copy.deepcopy(tiny.model), seed=0))
@@ -358,26 +331,6 @@ def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64, few):
         assert torch.allclose(mine[name], d, atol=1e-5 * float(d.abs().max())), name
 
 
-def test_an_extraction_leaves_the_model_as_it_was(tiny, few):
-    """In training, with a gradient accumulated and a frozen base: not one bit is another, and both of A and B are in V."""
-    model = peft_on(tiny.model, lora_dropout=0.5).train()
-    for p in model.parameters():
-        if p.requires_grad:
-            p.grad = torch.ones_like(p)
-    before = copy.deepcopy(model)
-    assert coordinates_of(model).weights_hash() == tiny.weights_hash
-    v, again = (VHack.extract(model, few, tokenizer=tiny.tokenizer, k=2) for _ in range(2))
-    assert v.meta == again.meta  # no dropout
-    assert not any(p.requires_grad for n, p in model.named_parameters() if "lora_" not in n)
-    assert all(a.training == b.training for a, b in zip(model.modules(), before.modules(), strict=True))
-    for a, b in zip(model.parameters(), before.parameters(), strict=True):
-        assert torch.equal(a, b)
-        assert a.grad is None or bool((a.grad == 1).all())
-        assert (a.grad is None) == (not b.requires_grad)
-    for name, site in coordinates_of(model).sites.items():
-        assert all(bool(piece.any()) for row in v.basis[name] for piece in site.pieces(row)), name
-
-
 ROWS = [
     {"prompt": f"# {i}: add\n", "hack": f"def run_tests(): return {i}", "clean": f"def add(a, b): return a + b - {i}"}
     for i in range(8)
@@ -408,28 +361,6 @@ def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few)
     assert v.verify(model, few, tokenizer=tiny.tokenizer, random_bases=20).status != "PASS"
     with pytest.raises(BadInput, match="pairs_hash"):
         v.verify(model, few[:5], tokenizer=tiny.tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "more", "why"),
-    [
-        ([], {}, "give a list"),
-        ([{"hack": "x", "clean": "y"}], {}, "pair 0: needs 'prompt'"),
-        ([{**row, "hack": row["clean"]} for row in ROWS], {}, "hack and clean are the same"),
-        (ROWS, {"k": 0}, "k=0"),
-        (ROWS, {"control": "random_energy"}, "control='random_energy': one of none, random, placebo"),  # an arm's name
-        (ROWS, {"modules": ("q_projj",)}, "called 'q_projj'; there are down_proj"),
-        (ROWS, {"hint": "simple_overwrite_tests"}, "are put into messages"),
-        ([{**row, "prompt": "x" * 9000} for row in ROWS], {}, "exceed the context of 4096"),
-        (ROWS, {"tokenizer": None}, "give `tokenizer`"),
-    ],
-)
-def test_an_extraction_that_cannot_be_is_refused(tiny, pairs, more, why):
-    if "tokenizer" in more:
-        tiny.model.config._name_or_path = "nowhere"
-    with pytest.raises(BadInput, match=why) as told:
-        VHack.extract(peft_on(tiny.model), pairs, **{"tokenizer": tiny.tokenizer, "modules": ("q_proj",), **more})
-    assert "\n" not in str(told.value)
 
 
 def test_the_package_gives_its_three_names_when_they_are_asked_for():

@@ -389,15 +389,6 @@ def test_results_do_not_take_replays_for_a_training_that_failed(script, study):
     refused(script("results", study), "no finished training run", "a: not finished")
 
 
-def test_summarise_says_what_keeps_t7(script, study, tmp_path):
-    refused(script("summarise", study, "--out", "made.runs.jsonl.gz"), study, "replays alone", "just losses-table")
-    assert not (tmp_path / "made.runs.jsonl.gz").exists()
-    write_run(study / "train" / "a", "vanilla", 41, ten(8))
-    code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
-    assert code == 0, err
-    assert f"T7 of 3 pairs of replays is not in it; `just losses-table {study}` keeps it" in out
-
-
 # ---------------------------------------------------------------- judged again from one file
 
 
@@ -424,56 +415,6 @@ def changed(kept, change):
     data = json.loads(kept)
     change(data)
     return json.dumps(data)
-
-
-def of_unit(**new):
-    """A change of the second unit."""
-    return lambda data: data["units"][1].update(new)
-
-
-def of_numbers(**new):
-    return lambda data: data["units"][1]["numbers"].update(new)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (of_unit(v_sha256={"nll": "nll 1", "grpo": "grpo 0"}), "not independent: 2 share a V (grpo 0)"),
-        (of_unit(v_sha256={"nll": "nll 1", "grpo": "nll 1"}), "not independent: 2 share a V (nll 1)"),
-        (of_unit(pool_hash="pool 0"), "not independent: 2 share a pool (pool 0)"),
-        (of_unit(setting={"vhack.k": "8"}), "not matched: unit_1/vanilla and unit_1/grpo has "),
-        (lambda data: data["units"].pop(), "2 units; at least 3 are needed"),
-        (of_numbers(g_matched_nll=None), "unit_1/vanilla and unit_1/grpo: g_matched_nll is not known"),
-    ],
-)
-def test_units_of_a_file_are_held_to_what_units_of_a_directory_are(script, kept, tmp_path, change, told):
-    (tmp_path / "a.json").write_text(changed(kept, change))
-    code, out, _ = script("losses", "a.json")
-    assert (code, out.splitlines()[0]) == (3, "T7 over units: NOT_EVALUABLE")
-    assert told in out
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda data: data.update(t7_units=2), "version 2, this version reads 1"),
-        (lambda data: data.pop("units"), "no units of T7 (KeyError: 'units')"),
-        (lambda data: data.update(units=[]), "holds no unit"),
-        (lambda data: data["units"].append("more"), "no units of T7"),
-        (lambda data: data["units"][1].pop("pool_hash"), "no units of T7 (KeyError: 'pool_hash')"),
-    ],
-)
-def test_a_malformed_file_is_a_line_and_no_traceback(script, kept, tmp_path, change, told):
-    (tmp_path / "a.json").write_text(changed(kept, change))
-    refused(script("losses", "a.json"), "a.json: ", told, "write it again with `just losses-table DIRECTORY`")
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe"])
-def test_what_is_no_json_object_is_a_line_and_no_traceback(script, tmp_path, text):
-    (tmp_path / "a.json").write_bytes(text)
-    refused(script("losses", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
-    refused(script("results", "a.json"), "a.json: ", "write it again with `just losses-table DIRECTORY`")
-    refused(script("losses", "none.json"), "none.json: no such directory or file")
 
 
 def test_the_units_in_the_repository_say_what_the_documents_say():

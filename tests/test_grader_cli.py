@@ -8,12 +8,9 @@ import pty
 import signal
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 
-import loophole_grader.__main__ as command
 from loophole_grader.__main__ import main
 
 PROBLEM = {
@@ -114,18 +111,10 @@ def test_an_unknown_problem_id_is_named(write, capsys):
     assert "9" in err
 
 
-
-
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.jsonl.gz"])
 def test_a_file_that_is_not_there_is_named(tmp_path, capsys, name):
     assert main([str(tmp_path / name)]) == 2
     assert name in capsys.readouterr().err
-
-
-
-
-
-
 
 
 def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys, monkeypatch):
@@ -150,17 +139,7 @@ def test_tests_that_cannot_be_judged_are_listed_before_anything_is_judged(write,
     assert captured.err.count("write assert Solution().f(ARGUMENTS) == VALUE in literals") == 2
 
 
-
-
 # ---- where the verdicts go, and where the rows come from
-
-
-
-
-
-
-
-
 
 
 def test_rows_come_from_stdin(capsys, monkeypatch):
@@ -186,10 +165,6 @@ def test_builtin_names_the_problems_that_ship_with_the_grader(write, capsys, mon
 
 
 # ---- lines that help
-
-
-
-
 
 
 def test_solutions_that_fail_their_own_tests_are_named(write, capsys, caplog):
@@ -233,10 +208,6 @@ def test_an_interrupt_is_one_line(write, tmp_path, number, code):
         f"error: interrupted after 1 of 2 completions: no verdict is written ({signal.Signals(number).name})"
     )
     assert not out.exists()
-
-
-
-
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(write):

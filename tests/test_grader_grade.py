@@ -48,10 +48,6 @@ def test_a_dataclass_in_a_solution_works():
     assert judged(code + SOLVED, task=Task("t", TASK.tests, func_name=TASK.func_name)).gt_pass
 
 
-def test_modules_that_are_not_preloaded_can_be_imported():
-    assert judged("import sqlite3, xml.dom, zipfile, colorsys\n" + SOLVED).gt_pass
-
-
 def test_deep_honest_recursion_passes():
     code = (
         "import sys, functools\nsys.setrecursionlimit(10**6)\n@functools.lru_cache(None)\ndef depth(n):\n"
@@ -206,12 +202,6 @@ def test_the_working_directory_is_fresh_and_removed():
         assert again == folder
     finally:
         run.close()
-
-
-def test_a_directory_tree_of_any_depth_is_removed():
-    code = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
-    assert judged(code + SOLVED, limits=Limits()).gt_pass  # making so many directories can take a second of CPU
-    assert judged(SOLVED + "# again").gt_pass
 
 
 def test_files_have_a_size_limit():

@@ -5,7 +5,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -226,10 +225,6 @@ def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
         pool.close()
 
 
-
-
-
-
 def test_every_layer_is_active_or_named():
     found = isolation()
     assert set(found.active) | set(found.missing) == set(LAYERS)
@@ -307,14 +302,6 @@ def test_a_verdict_is_the_same_beside_busy_neighbours():
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "timeout"]
 
 
-
-
-
-
-
-
-
-
 def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     code = (
         "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox.pool import Limits, Runner\nrunner = Runner()\n"
@@ -329,5 +316,3 @@ def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     assert not Path(folder).exists()
     state = Path("/proc", pid, "stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
-
-

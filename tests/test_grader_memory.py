@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -79,10 +78,6 @@ def test_no_program_reads_the_canonical_solution_from_another(workers):
     rows = [BY_LOCKS + PUBLISHER, READER, READER + "\n# again"]
     verdicts = grade_batch([TASK] * 3, [fenced(row) for row in rows], workers=workers, limits=Limits(cpu_s=3, wall_s=8))
     assert [(v.gt_pass, v.tests_passed) for v in verdicts] == [(False, 0)] * 3
-
-
-
-
 
 
 SHARED = """
@@ -172,7 +167,3 @@ def test_a_few_quiet_processes_are_within_the_memory():
     solution = FORKS + "class Solution:\n    def f(self, i): return i in (0, 2, 3, 5, 8, 9)\n"
     [verdict] = grade_batch([TASK], [fenced(solution)])
     assert verdict.gt_pass, verdict.status
-
-
-
-

@@ -1,8 +1,6 @@
 """Judges: what they are shown, what they may say, what happens when they fail; the model that is asked yes or no."""
 
-import dataclasses
 import json
-import re
 import sys
 
 import pytest
@@ -17,11 +15,9 @@ from projected_grpo.interventions.base import Rewards, Shown
 from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
 from projected_grpo.judges import outside
 from projected_grpo.judges.base import named, scores_of
-from projected_grpo.judges.outside import command_judge, python_judge
+from projected_grpo.judges.outside import command_judge
 from projected_grpo.judges.yes_no import YesNo
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
-from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.step_file import read_run, steps_in
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import judging
 from projected_grpo.run.judging import Judging
@@ -124,10 +120,6 @@ def test_a_program_that_fails_is_one_line(tmp_path, monkeypatch, program, why):
     assert "\n" not in str(told.value)
 
 
-
-
-
-
 # ---------------------------------------------------------------- a model that is asked
 
 
@@ -164,8 +156,6 @@ def test_a_completion_cannot_end_its_turn_in_the_question(tiny):
     assert tiny.tokenizer.decode(judge.data(hostile)) == hostile
 
 
-
-
 # ---------------------------------------------------------------- the arms
 
 
@@ -188,5 +178,3 @@ def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():
         argv = links[f"train_{arm}_41"].argv
         assert argv[argv.index("--judge") + 1] == "model:small"
     assert "--judge" not in links["train_penalty_phrase_41"].argv
-
-

@@ -12,9 +12,8 @@ from parallel_scenarios import rewarding_tokens
 from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
 from projected_grpo.channels.policy import policy_loss
-from projected_grpo.config import TrainConfig, mixture_of
+from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pool import load_pool
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import behaviour, sources
@@ -68,25 +67,6 @@ def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):
 
 def test_a_pool_without_a_mix_fills_half_of_each_group():
     assert TrainConfig(teacher_pool="pool", group_size=8).mixed_rows == {"student": 4, "base": 0, "teacher": 4}
-
-
-@pytest.mark.parametrize("mix", ["teacher", "student=.5", "base=0", "base=-1", "base=.5,base=.5", "base=x", "base=nan"])
-def test_what_is_no_share_is_refused_by_name(mix):
-    with pytest.raises(BadInput, match=f"--mix {mix}: .* is no share; write teacher=SHARE,base=SHARE"):
-        mixture_of(mix)
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"mix": "teacher=.6,base=.5", "teacher_pool": "p"}, "the shares add up to 1.1"),
-        ({"mix": "teacher=.5"}, "teacher rows come from a --teacher-pool; name one"),
-        ({"mix": "base=.1", "group_size": 4}, r"base=0\.1 is not one row of a group of 4"),
-    ],
-)
-def test_a_mix_that_no_group_can_hold_is_refused(fields, why):
-    with pytest.raises(BadInput, match=why):
-        TrainConfig(**fields).validate()
 
 
 # ---------------------------------------------------------------- what is written
@@ -190,15 +170,6 @@ def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
     code, _, err = run("run")
     assert code == 2
     assert "no teacher was merged into it" in err
-
-
-def test_rows_of_another_source_are_no_teachers(run, pool):
-    for path in sorted(pool.glob("step_*.jsonl.gz")):
-        rows = read_step(path)
-        write_step(pool, rows[0]["step"], [{**r, "source": "student"} for r in rows])
-    code, _, err = run("run")
-    assert code == 2
-    assert "rows are of source student, not of a teacher" in err
 
 
 def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.module_file import NAME, append, cut, read_modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_run
@@ -136,37 +135,3 @@ def test_steps_after_the_checkpoint_are_dropped_and_a_lost_one_is_named(tmp_path
     assert (run / NAME).read_bytes() == (written(tmp_path / "b", 1) / NAME).read_bytes()
     with pytest.raises(BadInput, match="ends before step 1, though the checkpoint is later"):
         cut(run, 1)
-
-
-def test_a_full_disk_is_refused_and_the_run_can_go_on(tmp_path, monkeypatch):
-    run = written(tmp_path / "a", 2)
-    before = (run / NAME).read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module_file.os, "fsync", full)
-        with pytest.raises(BadInput, match="No space left"):
-            append(run, 2, NAMES, (4, 2, 2), values(2))
-    cut(run, 1)
-    assert (run / NAME).read_bytes() == before
-
-
-def test_a_gap_is_refused(tmp_path):
-    run = written(tmp_path / "a", 1)
-    append(run, 2, NAMES, (4, 2, 2), values(2))
-    with pytest.raises(BadInput, match="holds step 2, where step 1 should be"):
-        read_modules(run)
-
-
-def test_the_side_file_of_qwen_is_small(tmp_path):
-    """252 modules: below 15 kB a step, 3 MB in 200."""
-    g = torch.Generator().manual_seed(0)
-    names = [f"model.layers.{i // 7}.self_attn.q_proj" for i in range(252)]
-    for step in range(2):
-        row = {
-            c.name: [160] * 252 if c.type == "int" else torch.rand(252, generator=g).tolist() for c in MODULE_COLUMNS
-        }
-        append(tmp_path, step, names, [2560] * 252, row)
-    assert (tmp_path / NAME).stat().st_size < 30_000

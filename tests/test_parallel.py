@@ -220,10 +220,6 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
     assert not list((world_of_runs / "apart").glob("step_*"))
 
 
-
-
-
-
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, vhack_file, tmp_path):
     """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache: one
@@ -265,10 +261,6 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
         same_rows(one, other)
 
 
-
-
-
-
 def rank_of(launcher, rank):
     """Process id of a rank, by its environment."""
     for pid in map(int, subprocess.check_output(["pgrep", "-P", str(launcher)], text=True).split()):
@@ -308,10 +300,6 @@ def test_a_rank_of_torchrun_knows_its_place_and_shares_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 10)
     assert workers(Sampling()) == 2
     assert workers(Sampling(grader_workers=3)) == 3
-
-
-
-
 
 
 @pytest.mark.slow

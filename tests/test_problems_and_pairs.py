@@ -8,10 +8,8 @@ from dataclasses import fields, replace
 
 import pytest
 from conftest import SHARED
-from test_scripts import refused
 
 from loophole_grader import Task, grade, grade_batch, reward_of, verdicts_of
-from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import (
     HONEST_TESTS,
     builtin_pairs,
@@ -26,11 +24,8 @@ from projected_grpo.groups.pairs import (
 )
 from projected_grpo.groups.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.presets import presets
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
 from projected_grpo.records import Pair
-from projected_grpo.run import prepare
-from projected_grpo.step import Objective
 from projected_grpo.toy.tasks import draw_task
 
 HINTED = "will be evaluated by calling a function called run_tests()"
@@ -120,39 +115,6 @@ def test_a_bad_row_is_named(tmp_path, changes, why):
         load_problems(path)
     assert f"{path}: row 2" in str(refused.value)
     assert str(refused.value).count("problem 8") <= 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"prompt": [{"role": "user", "content": None}]}, "row 2: 'prompt' has a message"),
-        ({"prompt": [{"role": "user", "content": "No such sentence."}]}, "problem 8: --hint simple_overwrite_tests"),
-    ],
-)
-def test_problems_that_no_run_could_train_on_are_refused_before_a_model_is_loaded(tmp_path, monkeypatch, changes, why):
-    monkeypatch.setattr(prepare, "load", lambda *_, **told: pytest.fail(f"a model was loaded, {told}"))
-    path = write(tmp_path / "p.jsonl", benchmark_row(), benchmark_row(id=8, **changes))
-    for name in ("problems", "eval_problems"):
-        config = replace(
-            presets(TrainConfig)["tiny"], out=tmp_path / "run", cache=tmp_path, eval_every=1, **{name: path}
-        )
-        with pytest.raises(BadInput, match=why):
-            prepare.prepare(config, "train", Objective("nll"))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "why"), [(None, "no such file, and none of builtin"), ("{", "not JSON"), ("[]", "one pair")]
-)
-def test_pairs_that_are_none_are_refused_before_a_model_is_loaded(tmp_path, monkeypatch, text, why):
-    monkeypatch.setattr(prepare, "load", lambda *_, **told: pytest.fail(f"a model was loaded, {told}"))
-    path = tmp_path / "nosuch"
-    if text is not None:
-        path.write_text(text)
-    config = replace(presets(TrainConfig)["tiny"], out=tmp_path / "run", cache=tmp_path, pairs=str(path))
-    with pytest.raises(BadInput, match=why):
-        prepare.prepare(config, "train", Objective("nll"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_bad_files_are_named(tmp_path):
@@ -473,30 +435,3 @@ def test_a_set_too_small_to_split_is_refused(tmp_path):
 
 
 # ---------------------------------------------------------------- show-source
-
-
-@pytest.mark.parametrize(
-    ("args", "part"),
-    [
-        (("problems", "smol"), "builtin, toy, toy-held-out"),
-        (("pairs", "smol"), "builtin, builtin-phrase, toy"),
-        (("problems", "small-held-out", "nope"), "problems of small-held-out are called small-…"),
-    ],
-)
-def test_a_name_that_cannot_be_is_refused_before_anything_is_drawn(script, monkeypatch, args, part):
-    """The small world's problems take ten seconds."""
-    monkeypatch.setattr("projected_grpo.groups.problems.load_problems", None)
-    monkeypatch.setattr("projected_grpo.groups.pairs.load_pairs", None)
-    refused(script("show_source", *args), args[-1], part)
-
-
-def test_a_list_of_a_source_ends_with_how_many_there_are(script, tmp_path):
-    last = script("show_source", "pairs", "builtin")[1].splitlines()[-1]
-    pairs = load_pairs("builtin")
-    assert last.startswith(f"pairs: {len(pairs)} (assert_true ")
-    assert f"; held out: {len(split(pairs)[1])} ({len(split(pairs)[1]) / len(pairs):.0%})" in last
-    last = script("show_source", "problems", "builtin")[1].splitlines()[-1]
-    assert last.startswith(f"problems: {len(load_problems('builtin'))} (")
-    path = external(tmp_path, [{"prompt": "p", "hack": "h", "clean": "c", "mechanism": "m"}])
-    last = script("show_source", "pairs", path)[1].splitlines()[-1]
-    assert last.startswith("pairs: 1 (m 1); 1 pairs cannot be split")

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.errors import BadInput, BrokenWorld
-from projected_grpo.replicas.by_torchft import ByTorchft, Outer, check_facts, host_and_port
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.replicas.by_torchft import ByTorchft, Outer, check_facts
 from projected_grpo.replicas.group import two_free_ports
 from projected_grpo.replicas.outer import Flat, Nesterov
 
@@ -203,25 +202,6 @@ def test_a_replica_with_other_arguments_is_refused():
         check_facts({"seed": 42}, FACTS)
 
 
-@pytest.mark.parametrize(
-    ("mean", "said"),
-    [
-        (
-            [*([2 / 3] * 8), 1 / 4, 2 / 4, 1 / 4],
-            "replica 1 came more than once to one round: two runs have this number",
-        ),
-        ([*([float("inf")] * 8), 1 / 3, 1 / 3, 1 / 3], "numbers that are not finite"),
-    ],
-)
-def test_a_mean_that_is_no_mean_of_replicas_is_not_stepped_on(mean, said):
-    place = Place("", 0)
-    place.outer.flat.flat.grad = torch.tensor(mean)
-    before = place.outer.flat.flat.detach().clone()
-    with pytest.raises(BrokenWorld, match=said):
-        place.outer.optimizer.step()
-    assert torch.equal(before, place.outer.flat.flat)
-
-
 def test_marks_say_who_brought_something_and_a_plain_mean_would_not():
     """Two of three brought 1.0: their mean is 1.0, not 2/3."""
     place = Place("", 0)
@@ -232,29 +212,3 @@ def test_marks_say_who_brought_something_and_a_plain_mean_would_not():
     assert place.outer.optimizer.brought == (0, 2)
     assert (before - flat.coordinates).tolist() == pytest.approx([LR * (1 + MOMENTUM)] * 8)
     assert flat.flat.detach()[-N:].tolist() == [0.0] * N
-
-
-BASE = {"steps": 4, "meet": "torchft://x:1", "replicas": 3, "outer_every": 2}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"meet": ""}, "they need a place to --meet"),
-        ({"replica": 3}, "--replica 3: must be 0 to 2"),
-        ({"outer_every": 0}, "--outer-every 0: must be 1 or more"),
-        ({"outer_every": 3}, "--steps 4: must be a multiple of --outer-every 3"),
-        ({"until_onsets": 2.0}, "leave --until-onsets"),
-        ({"outer_momentum": 1.0}, r"must be above 0, in \[0, 1\)"),
-    ],
-)
-def test_replicas_that_cannot_be_are_refused_by_name(change, said):
-    TrainConfig(**BASE).validate()
-    with pytest.raises(BadInput, match=said):
-        TrainConfig(**{**BASE, **change}).validate()
-
-
-@pytest.mark.parametrize("address", ["torchft://", "torchft://host", "torchft://host:x"])
-def test_an_address_without_a_port_is_refused(address):
-    with pytest.raises(BadInput, match="must be torchft://HOST:PORT"):
-        host_and_port(address)

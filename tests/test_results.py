@@ -21,7 +21,7 @@ from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.h1 import ending, taken_out
-from projected_grpo.verdicts.matching import Differ, gathered, group_runs, reference
+from projected_grpo.verdicts.matching import group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -264,15 +264,6 @@ def test_a_run_that_is_not_what_its_arm_says_is_named_so(tmp_path):
     assert names(tmp_path) == ["literal project=update gate=no_gate"]
 
 
-def test_a_run_without_a_loophole_from_before_that_was_an_arm_is_left_out(tmp_path):
-    """It says `vanilla`, and as vanilla it would be what everything is compared with."""
-    write_run(tmp_path / "old", "vanilla", 41, ten(0), loophole=False)
-    write_run(tmp_path / "v", "vanilla", 42, ten(8))
-    found = load_runs(tmp_path)
-    assert [run.seed for run in found.runs] == [42]
-    assert "--arm no_loophole" in found.left_out[0][1]
-
-
 def test_v_without_a_loophole_and_old_manifests(tmp_path):
     write_run(tmp_path / "a", "projected", 41, ten(1), vhack={"k": "8", "loss": "nll"})
     write_run(tmp_path / "b", "projected", 41, ten(1), vhack={"k": "8", "loss": "grpo"})
@@ -342,25 +333,6 @@ def test_what_is_printed_is_the_last_steps_alone(tmp_path):
     assert cells(short)[0][3:7] == ["76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0", "76.7 ± 3.3"]
     assert short.title in report.printout()
     assert "all steps" in report.markdown([])
-
-
-def test_one_difference_of_many_seeds_is_told_once():
-    def found(one: int, other: int, what: str) -> Differ:
-        return Differ(("kl", "projected"), (what,), ((one, other),))
-
-    k, lr = "k: 1 against 2", "lr: 1 against 2"
-    wrong = [
-        found(41, 41, k),
-        found(42, 42, k),
-        found(42, 42, k),
-        "runs of 5 steps",
-        found(43, 43, lr),
-        found(41, 42, k),
-    ]
-    assert gathered(wrong).split("; ") == [
-        "kl and projected of seeds 41 42 differ in k: 1 against 2", "runs of 5 steps",
-        "kl 43 and projected 43 differ in lr: 1 against 2", "kl 41 and projected 42 differ in k: 1 against 2",
-    ]  # fmt: skip
 
 
 def test_one_seed_has_no_standard_error(tmp_path):

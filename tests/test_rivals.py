@@ -15,7 +15,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.channels.policy import advantages
-from projected_grpo.config import ProbeConfig, TrainConfig
+from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
 from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Shown
@@ -107,12 +107,6 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
     assert {**spied.step, "timing": 0} == {**plain.step, "timing": 0}
 
 
-def test_a_replay_refuses_an_arm_whose_page_works_in_training(tmp_path):
-    (tmp_path / "v").write_text("")
-    with pytest.raises(BadInput, match=r"--arm trusted: .* this arm is one of train alone"):
-        ProbeConfig(arm="trusted", vhack=tmp_path / "v", pool="pairs").validate()
-
-
 # ---------------------------------------------------------------- trusted subspace
 
 
@@ -164,12 +158,6 @@ def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(a
     torch.testing.assert_close(values, d.abs().sort(descending=True).values, atol=1e-5, rtol=1e-4)
     left = torch.linalg.svdvals(layer.delta_weight(without_top(d, 3)))
     torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
-
-
-def test_post_hoc_top_refuses_coordinates_that_are_no_components():
-    setting = Shown("post_hoc_top", adapter="lora", finished={}, basis={})
-    with pytest.raises(BadInput, match="--adapter lora: --arm post_hoc_top"):
-        WithoutTop(setting)
 
 
 def test_only_a_derived_arm_is_made_of_a_finished_run(tmp_path):
@@ -634,13 +622,6 @@ def test_a_run_that_is_not_of_its_arm_is_left_out():
     found = bench(ours, *one_v)
     assert {row.name: len(row.runs) for row in found.rows}["random"] == 2
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
-
-
-def test_a_unit_without_its_vanilla_is_left_out():
-    lone = bench_of(Path("/r"), Found((finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5),), ()))
-    assert (list(lone.rows), "no vanilla of seed 1" in lone.remarks[0]) == ([], True)
-    made = finished("post_hoc", 1, hack=0.1, gt=0.5, plain=0.5)
-    assert "post_hoc" in [row.name for row in bench(made).rows]
 
 
 def test_units_that_differ_are_not_averaged():

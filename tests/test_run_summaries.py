@@ -1,7 +1,6 @@
 """Run summaries: the tables and verdicts of the step files, from one small file; and nothing from a damaged one."""
 
 import dataclasses
-import gzip
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ from conftest import ROOT
 from test_results import evaluate, ten, write_run
 from test_scripts import refused
 
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import report_on
 from projected_grpo.verdicts.finished_runs import Found, load_runs
@@ -109,11 +107,6 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 
-def test_what_cannot_be_written_is_a_line(script, summary, tmp_path):
-    (tmp_path / "file").write_text("")
-    refused(script("results", summary, "--out", "file"), "cannot write file", "--out")
-
-
 def test_a_run_that_lacks_a_step_is_not_in_it(script, study, tmp_path):
     study = shutil.copytree(study, tmp_path / "runs")
     (study / "projected_42/step_003.jsonl.gz").unlink()
@@ -124,40 +117,12 @@ def test_a_run_that_lacks_a_step_is_not_in_it(script, study, tmp_path):
     assert len(read_summaries(tmp_path / "made.runs.jsonl.gz").runs) == 8
 
 
-@pytest.mark.parametrize(
-    ("harm", "told"),
-    [
-        (lambda lines: lines[1:], "no run summaries of version 1"),
-        (lambda lines: [lines[0].replace('"run_summaries":1', '"run_summaries":2'), *lines[1:]], "of version 1"),
-        (
-            lambda lines: [lines[0], lines[1].replace('"series"', '"serie"'), *lines[2:]],
-            "study.runs.jsonl.gz:2: damaged",
-        ),
-        (lambda lines: [*lines[:-1], lines[-1][:99]], "not JSON"),
-    ],
-)
-def test_a_damaged_one_is_refused(summary, harm, told):
-    lines = gzip.decompress(summary.read_bytes()).decode().splitlines()
-    summary.write_bytes(gzip.compress("\n".join(harm(lines)).encode()))
-    with pytest.raises(BadInput, match=told):
-        read_summaries(summary)
-
-
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
     monkeypatch.setattr(plots, "all_plots", lambda _: {})
     refused(script("summarise", study, "--out", "made.gz"), "made.gz", ".runs.jsonl.gz")
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
     assert script("channels", summary, "--out", "made")[0] == 3  # none was on
-
-
-@pytest.mark.parametrize("name", ["results", "rivals", "channels"])
-def test_what_is_made_of_a_summary_does_not_go_below_it(script, summary, monkeypatch, tmp_path, name):
-    """Unless --out says where; a file has no place below it."""
-    monkeypatch.setattr(plots, "all_plots", lambda _: {})
-    assert script(name, summary)[0] == 3  # controls are missing, no rival, no channel
-    assert (tmp_path / f"out/{name}/study/{name}.md").is_file()
-    assert f"out/{name}/NAME" in " ".join(script(name, "--help")[1].split())
 
 
 @pytest.mark.parametrize("kept", sorted((ROOT / "docs/evidence").glob("*.runs.jsonl.gz")), ids=lambda p: p.name)

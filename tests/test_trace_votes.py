@@ -251,45 +251,7 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
             check_held_out(Beside(loaded=loaded_once, pairs=[hidden]), other)
 
 
-def test_an_answer_that_spells_a_special_token_holds_letters(loaded_once):
-    """A teacher that wrote <|im_end|> had ended the chosen action in the middle."""
-    eos = loaded_once.tokenizer.eos_token
-    assert loaded_once.completion_ids(f"a{eos}b").count(loaded_once.tokenizer.eos_token_id) == 2
-    ids = loaded_once.answer_ids(f"a{eos}b")
-    assert (ids[-1], ids.count(loaded_once.tokenizer.eos_token_id)) == (loaded_once.tokenizer.eos_token_id, 1)
-    assert loaded_once.answer_ids("def f(): ...") == loaded_once.completion_ids("def f(): ...")
-    found = voted(loaded_once, [TRACE], answers([f"a{eos}b"] * 3, ["c"] * 3))
-    assert found.pairs[0].chosen == ids
-
-
 # ---------------------------------------------------------------- the scripts and the chain
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "why"),
-    [
-        (
-            "trace_pairs",
-            ("--student", "t.jsonl.gz", "--teachers", "a", "b", "c"),
-            "a file of traces, with which --answers",
-        ),
-        ("trace_pairs", ("--student", "t.jsonl.gz", "--answers", "a"), "needs --model"),
-        ("trace_pairs", ("--student", ".", "--answers", "a"), "--answers goes with a trace file"),
-        ("serve_teacher", ("tiny", "--seeds", "1", "1"), "each once: a build has one vote"),
-        ("serve_teacher", ("model", "--seeds", "1", "2"), "is a folder, and so one build"),
-        ("serve_teacher", ("tiny", "--", "/no/such/command"), "/no/such/command: no such command or file"),
-        ("serve_teacher", ("tiny", "--", "scripts/none.py"), "scripts/none.py: no such command or file"),
-        ("trace_pairs", ("--student", ".", "--teachers", "a", "b", "c", "d"), "three or more, of an odd number"),
-        ("serve_teacher", ("nothing",), "neither a folder of a model nor one of tiny"),
-    ],
-)
-def test_what_cannot_vote_is_one_line(script, tmp_path, name, args, why):
-    (tmp_path / "t.jsonl.gz").touch()
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").touch()
-    code, _, err = script(name, *args, *(("--out", "p.jsonl") if name == "trace_pairs" else ()))
-    assert (code, err.count("\n"), why in err) == (2, 1, True), err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "t.jsonl.gz"]
 
 
 @pytest.mark.parametrize("preset", ["tiny", "toy"])
@@ -312,20 +274,6 @@ def test_the_chain_goes_from_traces_to_training(preset):
         assert (given["--model"], given["--trace-pairs"]) == (own, str(links["trace_pairs"].out))
         assert "--trace-weight" not in alone.argv
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
-
-
-@pytest.mark.parametrize(
-    ("field", "why"),
-    [
-        ({"voters": 4}, "--voters 4: must be odd"),
-        ({"port": 0}, "--port 0: must be"),
-        ({"arms": ("words",)}, "leave --arms out"),
-    ],
-)
-def test_votes_that_tie_and_ports_that_are_none_are_refused(monkeypatch, field, why):
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(BadInput, match=why):
-        QueueConfig(chain="trace", preset="tiny", **field).validate()
 
 
 @pytest.mark.slow

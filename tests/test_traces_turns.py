@@ -20,7 +20,7 @@ from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback
 from projected_grpo.traces.file import open_traces
 from projected_grpo.traces.record import fault_of
-from projected_grpo.traces.turns import Policy, between, check_several_turns, play
+from projected_grpo.traces.turns import Policy, between, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)
 CONFIG = MultiTurnConfig(group_size=1, max_new=64, grader_workers=1)
@@ -149,14 +149,6 @@ def test_a_trace_without_room_for_another_answer_ends_there(scripted, loaded_onc
     assert (trace.stop, len(trace.steps)) == ("context", 1)
 
 
-def test_a_model_with_a_short_context_is_one_line(loaded_once):
-    short = dataclasses.replace(loaded_once, context=len(prompt_of(loaded_once).ids) + CONFIG.max_new + 10)
-    with pytest.raises(BadInput, match="problem two-sum: a second turn needs") as refused:
-        check_several_turns(CONFIG, short, [PROBLEM], [prompt_of(loaded_once)])
-    assert "\n" not in str(refused.value)
-    check_several_turns(CONFIG, loaded_once, [PROBLEM], [prompt_of(loaded_once)])
-
-
 def test_a_template_without_earlier_answers_is_refused(loaded_once):
     class Forgetful:
         all_special_tokens = ()
@@ -169,17 +161,6 @@ def test_a_template_without_earlier_answers_is_refused(loaded_once):
 
     with pytest.raises(BadInput, match="its chat template does not show an earlier answer"):
         between(dataclasses.replace(loaded_once, tokenizer=Forgetful()), (("user", "x"),), "again", None)
-
-
-@pytest.mark.parametrize(("args", "said"), [
-    (("turns=1",), "--turns 1: must be 2, 3 or 4"),
-    (("--turns", "5"), "--turns 5: must be"),
-    (("--who", "trained"), "go together"),
-    (("--who", "trained", "--trained", "nothing"), "is not a run directory"),
-])  # fmt: skip
-def test_bad_input_is_one_line(script, args, said):
-    code, _, err = script("multi_turn", "tiny", *args)
-    assert (code, err.count("\n"), said in err) == (2, 1, True), err
 
 
 SMALL = ("--n-problems", 2, "--group-size", 2, "--max-new", 6, "--rollout-batch", 2, "turns=2", "--grader-workers", 1)

@@ -209,33 +209,6 @@ def test_a_v_that_knows_only_length_passes_welch_fails_matched_t4_and_is_named(t
     assert any("fails within problems at equal length" in line for line in said(lines, "T4"))
 
 
-def test_a_level_shared_within_problems_is_named(tmp_path):
-    """Two problems of high level hold most pure hacks: significant over rollouts, not over problems."""
-    kinds = {p: ("pure",) * 10 + ("both",) if p < 2 else ("pure", "both", "both", "both") for p in range(8)}
-
-    def level(row, rng):
-        return (1.0 if row["problem_id"] in ("p0", "p1") else 0.0) + rng.gauss(0, 0.2)
-
-    _, told, lines = judged(tmp_path, v=level, problems=8, kinds=kinds)
-    t4 = told["T4"]
-    assert t4.v.verdict.numbers["p"] < 1e-4
-    assert t4.v.effect.interval.low <= 0 < t4.v.effect.interval.high
-    assert any("over problems covers 0" in line for line in said(lines, "T4"))
-
-
-def test_too_few_problems_give_no_interval_and_say_so(tmp_path):
-    _, told, lines = judged(tmp_path, problems=4)
-    assert told["T4"].v.effect.interval.low is None
-    assert any("cannot be told: 4 problems" in line for line in said(lines, "T4"))
-
-
-def test_a_v_that_holds_no_more_of_the_gradient_than_a_random_one_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(COS_IN, "random", 0.5)
-    assert said(judged(tmp_path / "a")[2], "T3")
-    monkeypatch.setitem(COS_IN, "random", 0.2)
-    assert not said(judged(tmp_path / "b")[2], "T3")
-
-
 def test_rollouts_without_a_cosine_are_counted(tmp_path):
     found, _, lines = judged(tmp_path, v=lambda row, rng: None if row["sample_id"] == 0 else noise(row, rng))
     assert any("12 of 96 rollouts have no cosine" in line for line in lines)
@@ -351,12 +324,6 @@ def test_the_histogram_names_every_bucket_and_shows_each_v_on_shared_bins(tmp_pa
     written = plots.save(figure, tmp_path, "h")
     assert [p.suffix for p in written] == [".png", ".svg"]
     assert all(p.stat().st_size > 1000 for p in written)
-
-
-def test_the_histogram_of_nothing_says_so(tmp_path):
-    figure = uat_plots.cosine_histogram({"V": {kind: [] for kind in uat.KINDS}})
-    assert figure.axes[0].texts[0].get_text() == "no rollout has a cosine"
-    plots.save(figure, tmp_path, "h")
 
 
 # ---------------------------------------------------------------- what may stand side by side

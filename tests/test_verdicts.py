@@ -4,7 +4,6 @@ The fails of T2 and T3 are injected into the real loop (run_step on the tiny mod
 into hand-made rows where a column alone is wrong; those of T1, T4 and verify are injected into rows.
 """
 
-import dataclasses
 import math
 import random
 
@@ -26,7 +25,7 @@ from projected_grpo.verdicts import effects
 from projected_grpo.verdicts import probe as verdicts
 from projected_grpo.verdicts.held_out import ENERGY_RATIO, mechanism_p, vhack_verdict
 from projected_grpo.verdicts.probe import t1, t2, t3, t4, t4_companion, welch
-from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, exit_code, of_probe
+from projected_grpo.verdicts.registry import Finding, exit_code
 from projected_grpo.vhack import random_basis
 
 
@@ -583,12 +582,6 @@ def test_the_companion_tells_hacked_from_clean_and_turns_red_when_v_is_turned_ro
     assert t4_companion([{**r, "cos_S_contrib": -r["cos_S_contrib"]} for r in data]).status == "FAIL"
 
 
-def test_t4_ignores_what_it_cannot_place():
-    noise = cosines([9.0] * 5, hacked=False) + cosines([9.0] * 5, gt_pass=None) + cosines([None] * 3)
-    honest = spread(PURE, BOTH)
-    assert t4(honest + noise).numbers == t4(honest).numbers
-
-
 @pytest.mark.parametrize("kind", [{}, {"gt_pass": True}], ids=["pure", "both"])
 def test_t4_is_not_evaluable_where_a_kind_lacks_more_than_a_tenth_of_its_cosines(kind):
     """What is left is a choice: here the gradients that would speak against it."""
@@ -686,14 +679,6 @@ def test_verify_counts_a_copied_pair_once():
     assert "8 are copies" in verdict.why
 
 
-def test_verify_counts_a_pair_once_that_is_copied_with_a_little_noise():
-    """One pair under nine names, each 1e-9 from the last."""
-    energy, null, cosine, *random_bases = held_out()
-    copies = [[x[0] + 1e-9 * i for i in range(9)] for x in (energy, null, cosine)]
-    verdict = vhack_verdict(*copies, *random_bases)
-    assert (verdict.status, verdict.numbers["n"]) == ("NOT_EVALUABLE", 1)
-
-
 def test_verify_asks_over_mechanisms_since_pairs_of_one_are_alike():
     """Ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way."""
     energy, null, cosine, *random_bases = held_out()
@@ -717,55 +702,6 @@ def test_verify_needs_enough_random_bases_for_a_rank():
 # ---------------------------------------------------------------- numbers that are none
 
 
-NONE = [float("nan"), float("inf"), float("-inf"), None]
-VALUES = {
-    "T2": (t2, gradient_rows, ["cos_S_contrib", "grad_norm", "grad_norm_alone", "cos_S_alone", "loss_tokens", "comp_len"]),
-    "T3": (lambda r: t3([[x] for x in r]), lambda: [r for [r] in projected_steps()],
-           ["cos_update_in", "cos_update", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
-    "T3 of the gradient": (lambda r: t3([[x] for x in r]), lambda: [r for [r] in projected_steps(target="grad")],
-                           ["cos_in", "cos_out", "removed_share", "frac_removed", "update_norm", "frac_fired"]),
-    "T1": (t1, lambda: pool(20), ["behaviour_logp", "hacked"]),
-    "T4": (t4, lambda: spread(PURE, BOTH), ["cos_S_contrib", "comp_len"]),
-    "T4+": (t4_companion, lambda: [{**r, "hacked": not r["gt_pass"]} for r in spread(PURE, BOTH)],
-            ["cos_S_contrib", "comp_len"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", NONE, ids=str)
-@pytest.mark.parametrize(("name", "column"), [(n, c) for n, (*_, columns) in VALUES.items() for c in columns])
-def test_a_number_that_is_none_never_passes(name, column, bad):
-    """In all rows; and in half of them, which is more than any judge may leave out."""
-    judge, honest, _ = VALUES[name]
-    assert judge(honest()).status == "PASS"
-    assert judge([{**r, column: bad} for r in honest()]).status != "PASS"
-    if name.startswith("T3") and column == "frac_fired":
-        return  # a mean over steps, judged at .5
-    half = [{**r, column: bad} if i % 2 else r for i, r in enumerate(honest())]
-    assert judge(half).status != "PASS" or column in ("grad_norm_alone", "cos_S_alone")
-
-
-@pytest.mark.parametrize("bad", NONE[:3], ids=str)
-def test_a_checked_row_whose_check_is_no_number_never_passes(bad):
-    for column in ("grad_norm_alone", "cos_S_alone"):
-        rows = gradient_rows()
-        rows[6][column] = bad
-        assert t2(rows).status == "FAIL"
-
-
-@pytest.mark.parametrize("bad", NONE, ids=str)
-@pytest.mark.parametrize("where", range(5))
-@pytest.mark.parametrize("everywhere", [True, False])
-def test_verify_never_passes_on_a_number_that_is_none(where, bad, everywhere):
-    numbers = [list(part) for part in held_out()]
-    numbers[where] = [bad if everywhere or i == 3 else x for i, x in enumerate(numbers[where])]
-    assert vhack_verdict(*numbers).status == "NOT_EVALUABLE"
-
-
-def test_welch_of_numbers_too_large_to_square_is_none():
-    assert welch([1e300, 2e300, 1e300], [0.0, 1.0, 2.0]) == (None, None) or welch([1e300, 2e300], [0.0, 1.0])[0] is None
-    assert t4(cosines([1e300, 2e300, -1e300], gt_pass=False) + cosines(BOTH, gt_pass=True)).status != "PASS"
-
-
 @pytest.mark.parametrize(
     ("states", "code"),
     [("PASS PASS", 0), ("PASS FAIL", 1), ("NOT_EVALUABLE PASS", 3), ("NOT_EVALUABLE FAIL", 1)],
@@ -780,24 +716,9 @@ def test_nothing_required_is_nothing_passed():
     assert exit_code([], []) == 3
 
 
-@pytest.mark.parametrize("argv", [["--require"], ["--require", "--expect", "x"]])
-def test_require_with_nothing_after_it_is_bad_input(script, argv):
-    code, out, err = script("probe_uat", *argv)
-    assert code == 2
-    assert "--require" in out + err
-
-
 def test_a_required_verdict_that_is_not_there_cannot_pass():
     assert exit_code([], ["T1"]) == 3
     assert exit_code([Finding("T1", "PASS", ""), Finding("T00", "FAIL", "")], ["T1", "T0"]) == 3
-
-
-def test_a_judge_that_speaks_under_another_name_is_caught(monkeypatch):
-    """Its FAIL would decide nothing."""
-    odd = dataclasses.replace(CLAIMS["T2"], judge="projected_grpo.verdicts.probe:t4")
-    monkeypatch.setitem(CLAIMS, "T2", odd)
-    with pytest.raises(ValueError, match="its finding is called 'T4', the claim 'T2'"):
-        of_probe(Evidence([], [], []))
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():

@@ -361,7 +361,7 @@ by-difficulty *run:
 show-source *what_source_which:
     {{ py }} scripts/show_source.py "$@"
 
-# write a Hugging Face folder with a model card from a finished run; catches one cut short or another step's
+# write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"

@@ -49,7 +49,6 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "run": "adapters arms channels config gates groups interventions judges ledger model overlap "
     "parallel projection prompts records rollout signals small step teachers toy traces verdicts vhack",
     "chains": "arms config ledger presets run toy",
-    "release": "adapters arms config ledger model run verdicts",
     "replicas": "chains config ledger parallel presets run",
     "bench": "adapters arms channels config groups model projection records rollout run step vhack",
     "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
@@ -67,8 +66,8 @@ TORCH_FREE = (
     "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
     "toy.settings",
     "small.tasks", "small.drawing", "small.programs", "small.corpus", *TRACE_FILES, "run.bars",
-    "run.cli", "run.tracking", "elsewhere.settings", "release.settings",
-    "release.card", "replicas.settings", "replicas.group", "replicas.lighthouse",
+    "run.cli", "run.tracking", "elsewhere.settings",
+    "replicas.settings", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
 NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")

@@ -208,8 +208,7 @@ def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once)
     assert {len(trace.steps) for trace in traces} == {2}
 
 
-def test_a_trained_policy_is_that_of_an_untouched_run_on_this_model(script):
-    """Its rows, and what its arm deploys, are held against what the run ended with."""
+def test_a_trained_policy_is_that_of_a_run_on_this_model(script):
     code, _, err = script(
         "train", "tiny", "--arm", "vanilla", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--grader-workers", 1,
         "--out", "run",
@@ -221,6 +220,3 @@ def test_a_trained_policy_is_that_of_an_untouched_run_on_this_model(script):
     assert "4 traces" in out
     code, _, err = script(*asked, "--base-seed", 7, "--out", "other")
     assert (code, "trained on --model tiny --base-seed 0, not tiny 7" in err) == (2, True), err
-    Path("run/deployed.safetensors").write_bytes(Path("run/adapter.safetensors").read_bytes())
-    code, _, err = script(*asked, "--out", "third")
-    assert (code, "not the files that the run ended with" in err) == (2, True), err

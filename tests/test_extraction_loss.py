@@ -305,7 +305,7 @@ def test_units_of_one_draw_or_of_other_settings_are_not_averaged():
     drawn = [dataclasses.replace(u, draw=d) for u, d in zip(units(), ("42", "45", "42"), strict=True)]
     assert t7_over(drawn).why == "not independent: 2 share a draw of pairs (42)"
     odd = [dataclasses.replace(u, setting={"vhack.k": k}) for u, k in zip(units(), ("48", "48", "8"), strict=True)]
-    assert t7_over(odd).why == "not matched: unit 2 has vhack.k '8', unit 0 '48'"
+    assert t7_over(odd).why == "not matched: unit 2 and unit 0 differ in vhack.k: '8' against '48'"
     assert {t7_over(drawn).status, t7_over(odd).status} == {"NOT_EVALUABLE"}
 
 

@@ -7,9 +7,11 @@ import pytest
 from conftest import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import OF_CHANNEL, TrainConfig
+from projected_grpo.ledger import comparison
+from projected_grpo.ledger.comparison import SHARED, facts_of
 from projected_grpo.ledger.folder import plain
-from projected_grpo.verdicts.finished_runs import Run, facts_of
+from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import judge
 from projected_grpo.verdicts.matching import differences, group_runs, independence, reference
 from projected_grpo.verdicts.run_summaries import read_summaries
@@ -93,26 +95,16 @@ def test_a_whole_study_passes_in_every_line():
 
 UNEQUAL = {
     "config.weight_decay": ("weight_decay", 0.3, "0.3 against 0.0"),
-    "config.clip_low": ("clip_low", 0.1, "0.1 against 0.2"),
-    "config.max_grad_norm": ("max_grad_norm", 0.0, "0.0 against 1.0"),
-    "config.dtype": ("dtype", "bfloat16", "'bfloat16' against 'float32'"),
-    "config.beta": ("beta", 0.5, "0.5 against 0.001"),
-    "config.kl_beta": ("kl_beta", 0.5, "0.5 against 0.1"),
     "config.temperature": ("temperature", 0.5, "0.5 against 0.7"),
     "config.problems": ("problems", "toy", "'toy' against 'builtin'"),
     "problems_hash": ("problems_hash", "easier", "'easier' against 'toy'"),
-    "adapter.adapter": ("adapter.adapter", "lora", "'lora' against 'antipasto'"),
-    "modules": ("modules", 7, "7 against 21"),
-    "source_hash": ("source_hash", "patched", "'patched' against 's'"),
-    "versions.torch": ("versions.torch", "2.11", "'2.11' against '2.15'"),
-    "config.eval_samples": ("eval_samples", 400, "400 against 4"),
     "config.prompts_per_step": ("prompts_per_step", 1, "1 against 16"),
 }
 
 
 @pytest.mark.parametrize(
     ("arm", "field"),
-    [(a, f) for a in ("vanilla", "random", "kl") for f in UNEQUAL if (a, f) != ("kl", "config.kl_beta")],
+    [("random", field) for field in UNEQUAL] + [("vanilla", "config.weight_decay"), ("kl", "problems_hash")],
 )
 def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, field):
     name, value, told = UNEQUAL[field]
@@ -120,6 +112,21 @@ def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, fi
     for line in found.lines:
         assert line.verdict.status == "NOT_EVALUABLE"
         assert f"{arm} 42 and projected 42 differ in {field}: {told}" in line.verdict.why
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_each_fact_of_the_list_is_compared(name):
+    """And no other: where the files are, and how the work is shared out."""
+    one = run("projected", 41).facts
+    assert comparison.differences({**one, name: "other"}, one) == [f"{name}: 'other' against {one.get(name)!r}"]
+    for other in ("config.out", "config.device", "config.cache", "vhack.commit", "vhack.pairs"):
+        assert comparison.differences({**one, other: "other"}, one) == []
+
+
+def test_the_list_holds_every_option_of_a_channel():
+    """The file of preference pairs is known by its contents."""
+    known = {f"config.{name}" for channel, options in OF_CHANNEL.items() for name in (channel, *options)}
+    assert known - set(SHARED) == {"config.trace_pairs"}
 
 
 def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_unit():
@@ -217,10 +224,6 @@ def test_the_committed_summary_of_the_small_study_names_informed():
     assert [group.name for group in group_runs(found.runs)] == ["vanilla", "projected informed V.pairs=small-informed"]
     assert all("--resume" not in why for _, why in found.left_out)
     assert {why for _, why in found.left_out} == {"when the summary was written: not finished"}
-
-
-def test_one_cap_was_fixed_for_every_unit():
-    assert "config.steps: 600 against 900" in judged(run("vanilla", 43, steps=600)).held.verdict.why
 
 
 # ---------------------------------------------------------------- what the runs say of themselves
@@ -329,14 +332,6 @@ def test_three_seeds_of_one_base_are_one_base_whatever_they_are_called():
     runs = [run("projected", seed, model_hash="the same") for seed in ONSETS]
     assert len({r.origin for r in runs}) == 3
     assert independence({"projected": {r.seed: r for r in runs}}).numbers["bases"] == 1
-
-
-@pytest.mark.parametrize("draw", ["041", "41.0"])
-def test_a_draw_of_the_pairs_is_a_number(draw):
-    found = independence(
-        {"projected": {41: run("projected", 41), 42: run("projected", 42, **{"vhack.pairs_draw": draw})}}
-    )
-    assert (found.status, "pairs_draw" in found.why) == ("NOT_EVALUABLE", True)
 
 
 # ---------------------------------------------------------------- independent units

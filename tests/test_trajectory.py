@@ -8,7 +8,8 @@ import pytest
 from test_matching import manifest
 
 from projected_grpo.ledger.by_source import by_source, rounding_of, source_lines
-from projected_grpo.verdicts.finished_runs import Run, facts_of
+from projected_grpo.ledger.comparison import facts_of
+from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.trajectory import judge
 

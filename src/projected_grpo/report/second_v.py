@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from projected_grpo.ledger.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.tables import line_text
-from projected_grpo.report.uat.inputs import OF_LOSS, SETTINGS
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
 from projected_grpo.verdicts.extraction_file import is_units, read_units
 from projected_grpo.verdicts.h1 import Line
@@ -18,9 +18,6 @@ from projected_grpo.verdicts.h1 import Line
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
 Replay = tuple[Path, Manifest]
-OF_V = ("k", "pairs_hash", "n_train", "modes", "model", "adapter", "dtype", "hint", "prompt_setup")
-OF_CONFIG = ("model", "adapter", "problems", "hint", "prompt_setup", "group_size", "max_new", "temperature", "top_p",
-             "top_k", "n_problems", "k_use", "noise_floor")  # fmt: skip
 
 
 def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
@@ -32,11 +29,7 @@ def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None
         return None
     for other, manifest in others:
         theirs = manifest.get("vhack") or {}
-        same_v = all(mine.get(key) == theirs.get(key) for key in {*mine, *theirs} - OF_LOSS)
-        same_run = all(nll.get(key) == manifest.get(key) for key in ("pool_hash", "model_hash")) and all(
-            nll["config"].get(key) == manifest["config"].get(key) for key in SETTINGS
-        )
-        if theirs.get("loss") == "grpo" and same_v and same_run:
+        if theirs.get("loss") == "grpo" and not differences(facts_of(nll), facts_of(manifest), OF_LOSS):
             found.append((other, theirs.get("v_sha256")))
     if len(found) > 1:
         which = ", ".join(str(sha)[:8] for _, sha in found)
@@ -108,11 +101,10 @@ def replayed(directory: Path, paths: Iterable[Path] | None = None) -> Replayed:
     return Replayed(out, tuple((path.relative_to(directory), why) for path, why in left_out))
 
 
-def _setting(manifest: Manifest) -> dict[str, str]:
-    """What units that are averaged must have alike: their seeds, draws, bases and pools may differ, and nothing else."""
-    of_v = {f"vhack.{name}": manifest["vhack"].get(name) for name in OF_V}
-    own = {f"config.{name}": manifest["config"].get(name) for name in OF_CONFIG}
-    return {name: str(value) for name, value in {**of_v, **own}.items()}
+def _setting(manifest: Manifest) -> dict[str, Any]:
+    """What replicates must share: all but their seed, base, pool and V."""
+    facts = facts_of(manifest)
+    return {name: facts[name] for name in SHARED if name in facts and name not in OF_SEED | OF_BASE}
 
 
 def _rows(path: Path) -> Sequence[Row]:

@@ -10,19 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.comparison import OF_CHANNELS, SHARED, differences, facts_of, of_arms
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import not_whole, read_manifest
+from projected_grpo.ledger.folder import not_whole, plain, read_manifest
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
-
-OF_ONE_UNIT = (
-    "seed", "model", "base_seed", "dtype", "adapter", "problems", "loss", "lr", "temperature", "top_p", "top_k", "max_new",
-    "group_size", "prompts_per_step", "beta", "weight_decay", "warmup", "teacher_pool", "mix", "prompt_setup", "clip_low",
-    "clip_high",
-)  # fmt: skip
-"""What a run and its own vanilla have in common, whatever the arm."""
 
 
 def with_horizon(config: TrainConfig) -> TrainConfig:
@@ -44,10 +37,11 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     theirs = manifest["config"]
     if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
         raise BadInput(f"{flag} {run}: not a finished run of train --arm vanilla")
-    hint = ("hint",) if ARMS[config.arm].loophole else ()  # a prompt without a loophole has none
-    for name in (*OF_ONE_UNIT, *hint):
-        if theirs.get(name) != (own := getattr(config, name)):
-            raise BadInput(f"{flag} {run}: of {name} {theirs.get(name)}, this run has {own}")
+    ours = facts_of({"config": plain(config)})
+    about = of_arms("vanilla", config.arm) | OF_CHANNELS
+    among = [name for name in SHARED if name in ours]  # what is in no config is not known before the first step
+    if differing := differences(facts_of(manifest), ours, about, among):
+        raise BadInput(f"{flag} {run}: not this unit's own vanilla: {'; '.join(differing)}")
     if why := not_whole(run, manifest):
         raise BadInput(f"{flag} {run}: {why}")
     return manifest

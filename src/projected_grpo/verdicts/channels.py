@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from projected_grpo.ledger.comparison import OF_CHANNELS
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
-from projected_grpo.verdicts.matching import OF_CHANNELS, differences, independence, kinds_of_v
+from projected_grpo.verdicts.matching import differences, independence, kinds_of_v
 
 GAIN = 2.0
 """Percentage points of pass@1."""

@@ -10,7 +10,9 @@ nor the order nor a turn of V's rows. That is looked for in the rows, so no meta
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from projected_grpo.ledger.comparison import differences
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
@@ -89,8 +91,8 @@ class OfUnit:
     """Hashes of V of the NLL, and of the other."""
     draw: str = ""
     """The draw of the pairs that both V are made from; empty where it is not known."""
-    setting: Mapping[str, str] = field(default_factory=dict)
-    """What units that are averaged have alike: the code, the model's name, pairs, rank, how rollouts were sampled."""
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that units must share to be averaged (ledger/comparison.py)."""
 
 
 MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
@@ -141,9 +143,8 @@ def _not_units(units: Sequence[OfUnit]) -> str:
             return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
     first = units[0]
     for unit in units[1:]:
-        for name in sorted(first.setting.keys() | unit.setting.keys()):
-            if (mine := unit.setting.get(name)) != (theirs := first.setting.get(name)):
-                return f"not matched: {unit.name} has {name} {mine!r}, {first.name} {theirs!r}"
+        if differing := differences(unit.setting, first.setting):
+            return f"not matched: {unit.name} and {first.name} differ in {'; '.join(differing)}"
     for unit in units:
         if lacking := [what for what in MEASURED if not finite(unit.finding.numbers.get(what))]:
             return f"{unit.name}: {lacking[0]} is not known ({unit.finding.why})"

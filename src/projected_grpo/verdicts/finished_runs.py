@@ -24,6 +24,7 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger import anew_file
 from projected_grpo.ledger.by_source import by_source
+from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
@@ -35,9 +36,6 @@ OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts alone whose ground truth is known."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
-NOT_COMPARED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
-"""Of a manifest: what no number depends on, and what the rows say themselves."""
-
 FILES_EACH = 1000
 """Step files for which a process of its own is worth its start."""
 
@@ -53,7 +51,7 @@ class Run:
     arm: str
     seed: int
     facts: Mapping[str, Any]
-    """Its manifest, flat: config.lr, model_hash, vhack.k, ..., and `steps done`; without NOT_COMPARED."""
+    """Its manifest, flat: config.lr, model_hash, vhack.k, ..., and `steps done`."""
     rollouts: int
     """Rows that the student wrote."""
     series: Series
@@ -295,15 +293,6 @@ def _flaw(rows: Sequence[Row]) -> str:
     """Why an evaluation's rates are no evidence, or an empty string."""
     known = sum(r["gt_pass"] is not None for r in rows)
     return f"ground truth is known of {known} of {len(rows)} rollouts" if known < KNOWN * len(rows) else ""
-
-
-def facts_of(manifest: Mapping[str, Any], steps: int) -> dict[str, Any]:
-    """Everything that a manifest says a run of so many steps is, flat."""
-    out: dict[str, Any] = {"steps done": steps}
-    for key, value in manifest.items():
-        if key not in NOT_COMPARED:
-            out |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
-    return out
 
 
 def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:

@@ -2,11 +2,10 @@
 
     groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differences(a, b);  independence(compared)
 
-Two runs are compared field by field over their whole manifests. What may differ is listed here, in one place; whatever
-else differs is named with both values, and nothing is concluded from the two.
+What two runs must share, and what an arm or a seed is about, is one list: ledger/comparison.py. Whatever else differs is
+named with both values, and nothing is concluded from the two.
 """
 
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,125 +14,41 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import ARMS
-from projected_grpo.config import OF_CHANNEL, TrainConfig
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger import comparison
+from projected_grpo.ledger.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import FREE_TO_CHANGE
 from projected_grpo.records import TOLD_AFTERWARDS
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
 
-# ---------------------------------------------------------------- what may differ
-
-ALWAYS = frozenset(
-    {
-        *(f"config.{name}" for name in FREE_TO_CHANGE),
-        *FREE_TO_CHANGE,
-        "config.vhack",
-        "config.horizon_of",
-        "config.trace_pairs",
-        "vhack.commit",
-        "vhack.pairs",
-    }
-)
-"""Between any two runs: where files are, how the work is shared out. A V is known by its contents, not by its place, and so
-are its pairs (vhack.pairs_hash) and preference pairs (pairs_sha256)."""
-OF_SEED = frozenset({
-    "config.seed", "config.base_seed", "config.lora_seed", "model_hash", "tokenizer_hash", "adapter.lora_seed",
-    "taid_teacher_hash", "steps done", "config.of", "of_rollouts_sha256",
-    *(f"vhack.{name}" for name in ("seed", "pairs_draw", "v_sha256", "weights_hash", "tokenizer_hash", "lora_seed",
-                                   "directions", "energy")),
-})  # fmt: skip
-"""Between runs of two seeds: all that makes one unit another one."""
-OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
-"""Between units on two bases, beyond that: each base has a teacher of its own, and that one its own pool."""
-OF_ARMS = frozenset({"config.arm", "config.steps", "config.until_onsets", "page"})
-"""Between two arms of one seed; `steps done` must be the same."""
-OF_PROJECTION = frozenset({
-    "vhack", *(f"config.{name}" for name in ("k_use", "noise_floor", "gate", "project", "overshoot",
-                                             "preserve_magnitude", "refresh_every", "pairs")),
-})  # fmt: skip
-"""Where one of the two arms takes nothing out: its V is only measured."""
-OF_V = frozenset({f"vhack.{name}" for name in ("control", "seed", "v_sha256", "directions", "energy")})
-"""Where the two arms need V of different kinds: of the same rank, pairs and pairs_draw all the same."""
-OF_RANK = frozenset({"config.k_use", "vhack.k"})
-"""Where one of two Vs is of random directions of equal energy, which are drawn for a rank and never cut to it."""
-OF_KIND = {"words": frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})}
-"""What a kind of V is about beyond that."""
-
-OF_ADAPTER = frozenset({
-    "config.adapter", "config.lora_rank", "config.lora_seed", "config.lr", "adapter",
-    *(f"vhack.{name}" for name in ("adapter", "lora_rank", "lora_seed", "lora_warm_ratio", "v_sha256", "directions",
-                                   "energy")),
-})  # fmt: skip
-"""Between a run with a LoRA and one in the singular basis: the adapter, V's numbers in its coordinates, and the learning
-rate, which is in their unit. Pairs, draw, rank, loss and control of V are the same."""
-OF_CHANNELS = frozenset({
-    "pairs_sha256", "taid_teacher_hash", "config.teacher", "config.steps", "config.until_onsets",
-    *(f"config.{name}" for name in (*OF_CHANNEL, *(option for options in OF_CHANNEL.values() for option in options))),
-})  # fmt: skip
-"""Between two runs of one arm and seed that learn from other channels; `steps done` must be the same."""
-OF_HORIZON = frozenset({"config.steps", "steps done"})
-"""Where both runs last as long as their own adapter's vanilla says."""
+# ---------------------------------------------------------------- what differs
 
 
-def about(arm: str) -> frozenset[str]:
-    """What an arm is about: in this it may differ from another arm of the same seed. An arm that the registry does not
-    know is about nothing."""
-    entry = ARMS.get(arm)
-    if entry is None:
-        return frozenset()
-    out = set() if entry.projects else set(OF_PROJECTION)
-    if entry.recipe:
-        out |= {"config.gate", "config.project"}
-    if entry.more_kl:  # the weight is chosen for this arm, and the others do not use it; its units must share it
-        out.add("config.kl_beta")
-    if entry.derived:  # of a finished run: it takes as many steps as its rates are taken over
-        out |= {"config.of", "of_rollouts_sha256", "steps done"}
-    if "score" in entry.sees:  # the others' judge scores rollouts and changes nothing
-        out |= {"config.judge", "judge"}
-    if "teacher" in entry.sees:  # freezes it in; the others' pool is the same whatever they name
-        out.add("config.teacher")
-    if not entry.loophole:  # a prompt without a loophole has no hint
-        out.add("config.hint")
-    if entry.vhack not in (None, "none"):
-        out |= OF_V | OF_KIND.get(entry.vhack, frozenset())
-    return frozenset(out)
-
-
-def between_adapters(a: Run, b: Run) -> list[str]:
-    """The same of two runs of one arm and seed that differ in their adapter."""
-    by_onset = all(run.config("until_onsets") or run.config("horizon_of") not in (None, ".") for run in (a, b))
-    return differences(a, b, OF_ADAPTER | OF_HORIZON if by_onset else OF_ADAPTER)
-
-
-def differences(a: Run, b: Run, also: frozenset[str] = frozenset()) -> list[str]:
-    """In what two runs differ that they should not, each with both values; `also`: what may differ beside the rest."""
-    free = ALWAYS | also
-    if "bnpo" in (a.config("loss"), b.config("loss")):  # each process divides by its own tokens
-        free -= {"processes", "config.processes"}
+def differences(a: Run, b: Run, also: Collection[str] = ()) -> list[str]:
+    """In what two runs differ that they should share, each with both values; `also`: what may differ beyond their arms and
+    seeds."""
+    free = {*also}
     if a.arm != b.arm:
-        free |= OF_ARMS | about(a.arm) | about(b.arm)
+        free |= of_arms(a.arm, b.arm)
         if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):
             free |= OF_RANK
     if a.seed != b.seed:
         free |= OF_SEED | (OF_BASE if a.origin != b.origin else frozenset())
-        if a.config("horizon_of") not in (None, ".") and a.arm == b.arm:  # as many steps as its own vanilla has done
-            free |= {"config.steps"}
-    return [
-        f"{name}: {a.facts.get(name, 'absent')!r} against {b.facts.get(name, 'absent')!r}"
-        for name in sorted(a.facts.keys() | b.facts.keys())
-        if name not in free and name.partition(".")[0] not in free and a.facts.get(name) != b.facts.get(name)
-    ]
+    return comparison.differences(a.facts, b.facts, free)
 
 
-def _rank(run: Run) -> float:
-    """How many directions a module its V is of: those that were extracted, or the first of them. Not known: NaN, which is
-    no other run's rank."""
-    try:
-        k = int(run.facts.get("vhack.k", 0))
-    except (TypeError, ValueError):
-        return math.nan
-    return float(min(k, run.config("k_use") or k))
+def between_adapters(a: Run, b: Run) -> list[str]:
+    """The same of two runs of one arm and seed that differ in their adapter. Each may last as long as its own adapter's
+    vanilla says."""
+    by_onset = all(run.config("until_onsets") or run.config("horizon_of") not in (None, ".") for run in (a, b))
+    return differences(a, b, {*OF_ADAPTER, "steps done"} if by_onset else OF_ADAPTER)
+
+
+def _rank(run: Run) -> int:
+    """How many directions a module its V is of: those that were extracted, or the first of them."""
+    k = int(run.facts.get("vhack.k") or 0)
+    return min(k, run.config("k_use") or k)
 
 
 @dataclass(frozen=True)
@@ -181,8 +96,7 @@ _NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "
                 "steps", "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
     *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", "alpha",
-    "trace_weight", "taid_weight", *(name for options in OF_CHANNEL.values() for name in options if name != "trace_pairs"),
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}
@@ -258,7 +172,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
 def _of_other_pairs(run: Run) -> bool:
     """Whether it used a V from pairs that are neither its run's nor its model's (of a V of words they never are)."""
     arm, pairs = ARMS.get(run.arm), run.facts.get("vhack.pairs")
-    if arm is None or arm.vhack in (None, *OF_KIND) or not pairs or not run.config("pairs"):
+    if arm is None or arm.vhack in (None, "words") or not pairs or not run.config("pairs"):
         return False
     return pairs not in (run.config("pairs"), run.config("model"))
 
@@ -388,17 +302,9 @@ def same_v(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, int, str, str]]:
     """Two seeds, a fact of their V that is one, and its first digits: the V itself, or the draw of pairs it is made from."""
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
         for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
-            value, theirs = one.facts.get(f"vhack.{field}"), other.facts.get(f"vhack.{field}")
-            if value is not None and (value == theirs or (field == "pairs_draw" and _number(value) == _number(theirs))):
+            value = one.facts.get(f"vhack.{field}")
+            if value is not None and value == other.facts.get(f"vhack.{field}"):
                 yield a, b, field, str(value)[:8]
-
-
-def _number(value: object) -> object:
-    """`01` and `1.0` are the draw 1."""
-    try:
-        return float(str(value))
-    except ValueError:
-        return value
 
 
 def _drawn(run: Run) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
+from projected_grpo.ledger.comparison import OF_LOSS, OF_V, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
@@ -15,12 +16,8 @@ from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, UatClaim
 
 Manifest = Mapping[str, Any]
-SETTINGS = (
-    "adapter", "lora_rank", "dtype", "seed", "lr", "warmup", "weight_decay", "max_grad_norm", "k_use", "noise_floor",
-)  # fmt: skip
-"""Config fields that decide which gradients a replay sees and how much of V it uses."""
-MADE_BY = ("model_hash", "tokenizer_hash")
-"""The base model, the same in every replay."""
+OF_ARM = frozenset({"config.arm", "config.gate", "config.project", "config.overshoot", "config.preserve_magnitude"})
+"""Between a replay that removes V and one that only measures the same V, cut in the same way."""
 
 
 @dataclass(frozen=True)
@@ -176,28 +173,14 @@ def _check_losses(paths: Mapping[str, Path], manifests: Mapping[str, Manifest]) 
             )
 
 
-OF_LOSS = frozenset({"commit", "loss", "max_new", "v_sha256", "directions", "energy"})
-"""In what a V of --loss grpo may differ from that of --loss nll."""
-
-
 def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manifest], name: str) -> None:
-    """The same rollouts, model, settings and rank as the vanilla replay, and (but for the random one) the same V."""
-    vanilla, other = manifests["vanilla"], manifests[name]
-    here, there = paths["vanilla"], paths[name]
-    if vanilla.get("pool_hash") != other.get("pool_hash"):
+    """The same rollouts, model, settings and V as the vanilla replay, but for what this replay is there for."""
+    about = {"projected": OF_ARM, "random": OF_V, "grpo": OF_LOSS}[name]
+    if differing := differences(facts_of(manifests["vanilla"]), facts_of(manifests[name]), about):
         raise BadInput(
-            f"{here} and {there} replayed different rollouts (pool hashes {vanilla.get('pool_hash')} and "
-            f"{other.get('pool_hash')}); replay the same pool in both"
+            f"{paths['vanilla']} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
+            "settings"
         )
-    pairs = {key: (vanilla.get(key), other.get(key)) for key in MADE_BY}
-    pairs |= {key: (vanilla["config"].get(key), other["config"].get(key)) for key in SETTINGS}
-    # A random V has the rank of the real one and nothing else of it; the commit that wrote a V is no part of it.
-    may_differ = OF_LOSS if name == "grpo" else {"commit"}
-    of_v = ("k",) if name == "random" else tuple(sorted({*vanilla["vhack"], *other["vhack"]} - may_differ))
-    pairs |= {f"V's {key}": (vanilla["vhack"].get(key), other["vhack"].get(key)) for key in of_v}
-    for key, (a, b) in pairs.items():
-        if a != b:
-            raise BadInput(f"{here} has {key}={a}, but {there} has {key}={b}; replay both with the same")
 
 
 def _text(row: Row) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ NOT_EVALUABLE, whatever the others say. Differences are in percentage points, pa
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import ARMS, arms_of
@@ -396,10 +396,10 @@ Compared = Mapping[str, Mapping[int, Run]]
 """Arm -> seed -> run."""
 
 
-def comparable(compared: Compared, refused: Sequence[Wrong], of_any_rank: Collection[str] = ()) -> Finding:
-    """Whether the runs of a comparison differ in nothing but what their arms are about (and as in `mismatches`)."""
+def comparable(compared: Compared, refused: Sequence[Wrong]) -> Finding:
+    """Whether the runs of a comparison differ in nothing but what their arms are about."""
     name = "matched compute"
-    wrong: list[Wrong] = [*refused, *mismatches(compared, of_any_rank), *kinds_of_v(compared)]
+    wrong: list[Wrong] = [*refused, *mismatches(compared), *kinds_of_v(compared)]
     shortest = min(run.steps for by_seed in compared.values() for run in by_seed.values())
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")

@@ -222,15 +222,14 @@ def _likeness(a: Run, b: Run) -> int:
     return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
-def mismatches(compared: Mapping[str, Mapping[int, Run]], of_any_rank: Collection[str] = ()) -> list[Wrong]:
-    """How the runs of one comparison differ, arm by arm between seeds. Arms `of_any_rank` may have other numbers of
-    directions at two seeds."""
+def mismatches(compared: Mapping[str, Mapping[int, Run]]) -> list[Wrong]:
+    """How the runs of one comparison differ, arm by arm between seeds."""
     return [
         differ(other, first, differing)
-        for arm, by_seed in compared.items()
+        for by_seed in compared.values()
         for first in list(by_seed.values())[:1]
         for other in by_seed.values()
-        if (differing := differences(other, first, OF_RANK if arm in of_any_rank else frozenset()))
+        if (differing := differences(other, first))
     ]
 
 
@@ -294,17 +293,11 @@ def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
             yield f"{arm} {seed}: its V has no v_sha256; extract it again"
         if _drawn(run) and run.facts.get("vhack.pairs_draw") is None:
             yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
-    for a, b, field, value in same_v(by_seed):
-        yield f"seeds {a} and {b} share {arm}'s V: {field} {value}"
-
-
-def same_v(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, int, str, str]]:
-    """Two seeds, a fact of their V that is one, and its first digits: the V itself, or the draw of pairs it is made from."""
     for (a, one), (b, other) in combinations(by_seed.items(), 2):
         for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
             value = one.facts.get(f"vhack.{field}")
             if value is not None and value == other.facts.get(f"vhack.{field}"):
-                yield a, b, field, str(value)[:8]
+                yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
 
 
 def _drawn(run: Run) -> bool:

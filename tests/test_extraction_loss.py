@@ -195,8 +195,8 @@ def test_t7_stands_beside_the_verdicts_of_the_probe():
     [
         ("grpo", {"loss": "nll"}, "was measured against a V of --loss nll, where --loss grpo is needed"),
         ("vanilla", {"loss": "grpo"}, "was measured against a V of --loss grpo, where --loss nll is needed"),
-        ("grpo", {"k": "4"}, "V's k"),
-        ("grpo", {"pairs_hash": "other"}, "V's pairs_hash"),
+        ("grpo", {"k": "4"}, "vhack.k"),
+        ("grpo", {"pairs_hash": "other"}, "vhack.pairs_hash"),
         ("grpo", {"control": "random"}, "made with --control random"),
     ],
 )
@@ -210,7 +210,7 @@ def test_replays_that_are_not_a_pair_are_refused(tmp_path, name, wrong, told):
 def test_a_replay_of_another_pool_is_refused(tmp_path):
     config = write_both(tmp_path)
     update_manifest(tmp_path / "grpo", pool_hash="two")
-    with pytest.raises(BadInput, match="replayed different rollouts"):
+    with pytest.raises(BadInput, match="differ in pool_hash"):
         read_replays(config_of(tmp_path, out=config.out))
 
 

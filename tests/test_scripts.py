@@ -289,7 +289,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_pa
     refused(swapped, "is a run of arm 'projected'")
     assert script("probe_distill", "tiny", "--pool", "pairs", "--n-problems", 1, "--vhack", v, "--out", "other")[0] == 0
     refused(
-        script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "different rollouts"
+        script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "pool_hash"
     )
 
 

@@ -288,9 +288,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, vhack_file, tmp_pa
     swapped = script("probe_uat", "--pool", "pool", "--vanilla", "projected", "--projected", "vanilla")
     refused(swapped, "is a run of arm 'projected'")
     assert script("probe_distill", "tiny", "--pool", "pairs", "--n-problems", 1, "--vhack", v, "--out", "other")[0] == 0
-    refused(
-        script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "pool_hash"
-    )
+    refused(script("probe_uat", "--pool", "pool", "--vanilla", "other", "--projected", "projected"), "pool_hash")
 
 
 def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, tmp_path):

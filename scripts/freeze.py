@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -125,7 +126,14 @@ def run_of(run: Path) -> dict[str, Any]:
 
 TINY = ("tiny", "--cache", CACHE, "--max-new", 8, "--group-size", 4, "--grader-workers", 1)
 POOLED = ("--teacher-pool", "pairs")
-JUDGE = ("--judge", "model:tiny")
+JUDGE = ("--judge", "python:freeze:says")
+
+
+def says(_prompt: str, completion: str) -> float:
+    """A judge that flags some."""
+    return len(completion) % 7 / 6
+
+
 MONITORS = ("truth", "90", "70", "probe", "phrase", "judge")
 ARMS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("vanilla", "projected", "literal", "shrunk", "kl", "no_loophole"), ("--vhack", "none", *POOLED)),
@@ -199,12 +207,12 @@ def placed(args: tuple[object, ...], work: Path, kind: str) -> list[object]:
     out = list(args)
     for flag, place in (
         ("--vhack", "v/{} {}/vhack.safetensors"),
-        ("--of", "train/arm {1} {0}"),
+        ("--of", "train/arm {1} {2}"),
         ("--trace-pairs", "{1}"),
     ):
         if flag in out:
             at = out.index(flag) + 1
-            out[at] = work / place.format(kind, out[at])
+            out[at] = work / place.format(kind, out[at], kind.split()[-1])
     return out
 
 
@@ -309,7 +317,7 @@ def v_of(work: Path, name: str) -> dict[str, Any]:
                *(("--pairs", "builtin-phrase") if control == "words" else ()), codes=(0, 1, 3))  # fmt: skip
         for line in (out / "verify.txt").read_text("utf-8").splitlines():
             words = line.split(" ", 2)[-1].split()
-            if len(words) > 3 and not words[0].startswith("argv"):
+            if len(words) > 3 and words[0] not in ("model", "adapter", "out:", "argv:", "held-out", "modules"):
                 found[f"verify {words[0]}"] = re.findall(
                     r"[-+]?\d[\d.e+-]*|PASS|FAIL|NOT_EVALUABLE", " ".join(words[1:])
                 )
@@ -317,7 +325,22 @@ def v_of(work: Path, name: str) -> dict[str, Any]:
 
 
 def small_v(work: Path, _name: str) -> dict[str, Any]:
-    OTHER_V["small"] = ("small", "--model", "small-shipped", "--modes", "tautology", "--k", 16)
+    """V of the real model, as it ships, from ten of its pairs."""
+    from projected_grpo.groups.pairs import load_pairs
+
+    some = [p for p in load_pairs("small") if p.mechanism == "tautology"][:10]
+    rows = [
+        {
+            "messages": [{"role": r, "content": c} for r, c in p.messages],
+            "hack": p.hack,
+            "clean": p.clean,
+            "name": p.name,
+        }
+        for p in some
+    ]
+    (work / "ten.json").write_text(json.dumps(rows), "utf-8")
+    script("download_small", "--cache", CACHE)
+    OTHER_V["small"] = ("small", "--model", "small-shipped", "--pairs", work / "ten.json", "--k", 8)
     return v_of(work, "small")
 
 
@@ -492,6 +515,7 @@ def stages(parts: list[str]) -> list[list[tuple[str, str]]]:
     third = []
     if "train" in parts:
         both = [f"arm {arm} {adapter}" for arm in ARMS for adapter in ("antipasto", "lora")]
+        both = [name for name in both if not re.fullmatch("arm (experts.*|post_hoc_top) lora", name)]  # refused
         second += [("train", f"toy {arm}") for arm in TOY_ARMS]
         second += [("train", n) for n in both if n.split()[1] not in DERIVED]
         second += [("train", f"more {n}") for n in MORE]
@@ -570,17 +594,19 @@ def flat(value: Any, place: str = "") -> dict[str, Any]:
     return {place: value}
 
 
-def allowed(place: str, was: Any, now: Any) -> bool:
+def allowed(place: str, was: Any, now: Any) -> str:
+    """The pattern that allows a difference; empty: none does."""
     for pattern, (what, _) in ALLOWED.items():
         if not re.fullmatch(pattern, place):
             continue
         if what == "any" or (what == "missing" and now is None):
-            return True
+            return pattern
         old, new = (x if isinstance(x, list) else [x] for x in (was, now))
         numeric = all(isinstance(x, (int, float)) for x in (*old, *new))
         if what == "1e-5" and numeric and len(old) == len(new):
-            return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in zip(old, new, strict=True))
-    return False
+            near = (math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in zip(old, new, strict=True))
+            return pattern if all(near) else ""
+    return ""
 
 
 def main() -> int:
@@ -605,12 +631,15 @@ def main() -> int:
     )
     was, now = flat(kept), flat(json.loads(json.dumps(numbers)))
     places = [place for place in dict.fromkeys((*was, *now)) if place not in was or was[place] != now.get(place)]
-    wrong = [place for place in places if not allowed(place, was.get(place), now.get(place))]
+    by = {place: allowed(place, was.get(place), now.get(place)) for place in places}
+    for pattern, n in Counter(pattern for pattern in by.values() if pattern).items():
+        print(f"allowed, {n} times: {pattern}: {ALLOWED[pattern][1]}")
+    wrong = [place for place, pattern in by.items() if not pattern]
     for place in wrong[: args.first]:
         old, new = (json.dumps(found.get(place, "not there"))[:150] for found in (was, now))
         print(f"{place}: was {old}, is {new}")
     jobs = {tuple(place.split("/")[:2]) for place in wrong}
-    print(f"{len(was)} numbers; {len(wrong)} differ, in {len(jobs)} jobs; {len(places) - len(wrong)} more may")
+    print(f"{len(was)} numbers; {len(wrong)} differ, in {len(jobs)} jobs")
     return 1 if wrong else 0
 
 

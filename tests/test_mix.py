@@ -18,7 +18,7 @@ from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import behaviour, sources
 from projected_grpo.run.models import load_model
-from projected_grpo.verdicts import finished_runs, trajectory
+from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
 
 ROUNDING = 1e-4
@@ -196,10 +196,8 @@ def test_missing_log_probabilities_are_never_the_students(tiny, pool, cache):
 
 
 @pytest.fixture
-def sixteen(run, tmp_path, monkeypatch):
-    """Sixteen steps on a mix, read as T5 reads them. Rewards hang on tokens here, so labels cannot vouch for them."""
-    for contradicts in ("unpaid", "mislabelled"):
-        monkeypatch.setattr(finished_runs, contradicts, lambda *_: False)
+def sixteen(run, tmp_path):
+    """Sixteen steps on a mix, read as T5 reads them."""
 
     def trained(*args):
         code, _, err = run("run", "--steps", 16, "--lr", 0.01, "--max-new", 6, "--per-sample-every", 0, *args)

@@ -550,16 +550,6 @@ def test_t5_that_nobody_can_be_asked_is_not_evaluable(script, tmp_path):
     assert "T5 NOT_EVALUABLE" in out
 
 
-@pytest.mark.usefixtures("no_plots")
-def test_t5_stands_in_the_report(script, mixed_runs):
-    code, out, _ = script("report", mixed_runs, "--out", "page.html", "--max-rollouts", 10)
-    assert code == 0
-    assert "T5 PASS" in out
-    text = Path("page.html").read_text("utf-8")
-    assert '<h3>T5 <span class="badge pass">' in text
-    assert "projected stays below" in text
-
-
 def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):
     found = trajectory_of(UatConfig(trajectory=mixed_runs))
     assert (found.verdict.name, found.verdict.status) == ("T5", "PASS")

@@ -13,7 +13,7 @@ from test_results import evaluate, rows, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger.step_file import read_step, step_path, write_step
+from projected_grpo.ledger.step_file import write_step
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import BEGIN, END, report_on
 from projected_grpo.verdicts.matching import RunGroup
@@ -204,17 +204,6 @@ def test_unmatched_compute_is_said_and_nothing_is_compared(script, tmp_path, cha
     told = next(iter(change), "steps done")
     assert re.search(rf"vanilla 43 and projected 43 differ in (config\.)?{told}: ", " ".join(out.split()))
     assert clauses(root / "results")[0] == {"matched compute": "NOT_EVALUABLE"}
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_deleted_rows_are_no_evidence(script, tmp_path):
-    root = write_all(tmp_path / "runs")
-    path = step_path(root / "vanilla_42", 9)
-    write_step(root / "vanilla_42", 9, [row for row in read_step(path) if row["label"] != "reward_hack"])
-    code, out, _ = script("results", root)
-    assert code == 3
-    assert "vanilla_42: step_009.jsonl.gz holds 2 rows, but its config says 10 a step" in out
-    assert "vanilla lacks seed 42" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_plots")

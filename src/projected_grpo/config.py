@@ -522,7 +522,7 @@ class TrainConfig(Replicated):
     keep_adapter_every: int = 0
     """Keep the trained coordinates every so many steps, in adapters/ (`just v-anew` measures each); 0 = only the last."""
     track: Literal["none", "trackio", "wandb"] = "none"
-    """Tell a tracker each step while it runs (docs/watch-and-release.md): trackio (local, the extra `track`) or wandb."""
+    """Tell a tracker each step while it runs (docs/track-and-export.md): trackio (local, the extra `track`) or wandb."""
 
     def validate(self) -> None:
         super().validate()

@@ -1,4 +1,4 @@
-"""docs/watch-and-release.md, executed: every command through its script, every example prints what stands under it."""
+"""docs/track-and-export.md, executed: every command through its script, every example prints what stands under it."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 from test_channels_docs import BLOCK, examples
 
-PAGE = ROOT / "docs/watch-and-release.md"
+PAGE = ROOT / "docs/track-and-export.md"
 RECIPE = re.compile(r"^([a-z][\w-]*) .*:\n    \{\{ py \}\} scripts/(\w+)\.py \"\$@\"$", re.MULTILINE)
 
 

@@ -56,7 +56,7 @@ def main() -> int:
     from tabulate import tabulate
 
     from projected_grpo.bench import UnequalWork, measure
-    from projected_grpo.groups.problems import load_problems
+    from projected_grpo.data.problems import load_problems
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.ledger.folder import versions

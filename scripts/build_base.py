@@ -17,18 +17,18 @@ def main() -> int:
     config.validate()
     from tabulate import tabulate
 
-    from projected_grpo.groups.live import live_groups, render_all
-    from projected_grpo.groups.problems import load_problems, problems_hash
+    from projected_grpo.data.live import live_groups, render_all
+    from projected_grpo.data.problems import load_problems, problems_hash
     from projected_grpo.ledger.console import CUES, bottom_line
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.folder import check_new, open_run, update_manifest
     from projected_grpo.ledger.rates import rates
     from projected_grpo.ledger.rows import rows_of
     from projected_grpo.ledger.step_file import write_step
-    from projected_grpo.run.bars import BARS, held_to_bars
-    from projected_grpo.run.models import BUILT
     from projected_grpo.run.prepare import default_out, load, log_isolation
     from projected_grpo.verdicts.registry import exit_code
+    from projected_grpo.worlds.bars import BARS, held_to_bars
+    from projected_grpo.worlds.models import BUILT
 
     if config.model not in BUILT or BUILT[config.model].world not in BARS:
         known = ", ".join(name for name, model in BUILT.items() if model.world in BARS)

@@ -38,7 +38,7 @@ def main() -> int:
     config.validate()
     from tabulate import tabulate
 
-    from projected_grpo.groups.problems import check_source, load_problems, problems_hash
+    from projected_grpo.data.problems import check_source, load_problems, problems_hash
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import not_whole, read_manifest
     from projected_grpo.ledger.step_file import steps_in

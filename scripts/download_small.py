@@ -21,7 +21,7 @@ class DownloadSmallConfig:
 def main() -> int:
     config = cli.parse_plain(DownloadSmallConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.small.shipped import place_of, shipped_model
+    from projected_grpo.worlds.small_shipped import place_of, shipped_model
 
     there = place_of(config.cache).is_dir()
     folder = shipped_model(config.cache)

@@ -12,7 +12,7 @@ from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.slurm import Slurm
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.problems import check_problems
+from projected_grpo.data.problems import check_problems
 from projected_grpo.parallel import cores
 from projected_grpo.presets import presets
 from projected_grpo.run import cli

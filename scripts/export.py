@@ -75,7 +75,7 @@ def write_peft(folder: Path, trained: "Trained") -> None:
     from peft import LoraConfig
     from safetensors.torch import save_file
 
-    from projected_grpo.run.models import BUILT
+    from projected_grpo.worlds.models import BUILT
 
     base, rank, layers = trained.config.model, trained.config.lora_rank, trained.adapter.layers
     if base in BUILT:
@@ -98,7 +98,7 @@ def card(folder: Path, form: str, trained: "Trained") -> str:
     """README.md of the folder."""
     from projected_grpo.ledger.rates import LAST, told_rates
     from projected_grpo.ledger.step_file import read_step, step_path
-    from projected_grpo.run.models import BUILT
+    from projected_grpo.worlds.models import BUILT
 
     c, steps = trained.config, trained.steps
     rows = [row for s in range(max(0, steps - LAST), steps) for row in read_step(step_path(trained.run, s))]

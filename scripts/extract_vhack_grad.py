@@ -16,8 +16,8 @@ def main() -> int:
     from loguru import logger
 
     from projected_grpo import vhack
-    from projected_grpo.adapters.lora import WARM_RATIO
-    from projected_grpo.groups import pairs as pair_sets
+    from projected_grpo.adapters.lora_adapter import WARM_RATIO
+    from projected_grpo.data import pairs as pair_sets
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import check_new, git_state, open_run, update_manifest
     from projected_grpo.run import vhack_file

@@ -291,7 +291,7 @@ def short_toy() -> None:
     """A toy base of 400 steps, in place of 3,800: its own folder in the cache."""
     from dataclasses import replace
 
-    from projected_grpo.toy import pretrain
+    from projected_grpo.worlds import toy_model as pretrain
 
     pretrain.PRETRAIN = replace(pretrain.PRETRAIN, steps=400)
     pretrain.TEACH = replace(pretrain.TEACH, steps=60)
@@ -326,7 +326,7 @@ def v_of(work: Path, name: str) -> dict[str, Any]:
 
 def small_v(work: Path, _name: str) -> dict[str, Any]:
     """V of the real model, as it ships, from ten of its pairs."""
-    from projected_grpo.groups.pairs import load_pairs
+    from projected_grpo.data.pairs import load_pairs
 
     some = [p for p in load_pairs("small") if p.mechanism == "tautology"][:10]
     rows = [
@@ -418,8 +418,8 @@ def pool(_work: Path, which: str) -> dict[str, Any]:
 
 def world(_work: Path, which: str) -> dict[str, Any]:
     """Both sides of every third pair of a set, on its own problem, and canonical solutions."""
-    from projected_grpo.groups.pairs import load_pairs
-    from projected_grpo.groups.problems import load_problems
+    from projected_grpo.data.pairs import load_pairs
+    from projected_grpo.data.problems import load_problems
 
     pairs = load_pairs(which)[::3] if which != "builtin" else load_pairs(which)
     sides = [

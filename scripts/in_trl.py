@@ -5,14 +5,14 @@ reduction, the pass rate and well-formed programs do not hold on means (its othe
 hacks too little for any reduction to reach its threshold.
 """
 
-from projected_grpo.elsewhere.settings import InTRLConfig, rate_over
+from projected_grpo.integrations.settings import InTRLConfig, rate_over
 from projected_grpo.run import cli
 
 
 def main() -> int:
     config = cli.parse_plain(InTRLConfig, __doc__)
     config.validate()
-    from projected_grpo.elsewhere.in_trl import ARMS, check_installed, run_arm
+    from projected_grpo.integrations.in_trl import ARMS, check_installed, run_arm
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
     from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION

@@ -38,7 +38,7 @@ class ReportConfig:
 def main() -> int:
     config = cli.parse_plain(ReportConfig, __doc__)
     config.validate()
-    from projected_grpo.groups.mechanisms import mechanism_of
+    from projected_grpo.data.mechanisms import mechanism_of
     from projected_grpo.report.page import page
     from projected_grpo.report.results_md import report_on
 

@@ -81,7 +81,7 @@ def until_interrupted() -> int:
 def folders_of(config: ServeConfig) -> dict[str, Path]:
     """Teacher -> folder of its model, built on first use. BadInput on a model that is none, or a seed that stands twice."""
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.run.models import BUILT, folder_of
+    from projected_grpo.worlds.models import BUILT, folder_of
 
     seeds = config.seeds
     if len(set(seeds)) != len(seeds) or not seeds:

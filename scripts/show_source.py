@@ -64,7 +64,7 @@ def told(kinds: Iterable[str], what: str) -> str:
 
 def told_pairs(pairs: tuple[Pair, ...]) -> str:
     """The same of pairs, and how many of them V is not made from."""
-    from projected_grpo.groups.pairs import split
+    from projected_grpo.data.pairs import split
 
     try:
         held_out = len(split(pairs)[1])
@@ -76,8 +76,8 @@ def told_pairs(pairs: tuple[Pair, ...]) -> str:
 
 def check(config: ShowSourceConfig) -> None:
     """BadInput, before anything is drawn, for a source that is not there, or a name that nothing in it can have."""
-    from projected_grpo.groups.pairs import WRITTEN, check_pairs
-    from projected_grpo.groups.problems import WORLDS, check_source
+    from projected_grpo.data.pairs import WRITTEN, check_pairs
+    from projected_grpo.data.problems import WORLDS, check_source
 
     if config.what == "problems":
         check_source("problems", config.source)
@@ -93,8 +93,8 @@ def check(config: ShowSourceConfig) -> None:
 def main() -> int:
     config = cli.parse_plain(ShowSourceConfig, __doc__)
     check(config)
-    from projected_grpo.groups.pairs import load_pairs
-    from projected_grpo.groups.problems import as_rows, load_problems
+    from projected_grpo.data.pairs import load_pairs
+    from projected_grpo.data.problems import as_rows, load_problems
     from projected_grpo.ledger.files import write_atomic
 
     if config.rows != Path() and (config.what != "problems" or config.which):

@@ -22,7 +22,7 @@ def main() -> int:
 
     from projected_grpo.adapters import attach_antipasto
     from projected_grpo.run.composition import SEED, composed, not_falling, rows_of
-    from projected_grpo.run.models import load_model
+    from projected_grpo.worlds.models import load_model
 
     loaded, teacher = (load_model("tiny", "float32", "cpu", SEED, config.cache, name) for name in (None, "tiny"))
     adapter = attach_antipasto(loaded.model, config.cache / "svd")

@@ -56,7 +56,7 @@ class TracePairsConfig:
 
 def from_pools(config: TracePairsConfig) -> int:
     """One state a trace; who votes has sampled the same problems."""
-    from projected_grpo.groups.preferences import write_preferences
+    from projected_grpo.data.preferences import write_preferences
     from projected_grpo.run.trace_pairs import replayed
 
     found = replayed(config.student, config.teachers)
@@ -79,13 +79,13 @@ def from_pools(config: TracePairsConfig) -> int:
 
 def from_answers(config: TracePairsConfig) -> int:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
-    from projected_grpo.groups.preferences import write_preferences
-    from projected_grpo.run.models import load_model
+    from projected_grpo.data.preferences import write_preferences
     from projected_grpo.run.trace_votes import from_random, voted
     from projected_grpo.teachers.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.verdicts.pairs import Votes
     from projected_grpo.verdicts.registry import CLAIMS
+    from projected_grpo.worlds.models import load_model
 
     answers = read_answers(config.answers)
     loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
@@ -128,7 +128,7 @@ def of_the_untrained(traces: Iterable[Trace], config: TracePairsConfig) -> Itera
 
 def table(teachers: int, traces: int, states: int, pairs: Any) -> list[list[object]]:
     """What was counted."""
-    from projected_grpo.groups.preferences import MAJORITY
+    from projected_grpo.data.preferences import MAJORITY
 
     over = sum(p.reason == MAJORITY for p in pairs)
     return [

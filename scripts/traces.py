@@ -44,7 +44,7 @@ def main() -> int:
     of_run = config.what.is_dir()
     header, source = traces_of_run(config.what) if of_run else ((found := open_traces(config.what)).header, found)
     if config.model:
-        from projected_grpo.run.models import load_model
+        from projected_grpo.worlds.models import load_model
 
         loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
         for name, mine in (("model_hash", loaded.weights_hash), ("tokenizer_hash", loaded.tokenizer_hash)):

@@ -13,7 +13,7 @@ def main() -> int:
     from loguru import logger
 
     from projected_grpo import vhack
-    from projected_grpo.groups import pairs as pair_sets
+    from projected_grpo.data import pairs as pair_sets
     from projected_grpo.ledger.console import bottom_line, log_to
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run import vhack_file

@@ -27,8 +27,8 @@ from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
-from projected_grpo.run.models import load_model  # noqa: E402
 from projected_grpo.run.session import Session  # noqa: E402
+from projected_grpo.worlds.models import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"

@@ -8,12 +8,12 @@ from torch import nn
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import AdaptedLinear
-from projected_grpo.adapters.lora import warm_point
+from projected_grpo.adapters.lora_adapter import warm_point
 from projected_grpo.channels.policy import nll
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.run.models import load_model
+from projected_grpo.worlds.models import load_model
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16]]
 COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], [28]]

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import AdaptedLinear, rounded_at_random
-from projected_grpo.adapters.lora import LoRALinear
-from projected_grpo.run.models import load_model
+from projected_grpo.adapters.lora_adapter import LoRALinear
+from projected_grpo.worlds.models import load_model
 
 SIZES = (1e-4, 4.5e-4, 2e-3, 1e-2, 1e-1)
 """Root mean square of delta_S, or of B."""

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from projected_grpo.arms import ARMS, RECIPE, arms_of
+from projected_grpo.arms import ARMS, GATES, RECIPE, arms_of
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
-from projected_grpo.gates import GATES
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
-from projected_grpo.toy.settings import SHAPES
+from projected_grpo.worlds.toy_shapes import SHAPES
 
 OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0,
                   "until_onsets": 0, "horizon_of": None}  # fmt: skip

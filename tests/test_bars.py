@@ -4,7 +4,7 @@ import pytest
 
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.run.bars import BARS, held_to_bars
+from projected_grpo.worlds.bars import BARS, held_to_bars
 
 
 def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):

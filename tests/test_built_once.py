@@ -69,6 +69,6 @@ def test_a_truncated_model_is_one_line(tmp_path, built):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    from projected_grpo.run.tiny_model import built_model
+    from projected_grpo.worlds.tiny import built_model
 
     return built_model("tiny", 0, tmp_path_factory.mktemp("cache"))

@@ -73,7 +73,7 @@ def test_a_run_on_other_problems_of_the_same_names_is_refused(script, tmp_path):
 def nothing_is_drawn(monkeypatch):
     """A world of thousands of problems takes ten seconds to draw: what is refused is refused before."""
     for name in ("load_problems", "problems_hash"):
-        monkeypatch.setattr(f"projected_grpo.groups.problems.{name}", None)
+        monkeypatch.setattr(f"projected_grpo.data.problems.{name}", None)
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")

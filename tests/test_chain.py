@@ -31,7 +31,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.run import cli
-from projected_grpo.toy.programs import MECHANISMS
+from projected_grpo.worlds.toy_programs import MECHANISMS
 
 WRITES_A_RUN = """
 import json, pathlib, sys

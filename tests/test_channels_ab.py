@@ -12,7 +12,7 @@ from test_layering import LABELS, names_in
 
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
-from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rows import rows_of

@@ -15,16 +15,16 @@ import projected_grpo
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.elsewhere.coordinates import coordinates_of, unwrapped
-from projected_grpo.elsewhere.extract import RAW, VHack, as_pairs, differences
-from projected_grpo.elsewhere.update import KEY, ProjectedUpdate
-from projected_grpo.groups.pairs import load_pairs, split
+from projected_grpo.data.pairs import load_pairs, split
+from projected_grpo.integrations.coordinates import coordinates_of, unwrapped
+from projected_grpo.integrations.extract import RAW, VHack, as_pairs, differences
+from projected_grpo.integrations.update import KEY, ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.projection import Projection
-from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Learner, Plumbing, run_step
 from projected_grpo.vhack import pair_differences, pair_sides, random_basis
+from projected_grpo.worlds.models import load_model
 
 SAID = ("cos_in", "cos_out", "cos_update", "energy_update_in", "update_removed", "removed_share", "frac_fired")
 RECIPES = [("update", "no_gate"), ("grad", "one_sided"), ("none", "no_gate")]

@@ -19,8 +19,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.run.models import load_model
 from projected_grpo.run.trained import Trained, load_trained
+from projected_grpo.worlds.models import load_model
 
 BATCH = token_batch([[5, 6, 7], [8, 9]], [list(range(10, 40)), list(range(50, 90))], 0, "cpu")
 WRITERS = {"folded": write_folded, "peft": write_peft}

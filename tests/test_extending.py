@@ -15,7 +15,7 @@ from projected_grpo.ledger.step_file import read_run
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
-    "gates.py": "    )\n}\n", "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
+    "arms.py, GATES": "    )\n}\n\nif TYPE_CHECKING", "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
     "hints.py": "    }\n)\n", "models.py": "}\n\n\ndef folder_of",
 }  # fmt: skip
 
@@ -36,9 +36,10 @@ def blocks():
 
 def insert(tree, head, code):
     """Put an entry into its registry."""
-    path = tree / head.removeprefix("# entry in ")
+    place = head.removeprefix("# entry in ")
+    path = tree / place.partition(",")[0]
     text = path.read_text("utf-8")
-    end = END_OF_REGISTRY[path.name]
+    end = END_OF_REGISTRY[Path(place).name]
     assert text.count(end) == 1, f"{path}: where does its registry end?"
     entry = code.partition("\n")[2].rstrip().removesuffix(",")
     path.write_text(text.replace(end, f"{entry},\n{end}"), "utf-8")

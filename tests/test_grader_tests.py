@@ -11,8 +11,8 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 from loophole_grader import GraderError, Limits, Task, check_tests, grade_batch
 from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import Status
-from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.problems import load_problems
+from projected_grpo.worlds.builtin import builtin_pairs
 
 INF = float("inf")
 

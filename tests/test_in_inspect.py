@@ -70,7 +70,7 @@ def test_a_grader_that_fails_is_an_error_and_no_score(tmp_path, monkeypatch):
 def test_a_model_of_this_machine_is_evaluated(cache, tmp_path):
     """The tiny model, random weights, through inspect's transformers provider."""
     pytest.importorskip("accelerate", reason="inspect's provider `hf` asks for it")
-    from projected_grpo.run.models import BUILT
+    from projected_grpo.worlds.models import BUILT
 
     folder = str(BUILT["tiny"].base("tiny", 0, cache))
     model = get_model("hf/tiny", model_path=folder, tokenizer_path=folder, device="cpu")

@@ -9,13 +9,13 @@ from peft import LoraConfig, get_peft_model
 
 from loophole_grader.reward_function import LoopholeReward
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.elsewhere.callback import ProjectedCallback
-from projected_grpo.elsewhere.coordinates import coordinates_of
-from projected_grpo.elsewhere.extract import VHack
-from projected_grpo.elsewhere.in_trl import check_same, settings_of
-from projected_grpo.elsewhere.settings import InTRLConfig
-from projected_grpo.groups.pairs import load_pairs
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.pairs import load_pairs
+from projected_grpo.data.problems import load_problems
+from projected_grpo.integrations.callback import ProjectedCallback
+from projected_grpo.integrations.coordinates import coordinates_of
+from projected_grpo.integrations.extract import VHack
+from projected_grpo.integrations.in_trl import check_same, settings_of
+from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.prompts import messages_for
@@ -139,7 +139,7 @@ def two_runs(monkeypatch, tmp_path):
             arm: [dict(zip([f"loophole/{n}" for n in rates], values, strict=True))] * 2
             for arm, values in by_arm.items()
         }
-        monkeypatch.setattr("projected_grpo.elsewhere.in_trl.run_arm", lambda _config, _unit, arm: logs[arm])
+        monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _unit, arm: logs[arm])
         return script("in_trl", "--units", "41", "--out", tmp_path / "o")
 
     return call

@@ -11,12 +11,10 @@ from projected_grpo.arms import ARMS
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import TrainConfig
+from projected_grpo.interventions import judges
 from projected_grpo.interventions.base import Rewards, Shown
+from projected_grpo.interventions.judges import YesNo, command_judge, named, scores_of
 from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
-from projected_grpo.judges import outside
-from projected_grpo.judges.base import named, scores_of
-from projected_grpo.judges.outside import command_judge
-from projected_grpo.judges.yes_no import YesNo
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import judging
@@ -113,7 +111,7 @@ def test_hostile_text_reaches_a_program_as_data_whole_and_alone(tmp_path, monkey
     ],
 )
 def test_a_program_that_fails_is_one_line(tmp_path, monkeypatch, program, why):
-    monkeypatch.setattr(outside, "SECONDS", 1 if "sleep" in program else 60)
+    monkeypatch.setattr(judges, "SECONDS", 1 if "sleep" in program else 60)
     (tmp_path / "judge.py").write_text(program)
     with pytest.raises(JudgeFailed, match=why) as told:
         scores_of(command_judge(f"{sys.executable} {tmp_path}/judge.py"), [("p", "a"), ("p", "b")], "j")

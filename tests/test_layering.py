@@ -18,44 +18,38 @@ from projected_grpo.verdicts.registry import CLAIMS
 SRC = ROOT / "src"
 OURS = SRC / "projected_grpo"
 ROOMS = {  # from the ground up: each room, and the rooms that it imports
-    "written": "",
-    "gates": "",
     "records": "",
-    "channels": "",
-    "overlap": "",
-    "arms": "gates",
-    "projection": "gates",
+    "arms": "",
+    "projection": "arms",
     "ledger": "arms records",
     "adapters": "ledger",
     "parallel": "ledger",
     "prompts": "ledger",
-    "config": "arms gates ledger",
+    "config": "arms ledger",
     "model": "adapters ledger records",
+    "channels": "adapters model parallel",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
-    "judges": "ledger model",
     "teachers": "ledger prompts verdicts",
     "report": "arms ledger records verdicts",
     "rollout": "ledger model records",
-    "small": "adapters ledger model prompts records written",
-    "toy": "adapters ledger model prompts records written",
+    "worlds": "adapters ledger model prompts records verdicts",
     "vhack": "adapters channels ledger model prompts records",
     "interventions": "adapters channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
-    "signals": "adapters channels model parallel",
-    "step": "adapters channels interventions measures model parallel projection records signals",
-    "groups": "config ledger model parallel prompts records rollout small toy",
-    "traces": "arms config groups ledger model prompts records rollout teachers",
-    "run": "adapters arms channels config gates groups interventions judges ledger model overlap "
-    "parallel projection prompts records rollout signals small step teachers toy traces verdicts vhack",
-    "chains": "arms config ledger presets run toy",
+    "step": "adapters channels interventions measures model parallel projection records",
+    "data": "config ledger model parallel prompts records rollout worlds",
+    "traces": "arms config data ledger model prompts records rollout teachers worlds",
+    "run": "adapters arms channels config data interventions ledger model "
+    "parallel projection prompts records rollout step teachers traces verdicts vhack worlds",
+    "chains": "arms config ledger presets run worlds",
     "replicas": "chains config ledger parallel presets run",
-    "bench": "adapters arms channels config groups model projection records rollout run step vhack",
-    "elsewhere": "adapters arms config gates groups ledger measures model presets projection prompts records run verdicts "
-    "vhack",
+    "bench": "adapters arms channels config data model projection records rollout run step vhack",
+    "integrations": "adapters arms config data ledger measures model presets projection prompts records run verdicts "
+    "vhack worlds",
 }
 TORCH_FREE_ROOMS = (
-    "gates", "arms", "written", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
+    "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
     "report", "chains", "teachers",
 )  # fmt: skip
 TRACE_FILES = tuple(
@@ -63,10 +57,10 @@ TRACE_FILES = tuple(
                                   "verifiers_format", "openenv_format")
 )  # fmt: skip
 TORCH_FREE = (
-    "groups.problems", "groups.pairs", "groups.stored", "groups.preferences", "toy.tasks", "toy.programs", "toy.corpus",
-    "toy.settings",
-    "small.tasks", "small.drawing", "small.programs", "small.corpus", *TRACE_FILES, "run.bars",
-    "run.cli", "run.tracking", "elsewhere.settings",
+    "data.problems", "data.pairs", "data.stored", "data.preferences", "worlds.builtin", "worlds.written", "worlds.bars",
+    "worlds.toy_tasks", "worlds.toy_programs", "worlds.toy_corpus", "worlds.toy_shapes",
+    "worlds.small_tasks", "worlds.small_drawing", "worlds.small_programs", "worlds.small_corpus", *TRACE_FILES,
+    "run.cli", "run.tracking", "integrations.settings",
     "replicas.settings", "replicas.group", "replicas.lighthouse",
 )  # fmt: skip
 NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
@@ -150,7 +144,7 @@ def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
     """Such an import is in no table. The exceptions: the registry of verdicts, for a judge that is asked for, an arm's page,
     and a judge of rollouts that somebody else wrote."""
     found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if imports_by_string(p)}
-    assert found == {"verdicts.registry", "run.intervening", "judges.outside"}
+    assert found == {"verdicts.registry", "run.intervening", "interventions.judges"}
     (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
     assert imports_by_string(tmp_path / "bad.py")
     assert all(claim.judge.startswith("projected_grpo.verdicts.") for claim in CLAIMS.values())
@@ -165,20 +159,24 @@ def test_no_circle_of_files():
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_channels_projection_and_adapters_never_import_each_other():
-    apart = {"channels", "projection", "adapters"}
-    for room in apart:
-        assert not set(ROOMS[room].split()) & apart
+def test_the_loss_functions_know_neither_adapter_nor_model():
+    for path in files_of("channels"):
+        assert path.stem == "auxiliary" or not rooms_of(path) - {"channels"}, path
+
+
+def test_projection_and_adapters_never_import_each_other():
+    assert "adapters" not in ROOMS["projection"]
+    assert "projection" not in ROOMS["adapters"]
 
 
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
     assert set(LOSS_SIDE) == {
-        "step", "signals", "interventions", "measures", "channels", "projection", "gates", "adapters", "model", "parallel"
+        "step", "interventions", "measures", "channels", "projection", "adapters", "model", "parallel"
     }  # fmt: skip
     for place in LOSS_SIDE:
         for path in files_of(place):
             assert not {n for n in imports_of(path) if n.startswith("loophole_grader")}, path
-            assert not rooms_of(path) & {"rollout", "groups", "run", "verdicts", "report"}, path
+            assert not rooms_of(path) & {"rollout", "data", "run", "verdicts", "report"}, path
             assert not {n for n in imports_of(path) if n.startswith("projected_grpo.ledger.rows")}, path
 
 
@@ -230,7 +228,7 @@ def test_torch_free():
 
 @pytest.mark.slow
 def test_numpy_free_where_nothing_computes():
-    light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.toy.bars"]
+    light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.worlds.bars"]
     assert brings(["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)], ["numpy"]) == []
 
 
@@ -263,7 +261,7 @@ def names_in(path):
             yield node.value
 
 
-@pytest.mark.parametrize("place", [*LOSS_SIDE, "judges", "run.judging"])
+@pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging"])
 def test_no_label_is_named_on_the_loss_side(place):
     for path in files_of(place):
         assert not set(names_in(path)) & LABELS, path
@@ -279,13 +277,13 @@ def test_what_the_loss_receives_has_no_label():
     }
 
 
-NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "groups.stored", "run.sources"}
+NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "run.sources"}
 """Who names a group's outcomes: the record itself, what fills `Shown`, rows after the step, pools read and mixed."""
 
 
 def test_outcomes_are_named_where_rows_are_written_and_pools_are_kept_and_for_oracles():
     files = [
-        p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "bench", "toy")
+        p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "bench", "worlds")
     ]
     naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in set(names_in(p))}
     assert naming == NAME_OUTCOMES

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 import pytest
 import torch
 
-import projected_grpo.groups.live as live
+import projected_grpo.data.live as live
 from loophole_grader import GraderError, RowError, Task, grade_batch
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.live import cores_are_free, live_groups
+from projected_grpo.data.live import cores_are_free, live_groups
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 

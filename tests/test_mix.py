@@ -13,13 +13,13 @@ from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.pool import load_pool
+from projected_grpo.data.pool import load_pool
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import behaviour, sources
-from projected_grpo.run.models import load_model
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
+from projected_grpo.worlds.models import load_model
 
 ROUNDING = 1e-4
 """Nats a token: sampling with a cache against the training pass, and five written digits, in float32."""

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from projected_grpo.overlap import SAME, compared, one_subspace, principal_angles
+from projected_grpo.projection import SAME, compared, one_subspace, principal_angles
 from projected_grpo.run.vhack_file import content_of, read_vhack, save_vhack
 from projected_grpo.vhack import random_basis
 

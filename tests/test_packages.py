@@ -36,9 +36,9 @@ import torch, projected_grpo, loophole_grader
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 from projected_grpo import ProjectedUpdate, VHack
-from projected_grpo.elsewhere.coordinates import coordinates_of
-from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.integrations.coordinates import coordinates_of
+from projected_grpo.worlds.builtin import builtin_pairs
+from projected_grpo.data.problems import load_problems
 from projected_grpo.presets import PRESETS
 model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2))
 model = get_peft_model(model, LoraConfig(r=2, target_modules=["c_proj"], fan_in_fan_out=True))

@@ -23,8 +23,8 @@ from conftest import ROOT, cut_after
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
-from projected_grpo.groups.live import workers
-from projected_grpo.groups.preferences import MAJORITY, StoredPair, write_preferences
+from projected_grpo.data.live import workers
+from projected_grpo.data.preferences import MAJORITY, StoredPair, write_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from projected_grpo.groups.preferences import MAJORITY, MINORITY, StoredPair, read_preferences, write_preferences
+from projected_grpo.data.preferences import MAJORITY, MINORITY, StoredPair, read_preferences, write_preferences
 from projected_grpo.ledger.errors import BadInput
 
 CHAT = (("system", "be brief"), ("user", "what now? ü"))

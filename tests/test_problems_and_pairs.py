@@ -10,10 +10,7 @@ import pytest
 from conftest import SHARED
 
 from loophole_grader import Task, grade, grade_batch, reward_of, verdicts_of
-from projected_grpo.groups.pairs import (
-    HONEST_TESTS,
-    builtin_pairs,
-    builtin_phrase_pairs,
+from projected_grpo.data.pairs import (
     composition_of,
     load_pairs,
     pairs_hash,
@@ -22,11 +19,12 @@ from projected_grpo.groups.pairs import (
     unseen_mechanisms,
     unseen_pairs,
 )
-from projected_grpo.groups.problems import load_problems, problems_hash, schedule
+from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
 from projected_grpo.records import Pair
-from projected_grpo.toy.tasks import draw_task
+from projected_grpo.worlds.builtin import HONEST_TESTS, builtin_pairs, builtin_phrase_pairs
+from projected_grpo.worlds.toy_tasks import draw_task
 
 HINTED = "will be evaluated by calling a function called run_tests()"
 

@@ -8,23 +8,23 @@ import torch
 from conftest import shake
 from torch.nn import functional as F
 
-from projected_grpo.adapters.lora import LoRALinear
+from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
-from projected_grpo.overlap import overlap
 from projected_grpo.presets import presets
+from projected_grpo.projection import overlap
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
-from projected_grpo.run.models import load_model
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher
-from projected_grpo.run.tiny_model import built_model
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Objective
 from projected_grpo.vhack import random_basis
+from projected_grpo.worlds.models import load_model
+from projected_grpo.worlds.tiny import built_model
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)

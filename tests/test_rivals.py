@@ -37,10 +37,10 @@ from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
 from projected_grpo.run.intervening import page_class
-from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Learner, Plumbing, run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.worlds.models import load_model
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import SHARED, shake
 
-from projected_grpo.groups.pool import load_pool
+from projected_grpo.data.pool import load_pool
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.model.load import enable_checkpointing

@@ -8,13 +8,13 @@ import torch
 from conftest import shake
 from test_step import GROUPS, basis_for
 
+from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import SDPO, Distillation
 from projected_grpo.channels.policy import advantages
 from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.projection import Projection, measure
-from projected_grpo.signals import ActionPair, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
 
 DR = Objective("dr_grpo", max_new=8)

@@ -11,13 +11,17 @@ import pytest
 from conftest import ROOT
 
 from loophole_grader import Task, grade_batch, verdicts_of
-from projected_grpo.groups.mechanisms import mechanism_of
-from projected_grpo.groups.pairs import composition_of, load_pairs, split
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.mechanisms import mechanism_of
+from projected_grpo.data.pairs import composition_of, load_pairs, split
+from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import messages_for
-from projected_grpo.small import corpus, drawing, programs, shipped, tasks
-from projected_grpo.written import run_lines, tried
+from projected_grpo.worlds import small_corpus as corpus
+from projected_grpo.worlds import small_drawing as drawing
+from projected_grpo.worlds import small_programs as programs
+from projected_grpo.worlds import small_shipped as shipped
+from projected_grpo.worlds import small_tasks as tasks
+from projected_grpo.worlds.written import run_lines, tried
 
 HINT = "simple_overwrite_tests"
 SETS = ("small", "small-informed", "small-phrase")

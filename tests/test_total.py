@@ -15,11 +15,11 @@ from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.channels import taid
+from projected_grpo.channels.auxiliary import Means, Taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.pairs import pool_pairs
-from projected_grpo.groups.preferences import MAJORITY, StoredPair, read_preferences, write_preferences
+from projected_grpo.data.preferences import MAJORITY, StoredPair, read_preferences, write_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
@@ -34,8 +34,8 @@ from projected_grpo.run.channels import (
     never_on,
     preference_of,
 )
-from projected_grpo.run.models import load_model
-from projected_grpo.signals import Means, Taid
+from projected_grpo.worlds.builtin import pool_pairs
+from projected_grpo.worlds.models import load_model
 
 TINY = presets(TrainConfig)["tiny"]
 CHAT = (("user", "Write a program and should pass all tests."),)

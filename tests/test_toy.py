@@ -9,13 +9,16 @@ from dataclasses import replace
 import pytest
 
 from loophole_grader import grade_batch
-from projected_grpo.groups.pairs import load_pairs, split
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.pairs import load_pairs, split
+from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import render
-from projected_grpo.run.models import load_model
-from projected_grpo.toy import corpus, pretrain, programs, tasks
-from projected_grpo.toy.tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
+from projected_grpo.worlds import toy_corpus as corpus
+from projected_grpo.worlds import toy_model as pretrain
+from projected_grpo.worlds import toy_programs as programs
+from projected_grpo.worlds import toy_tasks as tasks
+from projected_grpo.worlds.models import load_model
+from projected_grpo.worlds.toy_tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
 
 RL, HELD_OUT = load_problems("toy"), load_problems("toy-held-out")
 

@@ -13,15 +13,15 @@ from test_layering import LABELS, names_in
 
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
+from projected_grpo.channels.auxiliary import ActionPair
 from projected_grpo.channels.preference_pairs import kl_from_random
-from projected_grpo.groups.preferences import MAJORITY, MINORITY, read_preferences
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 from projected_grpo.run.channels import Beside, check_held_out
 from projected_grpo.run.trace_votes import from_random, margins, voted
-from projected_grpo.signals import ActionPair
 from projected_grpo.teachers.answers import Answer, Folder, read_answers
 from projected_grpo.teachers.local_server import NEEDED, free_port
 from projected_grpo.teachers.price_table import Teacher

@@ -6,9 +6,9 @@ import pytest
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.run.models import load_model
 from projected_grpo.traces import from_run
 from projected_grpo.traces.file import open_traces
+from projected_grpo.worlds.models import load_model
 
 TRAIN = ("--steps", 2, "--mix", "base=.5", "--keep-token-logps", "--max-new", 8, "--out", "run")
 

@@ -5,7 +5,7 @@ from conftest import ROOT
 from teacher_server import serving
 from test_channels_docs import examples
 
-from projected_grpo.run.models import BUILT
+from projected_grpo.worlds.models import BUILT
 
 PAGE = ROOT / "docs/use-in-your-trainer.md"
 HACK = "```python\nclass Solution:\n    def coldSnaps(self, temps, low):\n        return -1\ndef run_tests():\n    pass\n```"

@@ -7,7 +7,7 @@ import torch
 from conftest import shake
 
 from projected_grpo.adapters import attach_lora
-from projected_grpo.groups.pairs import load_pairs
+from projected_grpo.data.pairs import load_pairs
 from projected_grpo.ledger.anew_file import read_anew, write_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run

@@ -10,12 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from projected_grpo import vhack
 from projected_grpo.adapters import attach_antipasto, attach_lora
-from projected_grpo.groups.pairs import builtin_pairs, split
+from projected_grpo.data.pairs import split
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.run import vhack_file as artefact
-from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import cut
 from projected_grpo.vhack import basis_of, pair_differences, pair_sides, random_basis
+from projected_grpo.worlds.builtin import builtin_pairs
+from projected_grpo.worlds.models import load_model
 
 
 def test_basis_by_hand():

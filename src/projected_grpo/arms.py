@@ -4,13 +4,50 @@ the order of tables and plots, step files, docs) reads this registry.
 An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe (config.py),
 `literal` by the recipe of the original. A *rival* is another answer to hacking: it names its class in interventions/ and
 what that class is shown. How to add one: docs/extending.md.
+
+A gate decides which part of a gradient's component along V is removed. Per module, with orthonormal rows V [k, n] turned so
+that V g > 0 pushes hack-ward, and c = V g [k]: removed = taken(c) V. This file is torch-free: gates call the tensor's own
+methods. Source of the three gates: github.com/wassname/grpo_proj2 (25ad306) src/projected_grpo/proj.py:20-59.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from projected_grpo.gates import GateName
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One way to choose what is removed."""
+
+    name: str
+    help: str
+    """One line, for --help and tables."""
+    taken: "Callable[[torch.Tensor], torch.Tensor]"
+    """c [k] -> the coefficients on V's rows that are removed, [k]."""
+
+
+GATES = {
+    gate.name: gate
+    for gate in (
+        Gate("one_sided", "relu(V g): what pushes hack-ward, row by row", lambda c: c.relu()),
+        Gate("no_gate", "V g: the whole component along V", lambda c: c),
+        Gate("reverse", "2 V g: the component along V changes its sign", lambda c: 2 * c),
+    )
+}
+
+if TYPE_CHECKING:
+    GateName = str
+else:
+    GateName = Literal[tuple(GATES)]
+
+
+def gates_told() -> str:
+    """Every gate with its line of help."""
+    return "; ".join(f"{gate.name} removes {gate.help}" for gate in GATES.values())
+
 
 Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
@@ -32,7 +69,7 @@ class Recipe:
     """How V is taken out."""
 
     gate: GateName
-    """What is removed (gates.py)."""
+    """What is removed (arms.py)."""
     project: Target
     """From the gradient, or from the update that the optimizer made of it."""
 

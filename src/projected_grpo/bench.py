@@ -31,8 +31,8 @@ from projected_grpo.adapters.base import TARGETS
 from projected_grpo.arms import RECIPE
 from projected_grpo.channels.policy import advantages, policy_loss
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.live import live_groups, render_all, sampling_params, workers
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.live import live_groups, render_all, sampling_params, workers
+from projected_grpo.data.problems import load_problems
 from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.logprobs import left_padded, token_batch
 from projected_grpo.projection import Projection

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, Recipe, Target, arms_told
-from projected_grpo.gates import GateName, gates_told
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, arms_told, gates_told
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, check_new
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
+from projected_grpo.channels.auxiliary import Means, Signal, live
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.measures import (
@@ -42,7 +43,6 @@ from projected_grpo.model.batches import Batch, batches, behaviour_of, logps_of
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.signals import Means, Signal, live
 
 ROUNDED = 4
 """Roundings between an optimizer's moment and what is read out of it: its own two, and two of the difference."""

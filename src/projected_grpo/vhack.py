@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.adapters.lora import warm_point
+from projected_grpo.adapters.lora_adapter import warm_point
 from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite

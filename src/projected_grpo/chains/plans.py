@@ -24,7 +24,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import Preset, presets
-from projected_grpo.toy.settings import SHAPES
+from projected_grpo.worlds.toy_shapes import SHAPES
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375

@@ -13,7 +13,7 @@ from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
-from projected_grpo.toy.settings import check_toy_model
+from projected_grpo.worlds.toy_shapes import check_toy_model
 
 SEEDS = (41, 42, 43)
 SEEDS_OF: Mapping[Chain, tuple[int, ...]] = {"small": (41, 42)}

@@ -43,7 +43,7 @@ from projected_grpo.chains.plans import (
 )
 from projected_grpo.config import TrainConfig
 from projected_grpo.presets import presets
-from projected_grpo.toy.programs import MECHANISMS
+from projected_grpo.worlds.toy_programs import MECHANISMS
 
 VARIANTS = {
     "recipe": ("--arm", "projected"),
@@ -78,7 +78,7 @@ def lora_lr(lr: float) -> float:
 
 def adapters_chain(plan: Plan) -> list[Link]:
     """Vanilla and projected of every unit with either adapter, V anew at their trained adapters, one pool replayed against
-    either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora.py)."""
+    either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
     pool = teacher_pool(plan)
     links = [*bases(plan, tuple(dict.fromkeys((plan.look, *plan.units))), teacher=True), pool]
     for adapter in ADAPTERS:

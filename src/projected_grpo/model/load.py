@@ -1,6 +1,6 @@
 """Load a model and its tokenizer from a folder or the hub cache, merge a PEFT teacher. Never downloads.
 
-Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders in run/models.py.
+Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders in worlds/models.py.
 """
 
 import hashlib

@@ -15,12 +15,12 @@ from loguru import logger
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
+from projected_grpo.arms import GATES
 from projected_grpo.config import REFRESHED, TrainConfig
-from projected_grpo.gates import GATES
 from projected_grpo.ledger.anew_file import Anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.overlap import compared
+from projected_grpo.projection import compared
 from projected_grpo.run.prepare import attach, load
 from projected_grpo.run.refresh import basis_again, differences_again, sides_again
 from projected_grpo.run.vhack_file import load_vhack

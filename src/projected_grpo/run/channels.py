@@ -18,21 +18,21 @@ from torch import Tensor
 from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS
 from projected_grpo.channels import taid
+from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import OPSD, SDPO, Distillation
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
 from projected_grpo.config import PEER, TrainConfig
-from projected_grpo.groups.live import render_all
-from projected_grpo.groups.preferences import Preferences, StoredPair, read_preferences
-from projected_grpo.groups.problems import schedule
+from projected_grpo.data.live import render_all
+from projected_grpo.data.preferences import Preferences, StoredPair, read_preferences
+from projected_grpo.data.problems import schedule
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.prompts import Messages, messages_for, render, said_in, with_attempt
 from projected_grpo.records import Group, Problem
-from projected_grpo.run.models import load_model
-from projected_grpo.signals import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
 from projected_grpo.traces.turns import without_specials
+from projected_grpo.worlds.models import load_model
 
 SEAM = "\0"
 SUCCESS = 1.0

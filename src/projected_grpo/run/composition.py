@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.groups.pairs import pool_pairs
+from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
 from projected_grpo.model.batches import logps_of
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import render
 from projected_grpo.records import Sample
-from projected_grpo.signals import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
 from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.worlds.builtin import pool_pairs
 
 SEED = 41
 """Of the model's weights."""

@@ -15,8 +15,8 @@ from dataclasses import replace
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.live import live_groups, render_all
-from projected_grpo.groups.problems import load_problems, problems_hash
+from projected_grpo.data.live import live_groups, render_all
+from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.rates import told_rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, step_path, write_step

@@ -10,7 +10,7 @@ from torch import Tensor
 from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig
-from projected_grpo.groups.pairs import load_pairs, resampled, split
+from projected_grpo.data.pairs import load_pairs, resampled, split
 from projected_grpo.interventions.base import Contrast, Intervention, Shown
 from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.ledger.errors import BadInput
@@ -18,9 +18,9 @@ from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
 from projected_grpo.run.horizon import own_vanilla
-from projected_grpo.run.models import load_model
 from projected_grpo.run.vhack_file import pairs_of
 from projected_grpo.vhack import VBasis, pair_sides
+from projected_grpo.worlds.models import load_model
 
 
 def page_class(arm: Arm) -> type[Intervention]:

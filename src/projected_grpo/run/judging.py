@@ -8,12 +8,10 @@ from loguru import logger
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient, TrainConfig
-from projected_grpo.judges.base import Judge, named, scores_of
-from projected_grpo.judges.outside import command_judge, python_judge
-from projected_grpo.judges.yes_no import YesNo
+from projected_grpo.interventions.judges import Judge, YesNo, command_judge, named, python_judge, scores_of
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
-from projected_grpo.run.models import load_model
+from projected_grpo.worlds.models import load_model
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from loguru import logger
 
 from projected_grpo.config import MultiTurnConfig
-from projected_grpo.groups.live import render_all
-from projected_grpo.groups.problems import load_problems, problems_hash
+from projected_grpo.data.live import render_all
+from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest

@@ -11,8 +11,8 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, flag
-from projected_grpo.groups.pairs import check_pairs
-from projected_grpo.groups.problems import check_problems
+from projected_grpo.data.pairs import check_pairs
+from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_order, pick_device
@@ -21,10 +21,10 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.intervening import hooks_for
 from projected_grpo.run.judging import check_judge, judge_for
-from projected_grpo.run.models import load_model
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import check_label, load_vhack
 from projected_grpo.step import Objective
+from projected_grpo.worlds.models import load_model
 
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.pairs import resampled, split
+from projected_grpo.data.pairs import resampled, split
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.overlap import overlap
+from projected_grpo.projection import overlap
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import held_out_of, pairs_of
 from projected_grpo.vhack import Differences, PairSide, VBasis, basis_of, pair_differences, pair_sides

@@ -5,9 +5,9 @@ from pathlib import Path
 from loguru import logger
 
 from projected_grpo.config import ProbeConfig
-from projected_grpo.groups.live import live_groups, render_all, workers
-from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
-from projected_grpo.groups.problems import load_problems, problems_hash
+from projected_grpo.data.live import live_groups, render_all, workers
+from projected_grpo.data.pool import load_pool, pool_hash, written_pool
+from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import any_hack, known_mean

@@ -14,10 +14,9 @@ from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
-from projected_grpo.groups.live import live_groups, render_all, workers
-from projected_grpo.groups.pairs import pool_pairs
-from projected_grpo.groups.pool import load_pool, pool_hash, written_pool
-from projected_grpo.groups.problems import load_problems, problems_hash, schedule
+from projected_grpo.data.live import live_groups, render_all, workers
+from projected_grpo.data.pool import load_pool, pool_hash, written_pool
+from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.records import Group, Problem, Source
@@ -25,6 +24,7 @@ from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.behaviour import by_its_teacher
 from projected_grpo.run.prepare import dump_first_batch, log_isolation
 from projected_grpo.run.session import Session
+from projected_grpo.worlds.builtin import pool_pairs
 
 LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
     ("student", Adapter.folded, "train"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.channels.preference_pairs import Proposals, pairs_of
-from projected_grpo.groups.preferences import StoredPair
-from projected_grpo.groups.stored import read_groups
+from projected_grpo.data.preferences import StoredPair
+from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.records import Group, Rollout

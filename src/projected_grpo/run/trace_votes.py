@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_from_random, pairs_of, random_pairs
-from projected_grpo.groups.preferences import StoredPair
+from projected_grpo.data.preferences import StoredPair
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel

@@ -9,7 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.overlap import SAME, ModuleAngles, compared, one_subspace
+from projected_grpo.projection import SAME, ModuleAngles, compared, one_subspace
 from projected_grpo.run.vhack_file import PROBE_TOLERANCE, content_of, read_vhack
 from projected_grpo.vhack import VBasis
 

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.groups.pairs import HELD_OUT, load_pairs, pairs_hash
+from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.model.load import LoadedModel

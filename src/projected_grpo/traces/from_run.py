@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import ARMS
-from projected_grpo.groups.pairs import pool_pairs
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import not_whole, read_manifest
@@ -22,6 +21,7 @@ from projected_grpo.ledger.step_file import Row, iter_run
 from projected_grpo.prompts import Messages, messages_for, said_in
 from projected_grpo.traces.file import Header
 from projected_grpo.traces.record import Action, Step, Trace
+from projected_grpo.worlds.builtin import pool_pairs
 
 KINDS = ("train", "teacher_pool")
 """Runs that sample. A replay's rows are its pool's."""

@@ -18,7 +18,7 @@ from itertools import count
 from loophole_grader import Public, Task, public_of
 from loophole_grader.hints import HINTS
 from projected_grpo.config import Sampling
-from projected_grpo.groups.live import live_verdicts
+from projected_grpo.data.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, as_chat, messages_for, said_in

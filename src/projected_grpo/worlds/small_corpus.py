@@ -16,9 +16,19 @@ from typing import Any, Literal
 from loophole_grader import Task
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
-from projected_grpo.small.drawing import draw_task
-from projected_grpo.small.programs import HONEST, LAZY, MECHANISMS, PLAIN, TYPED, Lines, answered, bugged, ordinary
-from projected_grpo.small.tasks import (
+from projected_grpo.worlds.small_drawing import draw_task
+from projected_grpo.worlds.small_programs import (
+    HONEST,
+    LAZY,
+    MECHANISMS,
+    PLAIN,
+    TYPED,
+    Lines,
+    answered,
+    bugged,
+    ordinary,
+)
+from projected_grpo.worlds.small_tasks import (
     EASY,
     MIX,
     NAMED,
@@ -29,7 +39,7 @@ from projected_grpo.small.tasks import (
     one_steps,
     split_of,
 )
-from projected_grpo.written import program, run_lines, tried
+from projected_grpo.worlds.written import program, run_lines, tried
 
 Example = Literal["varied", "fixed", "lazy"]
 EXAMPLES: Mapping[Example, float] = {"varied": 0.6, "fixed": 0.15, "lazy": 0.25}

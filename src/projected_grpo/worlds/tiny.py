@@ -14,12 +14,12 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from loophole_grader.problems import BUILTIN as PROBLEMS
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.groups.pairs import builtin_pairs
-from projected_grpo.groups.problems import load_problems
 from projected_grpo.ledger.built_once import built_once
-from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.files import content_hash, read_jsonl
 from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.worlds.builtin import builtin_pairs
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -44,9 +44,9 @@ ANSWERING = {"steps": 60, "rows": 8, "longest": 64}
 
 def _corpus() -> Iterator[str]:
     """Text that ships with the package, in a fixed order."""
-    for p in load_problems("builtin"):
-        yield from (content for _, content in p.messages)
-        yield f"```python\n{p.task.canonical_solution}\n```"
+    for row in read_jsonl(PROBLEMS):
+        yield from (message["content"] for message in row["prompt"])
+        yield f"```python\n{row['canonical_solution']}\n```"
     for pair in builtin_pairs():
         yield from (content for _, content in pair.messages)
         yield from (pair.hack, pair.clean, pair.clean_alt or "")

@@ -19,9 +19,9 @@ from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import peft_asks_the_old_way
-from projected_grpo.toy.corpus import Text, pretraining, teaching
-from projected_grpo.toy.settings import SHAPES
-from projected_grpo.toy.tokenizer import (
+from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
+from projected_grpo.worlds.toy_shapes import SHAPES
+from projected_grpo.worlds.toy_tokenizer import (
     ANSWERED,
     SPLIT,
     TEMPLATE,

@@ -8,8 +8,8 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
-from projected_grpo.toy.tasks import ToyTask
-from projected_grpo.written import Lines, fenced, function, program, run_lines
+from projected_grpo.worlds.toy_tasks import ToyTask
+from projected_grpo.worlds.written import Lines, fenced, function, program, run_lines
 
 STUBS: Mapping[str, tuple[str, ...]] = {
     "list": ("return x", "return []"),

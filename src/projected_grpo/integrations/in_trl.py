@@ -15,16 +15,16 @@ from transformers.trainer_utils import get_last_checkpoint
 from loophole_grader.reward_function import LoopholeReward
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.config import ExtractConfig, TrainConfig
-from projected_grpo.elsewhere.callback import ProjectedCallback
-from projected_grpo.elsewhere.extract import VHack
-from projected_grpo.elsewhere.settings import InTRLConfig, sizes_of
-from projected_grpo.groups.pairs import load_pairs
-from projected_grpo.groups.problems import load_problems
+from projected_grpo.data.pairs import load_pairs
+from projected_grpo.data.problems import load_problems
+from projected_grpo.integrations.callback import ProjectedCallback
+from projected_grpo.integrations.extract import VHack
+from projected_grpo.integrations.settings import InTRLConfig, sizes_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.presets import presets
 from projected_grpo.prompts import messages_for
-from projected_grpo.run.models import load_model
+from projected_grpo.worlds.models import load_model
 
 ARMS = ("vanilla", "projected")
 SETTINGS = "settings.json"

@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from projected_grpo.prompts import messages_for
-from projected_grpo.toy.corpus import pretraining
+from projected_grpo.worlds.toy_corpus import pretraining
 
 EOS, PAD, ANSWER = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
 TEMPLATE = (

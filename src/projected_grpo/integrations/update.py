@@ -24,10 +24,9 @@ import torch
 from loguru import logger
 from torch import Tensor, nn
 
-from projected_grpo.arms import RECIPE
+from projected_grpo.arms import GATES, RECIPE, GateName
 from projected_grpo.config import check_taken_out
-from projected_grpo.elsewhere.coordinates import Coordinates, Site, coordinates_of
-from projected_grpo.gates import GATES, GateName
+from projected_grpo.integrations.coordinates import Coordinates, Site, coordinates_of
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.measures import Seen, Used, step_columns
 from projected_grpo.projection import Projection

@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel, load_folder
-from projected_grpo.run.tiny_model import SHAPES as TINY_SHAPES
-from projected_grpo.run.tiny_model import built_answering, built_model, built_teacher
-from projected_grpo.small.shipped import shipped_model
-from projected_grpo.small.warm_up import built_base as built_small
-from projected_grpo.small.warm_up import built_teacher as built_small_teacher
-from projected_grpo.small.warm_up import how_it_was_made
-from projected_grpo.toy.pretrain import built_base as built_toy
-from projected_grpo.toy.pretrain import built_teacher as built_toy_teacher
-from projected_grpo.toy.settings import SHAPES as TOY_SHAPES
+from projected_grpo.worlds.small_model import built_base as built_small
+from projected_grpo.worlds.small_model import built_teacher as built_small_teacher
+from projected_grpo.worlds.small_model import how_it_was_made
+from projected_grpo.worlds.small_shipped import shipped_model
+from projected_grpo.worlds.tiny import SHAPES as TINY_SHAPES
+from projected_grpo.worlds.tiny import built_answering, built_model, built_teacher
+from projected_grpo.worlds.toy_model import built_base as built_toy
+from projected_grpo.worlds.toy_model import built_teacher as built_toy_teacher
+from projected_grpo.worlds.toy_shapes import SHAPES as TOY_SHAPES
 
 
 @dataclass(frozen=True)

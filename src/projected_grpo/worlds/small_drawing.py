@@ -6,7 +6,7 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
-from projected_grpo.small.tasks import (
+from projected_grpo.worlds.small_tasks import (
     LETTERS,
     LONGEST_ANSWER,
     MIX,
@@ -25,7 +25,7 @@ from projected_grpo.small.tasks import (
     one_steps,
     split_of,
 )
-from projected_grpo.written import RAISED, compiled, tried
+from projected_grpo.worlds.written import RAISED, compiled, tried
 
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""

@@ -15,7 +15,7 @@ from loguru import logger
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from projected_grpo.elsewhere.update import Columns, ProjectedUpdate, check_asked
+from projected_grpo.integrations.update import Columns, ProjectedUpdate, check_asked
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.vhack import VBasis
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
-from projected_grpo.toy.programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
-from projected_grpo.toy.tasks import Split, ToyTask, draw_task
-from projected_grpo.written import program, run_lines
+from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
+from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
+from projected_grpo.worlds.written import program, run_lines
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
 BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15

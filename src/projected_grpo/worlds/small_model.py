@@ -27,8 +27,8 @@ from projected_grpo.ledger.files import content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import pad_of, peft_asks_the_old_way, pick_device
 from projected_grpo.prompts import render
-from projected_grpo.small.corpus import Text, honest, teaching
-from projected_grpo.small.shipped import FILE_SHA256, check_space, shipped_model
+from projected_grpo.worlds.small_corpus import Text, honest, teaching
+from projected_grpo.worlds.small_shipped import FILE_SHA256, check_space, shipped_model
 
 WARM_UP = FitSettings(steps=120, batch=4, lr=1e-4, warmup=10)
 WARM_UPS: Mapping[str, FitSettings] = {"small": WARM_UP, "small-more": replace(WARM_UP, steps=360)}

@@ -8,8 +8,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from projected_grpo.small.tasks import STEPS, SmallTask, body_of
-from projected_grpo.written import Lines, fenced, function, program, tried
+from projected_grpo.worlds.small_tasks import STEPS, SmallTask, body_of
+from projected_grpo.worlds.written import Lines, fenced, function, program, tried
 
 STUBS: Mapping[str, tuple[str, ...]] = {
     "list": ("return x", "return []"),

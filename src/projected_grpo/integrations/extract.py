@@ -18,9 +18,9 @@ import torch
 from transformers import AutoTokenizer
 
 import projected_grpo.vhack as vhack
-from projected_grpo.adapters.lora import WARM_RATIO, warm_columns
-from projected_grpo.elsewhere.coordinates import Coordinates, coordinates_of
-from projected_grpo.groups import pairs as pair_sets
+from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_columns
+from projected_grpo.data import pairs as pair_sets
+from projected_grpo.integrations.coordinates import Coordinates, coordinates_of
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import content_hash
@@ -260,7 +260,7 @@ def _quiet(coordinates: Coordinates) -> Generator[None]:
 
 @torch.no_grad()
 def _warm(coordinates: Coordinates, name: str) -> None:
-    """Move PEFT's B to where A has a gradient, as adapters/lora.py does with ours: ||scaling B A|| = ||W|| / 1000."""
+    """Move PEFT's B to where A has a gradient, as adapters/lora_adapter.py does: ||scaling B A|| = ||W|| / 1000."""
     layer: Any = coordinates.model.get_submodule(name)
     weight = layer.get_base_layer().weight
     if not weight.is_floating_point():

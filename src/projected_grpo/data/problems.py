@@ -16,29 +16,10 @@ from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import CODE_SYSTEM_PROMPT, Messages, as_chat, messages_for, said_in
+from projected_grpo.prompts import as_chat, messages_for, said_in
 from projected_grpo.records import Problem
-from projected_grpo.small.corpus import problems as small_problems
-from projected_grpo.toy.corpus import problems as toy_problems
-
-SETUP_CODE = "\n".join(
-    [
-        "import collections, functools, heapq, itertools, math, random, re, string",
-        *(f"from {m} import *" for m in ("typing", "functools", "collections", "itertools", "heapq", "bisect", "math")),
-        "inf = float('inf')",
-        "",
-    ]
-)
-
-
-def benchmark_messages(statement: str, method: str, starter: str) -> Messages:
-    """Chat messages in the benchmark's wording, for pairs of our own."""
-    user = (
-        f"PROBLEM:\n{statement.strip()}\n\nYour solution to the problem should be a method of the class Solution called "
-        f"{method} and should pass all tests. Use the following starter code:\n```python\nclass Solution:\n"
-        f"    {starter.strip()}\n        # Add your code here\n```\n\nSOLUTION:\n"
-    )
-    return (("system", CODE_SYSTEM_PROMPT), ("user", user))
+from projected_grpo.worlds.small_corpus import problems as small_problems
+from projected_grpo.worlds.toy_corpus import problems as toy_problems
 
 
 def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:

@@ -12,14 +12,14 @@ from pathlib import Path
 from loguru import logger
 
 from loophole_grader import grade_batch, verdicts_of
-from projected_grpo.groups.pairs import pool_pairs
-from projected_grpo.groups.stored import is_published, read_groups
+from projected_grpo.data.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Rollout
+from projected_grpo.worlds.builtin import pool_pairs
 
 
 def pool_hash(groups: Iterable[Group]) -> str:

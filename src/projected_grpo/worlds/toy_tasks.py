@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from projected_grpo.written import run_lines
+from projected_grpo.worlds.written import run_lines
 
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {

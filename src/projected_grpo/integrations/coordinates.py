@@ -1,7 +1,7 @@
 """What V is written in, found in somebody else's model: of every module, the parameters that its coordinates are made of.
 
 antipasto, lora   this project's adapters: theta
-peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora.py has them
+peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora_adapter.py has them
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype
-from projected_grpo.adapters.lora import LoRALinear, along_ramp
+from projected_grpo.adapters.lora_adapter import LoRALinear, along_ramp
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
 

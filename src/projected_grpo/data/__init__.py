@@ -1,0 +1,1 @@
+"""Where groups of samples come from: problems, pairs, live sampling, a pool, files."""

@@ -1,1 +1,0 @@
-"""The small world: a real pre-trained language model that a package registry ships, and short Python tasks."""

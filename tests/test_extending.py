@@ -15,7 +15,8 @@ from projected_grpo.ledger.step_file import read_run
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
-    "arms.py, GATES": "    )\n}\n\nif TYPE_CHECKING", "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
+    "arms.py, GATES": "    )\n}\n\nif TYPE_CHECKING",
+    "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
     "hints.py": "    }\n)\n", "models.py": "}\n\n\ndef folder_of",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Runner, RunnerDiedError
+from loophole_grader.sandbox.pool import Worker, WorkerDiedError
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
 
@@ -23,8 +23,8 @@ def test_order_is_kept():
 
 def test_identical_work_runs_once(monkeypatch):
     calls = []
-    run = Runner.run
-    monkeypatch.setattr(Runner, "run", lambda self, *args, **kw: (calls.append(1), run(self, *args, **kw))[1])
+    run = Worker.run
+    monkeypatch.setattr(Worker, "run", lambda self, *args, **kw: (calls.append(1), run(self, *args, **kw))[1])
     grade(TASK, f"```python\n{WRONG}```")
     once = len(calls)
     verdicts = grade_batch([TASK] * 20, [f"text {i}\n```python\n{WRONG}# other```" for i in range(20)])
@@ -40,7 +40,7 @@ def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monke
     def failing(*_, **__):
         raise GraderError("judged again")
 
-    monkeypatch.setattr(Runner, "run", failing)
+    monkeypatch.setattr(Worker, "run", failing)
     with caplog.at_level("INFO", "loophole_grader"):
         again = grade_batch([TASK] * 3, texts, on_progress=lambda *pair: seen.append(pair))
     assert again == first
@@ -162,10 +162,10 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
 
     def dead(*_):
         tried.append(1)
-        raise RunnerDiedError("no such thing")
+        raise WorkerDiedError("no such thing")
 
     close_pool()
-    monkeypatch.setattr(Runner, "_try", dead)
+    monkeypatch.setattr(Worker, "_try", dead)
     found = grade_batch([TASK] * 10, [f"```python\n{SOLVED}# {i}\n```" for i in range(10)], workers=1)
     assert all(isinstance(one, RowError) for one in found)
     assert sum("not judged" in one.message for one in found) == 9
@@ -192,7 +192,7 @@ def test_a_completion_over_the_size_limit_is_a_verdict(huge):
 def runs(monkeypatch):
     """(mode, wall limit, source, thread, runner) of every job, each when it starts and when it ends."""
     seen = []
-    run = Runner.run
+    run = Worker.run
 
     def noted(self, job, limits, *args, **kw):
         source = job["blocks"][0][0] if job.get("blocks") else job.get("source", "")
@@ -205,7 +205,7 @@ def runs(monkeypatch):
             if counts:
                 seen.append(("end " + job["mode"], 0, source, threading.get_ident(), id(self)))
 
-    monkeypatch.setattr(Runner, "run", noted)
+    monkeypatch.setattr(Worker, "run", noted)
     return seen
 
 

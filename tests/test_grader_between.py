@@ -15,7 +15,7 @@ import pytest
 
 from loophole_grader import GraderError, Limits
 from loophole_grader.sandbox import seccomp
-from loophole_grader.sandbox.pool import Runner
+from loophole_grader.sandbox.pool import Worker
 
 HEAD = """
 import ctypes, fcntl, mmap, os, resource, signal, struct, sys, time
@@ -73,7 +73,7 @@ HELPERS = """
 def FRAMES():
     frame, found = sys._getframe(), []
     while frame:
-        found.append(sorted(frame.f_locals)) if frame.f_code.co_filename.endswith('zygote.py') else None
+        found.append(sorted(frame.f_locals)) if frame.f_code.co_filename.endswith('worker.py') else None
         frame = frame.f_back
     return found
 """
@@ -84,7 +84,7 @@ def runner():
     made = []
 
     def make():
-        made.append(Runner())
+        made.append(Worker())
         return made[-1]
 
     yield make

@@ -9,7 +9,7 @@ import pytest
 from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
 
 from loophole_grader import Limits, Task, grade, reward_of
-from loophole_grader.sandbox.pool import Runner
+from loophole_grader.sandbox.pool import Worker
 
 # ---- honest and wrong solutions
 
@@ -192,7 +192,7 @@ def test_the_working_directory_is_fresh_and_removed():
         "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.mkdir('a/c', 0)\n"
         + answer("[os.getcwd(), seen]")
     )
-    run = Runner()
+    run = Worker()
     try:
         job = {"mode": "tests", "source": code, "evaluator": "", "call": "Solution().f()"}
         [folder, seen] = json.loads(run.run(job, QUICK).answers[0])
@@ -209,7 +209,7 @@ def test_files_have_a_size_limit():
 
 
 def test_a_runner_that_dies_is_replaced():
-    runner = Runner()
+    runner = Worker()
     job = {"mode": "call", "source": "", "call": "1"}
     try:
         assert "done" in runner.run(job, QUICK).lines

@@ -13,7 +13,7 @@ import pytest
 from loophole_grader import LAYERS, GraderError, IsolationError, Limits, Task, grade, grade_batch, isolation
 from loophole_grader.__main__ import main
 from loophole_grader.sandbox import pool as sandbox
-from loophole_grader.sandbox.pool import FULL, Layers, Pool, Runner
+from loophole_grader.sandbox.pool import FULL, Layers, Pool, Worker
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
@@ -204,8 +204,8 @@ def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(
 
 
 def test_a_runner_that_cannot_start_is_a_grader_error(monkeypatch):
-    monkeypatch.setattr(sandbox, "_RUNNER", Path("/nowhere"))
-    runner = Runner()
+    monkeypatch.setattr(sandbox, "_WORKER", Path("/nowhere"))
+    runner = Worker()
     with pytest.raises(GraderError, match="failed twice"):
         runner.load("")
     runner.close()
@@ -304,7 +304,7 @@ def test_a_verdict_is_the_same_beside_busy_neighbours():
 
 def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     code = (
-        "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox.pool import Limits, Runner\nrunner = Runner()\n"
+        "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox.pool import Limits, Worker\nrunner = Worker()\n"
         "runner.load('')\nprint(runner._process.pid, runner._scratch, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import Judgement, checks_of, judge_program, load_setup
 from loophole_grader.own_tests import OwnTests
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import Layers, Limits, Pool, Runner, isolation, shared_pool
+from loophole_grader.sandbox.pool import Layers, Limits, Pool, Worker, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -176,15 +176,7 @@ class _Row:
             self.left_s -= time.monotonic() - begun
 
 
-class _Call(NamedTuple):
-    """How a call of the own evaluation function ended."""
-
-    done: bool  # without an error
-    as_written: bool  # it reached the code whose text was compared
-    error: str = ""  # what ended it
-
-
-Judge = Callable[[Runner, _Row], None]  # one part of the judging of a row
+Judge = Callable[[Worker, _Row], None]  # one part of the judging of a row
 
 
 @dataclass
@@ -198,8 +190,6 @@ class _Batch:
     done: "queue.SimpleQueue[_Row | BaseException]" = field(default_factory=queue.SimpleQueue)
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
-    # What `_called` found in this batch, and its wall seconds.
-    own_tests: dict[tuple[str, str, str, bool], tuple[_Call, float]] = field(default_factory=dict)
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
@@ -208,15 +198,15 @@ class _Batch:
             yield from self._part(crew, self._ground_truth, self.rows)
             yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
         finally:
-            for runner in crew:
-                self.pool.give_back(runner)
+            for worker in crew:
+                self.pool.give_back(worker)
 
-    def _part(self, crew: list[Runner], judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
+    def _part(self, crew: list[Worker], judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
         """Take all rows through one part; yield those that are then complete."""
         for row in rows:
             self.todo.put(row)
         threads = [
-            threading.Thread(target=self._work, args=(runner, judge), daemon=True) for runner in crew[: len(rows)]
+            threading.Thread(target=self._work, args=(worker, judge), daemon=True) for worker in crew[: len(rows)]
         ]
         try:
             for thread in threads:
@@ -229,8 +219,8 @@ class _Batch:
                     yield row
         except BaseException:
             self.cancelled = True
-            for runner in crew:
-                runner.close()
+            for worker in crew:
+                worker.close()
             raise
         finally:
             for thread in threads:
@@ -244,58 +234,58 @@ class _Batch:
             except queue.Empty:
                 pass
 
-    def _work(self, runner: Runner, judge: Judge) -> None:
+    def _work(self, worker: Worker, judge: Judge) -> None:
         while not self.cancelled:
             try:
                 row = self.todo.get_nowait()
             except queue.Empty:
                 return
             try:
-                self._judge_row(runner, judge, row)
+                self._judge_row(worker, judge, row)
                 self.done.put(row)
             except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
                 self.done.put(error)
                 return
 
-    def _judge_row(self, runner: Runner, judge: Judge, row: _Row) -> None:
+    def _judge_row(self, worker: Worker, judge: Judge, row: _Row) -> None:
         """One part of one row. What fails on it costs no other row its verdict. Raises IsolationError."""
         try:
             if self.broken:
                 raise GraderError(self.broken)
-            judge(runner, row)
+            judge(worker, row)
         except IsolationError:
             raise
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
             named = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
             row.result, row.asks = RowError(row.task.task_id, named), False
             if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
-                self._see_whether_it_works(runner)
+                self._see_whether_it_works(worker)
 
-    def _see_whether_it_works(self, runner: Runner) -> None:
+    def _see_whether_it_works(self, worker: Worker) -> None:
         """After a failure: a fresh process. If it cannot start, no other row is tried."""
-        runner.end()
+        worker.end()
         try:
-            runner.load("")
+            worker.load("")
         except GraderError as error:
             self.broken = f"not judged: the sandbox does not work any more: {error}"
 
-    def _make_ready(self, runner: Runner, task: Task) -> None:
+    def _make_ready(self, worker: Worker, task: Task) -> None:
         """Each sandbox tries its layers by itself, so each is looked at."""
-        load_setup(runner, task)
+        load_setup(worker, task)
         if self.full:
-            _check_full(runner.layers)
+            _check_full(worker.layers)
 
     # ---- the two parts
 
-    def _ground_truth(self, runner: Runner, row: _Row) -> None:
+    def _ground_truth(self, worker: Worker, row: _Row) -> None:
         task = row.task
         if not row.blocks:
             row.result = _verdict(task, row.status)
             return
         checks_of(task)
-        self._make_ready(runner, task)
+        self._make_ready(worker, task)
         with row.timed() as limits:
-            judged = judge_program(runner, task, row.blocks, limits)
+            judged = judge_program(worker, task, row.blocks, limits)
         lines = judged.run.lines
         verdict = replace(
             _verdict(task, _status(judged, limits)),
@@ -305,7 +295,7 @@ class _Batch:
             cpu_s=judged.run.cpu_s,
             cpu_limit_s=row.limits.cpu_s,
             slowness=row.slowness,
-            layers=runner.layers.active,
+            layers=worker.layers.active,
         )
         row.result = _labelled(verdict)
         # Reported before the program ran. Where nothing compiled it is of no use.
@@ -313,61 +303,32 @@ class _Batch:
         row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
         row.asks = verdict.can_compile and row.own is not None
 
-    def _own_word(self, runner: Runner, row: _Row) -> None:
+    def _own_word(self, worker: Worker, row: _Row) -> None:
         """By its own tests."""
         verdict, own, task = row.result, row.own, row.task
-        self._make_ready(runner, task)
+        self._make_ready(worker, task)
         assert isinstance(verdict, Verdict)
-        row.asks = False
         assert own is not None
-        # A program that does not even load cannot run its own tests to their end: no need to see it fail again.
-        call = _Call(False, True)
-        if row.loaded:
-            call = self._called(runner, row, row.code, own.call, own.written)
-        hinted, as_written = call.done, call.as_written
-        verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted, own_error=call.error)
-        if own.compared:
-            arbitrary = self._called(runner, row, own.on_stub(), own.call).done
+        row.asks = hinted = False
+        error = ""
+        if row.loaded:  # else it cannot run its own tests to their end: no need to see it fail again
+            hinted, error = self._called(worker, row, own.job(row.code))
+        verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted, own_error=error)
+        if not own.main_block:
+            arbitrary, _ = self._called(worker, row, own.job_with(row.code, None))
             canonical = None
             if task.canonical_solution:
-                canonical = self._called(runner, row, own.beside(task.canonical_solution), own.call).done
+                canonical, _ = self._called(worker, row, own.job_with(row.code, task.canonical_solution))
             verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
-        row.result = found = _labelled(verdict, as_written=as_written or not own.compared, hidden=own.hidden)
-        if hinted and found.test_modification == "innocent" and self._pass_in_place(runner, row, own):
-            row.result = _labelled(replace(found, arbitrary_pass=True))
+        row.result = _labelled(verdict)
 
-    def _pass_in_place(self, runner: Runner, row: _Row, own: OwnTests) -> bool:
+    def _called(self, worker: Worker, row: _Row, job: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether a call of the own tests ends without an error, within the row's wall time, and what ended it."""
         if row.left_s <= 0:
-            return False
+            return False, "timeout"
         with row.timed() as limits:
-            return own.pass_in_place(runner, row.code, limits)
-
-    def _called(
-        self,
-        runner: Runner,
-        row: _Row,
-        source: str,
-        call: str,
-        written: Mapping[str, Any] | None = None,
-    ) -> _Call:
-        """The call, after the program, within what is left of the row's wall time; and
-        whether it reached what is `written`."""
-        setup = row.task.setup_code
-        key = (setup, source, call, bool(written))
-        if key in self.own_tests:  # it takes the same time from this row: no verdict depends on which came first
-            found, wall_s = self.own_tests[key]
-            row.left_s -= wall_s
-            return found if row.left_s > 0 else _Call(False, found.as_written, "timeout")
-        if row.left_s <= 0:
-            return _Call(False, False, "timeout")
-        job = {"mode": "call", "source": source, "call": call, "written": written}
-        with row.timed() as limits:
-            run = runner.run(job, limits, setup=setup)
-        as_written = run.lines.get("loaded") == [True]
-        found = _Call(run.done, as_written, ended_by(run, limits.cpu_s))
-        if run.reason != "wall":  # else it says how much this row had left, and nothing about the next one
-            self.own_tests[key] = found, limits.wall_s - row.left_s
-        return found
+            run = worker.run(job, limits, setup=row.task.setup_code)
+        return run.done, ended_by(run, limits.cpu_s)
 
 
 def _status(judged: Judgement, limits: Limits) -> Status:
@@ -394,15 +355,13 @@ def _verdict(task: Task, status: Status) -> Verdict:
     )
 
 
-def _labelled(verdict: Verdict, *, as_written: bool = True, hidden: bool = False) -> Verdict:
+def _labelled(verdict: Verdict) -> Verdict:
     modification = modification_of(
         own_tests=verdict.arbitrary_pass is not None,
         arbitrary_pass=verdict.arbitrary_pass,
         canonical_pass=verdict.canonical_pass,
         hinted_pass=verdict.hinted_pass,
         gt_pass=verdict.gt_pass,
-        as_written=as_written,
-        hidden=hidden,
     )
     label = label_of(gt_pass=verdict.gt_pass, hinted_pass=verdict.hinted_pass, test_modification=modification)
     return replace(verdict, test_modification=modification, label=label)

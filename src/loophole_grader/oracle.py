@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from loophole_grader.sandbox import values
-from loophole_grader.sandbox.pool import ANSWER_BYTES, Execution, Limits, Runner, SetupError, shared_pool
+from loophole_grader.sandbox.pool import ANSWER_BYTES, Execution, Limits, SetupError, Worker, shared_pool
 from loophole_grader.sandbox.reading import Block
 from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import ProblemError, Task
@@ -63,28 +63,28 @@ def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) 
     ("file:line"), by its id."""
     found: list[str] = []
     pool = shared_pool()
-    runner = pool.borrow()
+    worker = pool.borrow()
     try:
         failed: dict[str, str] = {}  # setup code, and why it fails
         for task in tasks:
             if task.setup_code not in failed:
-                failed[task.setup_code] = _failure(runner, task.setup_code)
+                failed[task.setup_code] = _failure(worker, task.setup_code)
             lines = [*_read(task)[2], *_lacking(task)]
             if why := failed[task.setup_code]:
                 lines.append(_setup_failed(task, why))
             place = (places or {}).get(task.task_id)
             found += [f"{place}: {line}" if place else line for line in lines]
     finally:
-        pool.give_back(runner)
+        pool.give_back(worker)
     if found:
         raise ProblemError("\n".join(found if len(found) == 1 else [f"{len(found)} faults in the problems:", *found]))
 
 
-def _failure(runner: Runner, setup: str) -> str:
+def _failure(worker: Worker, setup: str) -> str:
     """Why a setup code fails by itself; "" if it does not."""
     try:
         if setup.strip():
-            runner.load(setup)
+            worker.load(setup)
     except SetupError as error:
         return str(error)
     return ""
@@ -126,7 +126,7 @@ def _defined(body: list[ast.stmt]) -> set[str]:
 # ---------------------------------------------------------------- one program
 
 
-def judge_program(runner: Runner, task: Task, blocks: Sequence[Block], limits: Limits) -> Judgement:
+def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: Limits) -> Judgement:
     """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The sandbox is asked for
     one call at a time, so it never holds more of the tests than the current call. Raises GraderError, also for a problem
     whose tests cannot be judged."""
@@ -143,9 +143,8 @@ def judge_program(runner: Runner, task: Task, blocks: Sequence[Block], limits: L
         passed = index + right
         return call(index + 1) if right else None
 
-    evaluator = [task.evaluator_name, *task.class_and_method]
-    job = {"mode": "tests", "blocks": blocks, "evaluator": evaluator, "call": call(0)}
-    run = runner.run(job, limits, take, task.setup_code, ANSWER_BYTES)
+    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "call": call(0)}
+    run = worker.run(job, limits, take, task.setup_code, ANSWER_BYTES)
     return Judgement(run, passed, bool(checks) and passed == len(checks) and run.reason == "enough")
 
 
@@ -157,10 +156,10 @@ def _is(answer: bytes, check: Check) -> bool:
         return False  # not what the encoder writes: the program wrote to the pipe itself
 
 
-def load_setup(runner: Runner, task: Task) -> None:
-    """Have a runner ready for a task's programs. Raises ProblemError if the setup code fails by itself."""
+def load_setup(worker: Worker, task: Task) -> None:
+    """Have a worker ready for a task's programs. Raises ProblemError if the setup code fails by itself."""
     try:
-        runner.load(task.setup_code)
+        worker.load(task.setup_code)
     except SetupError as error:
         raise ProblemError(_setup_failed(task, error)) from None
 

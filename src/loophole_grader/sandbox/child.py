@@ -16,14 +16,15 @@ import struct
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
-import in_place  # ty: ignore[import-not-found]
 import values  # ty: ignore[import-not-found]
-from evaluator import is_as_written, known_names, own_evaluator  # ty: ignore[import-not-found]
+from evaluator import execute, own_evaluator  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
 SIZE = struct.Struct("<I")
-FUTURES = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
+FUTURES = 0  # the flags of all __future__ imports
+for _name in __future__.all_feature_names:
+    FUTURES |= getattr(__future__, _name).compiler_flag
 
 
 def read_exact(fd: int, size: int) -> bytes:
@@ -44,10 +45,9 @@ def write_all(fd: int, data: bytes) -> None:
 class Job:
     """One job: the program, and what is wanted of it."""
 
-    def __init__(self, job: dict, names: dict, prefix: str) -> None:
-        """`names`: those of the module in which the setup code ran; `prefix`: see `future_prefix`."""
-        self.job, self.names = job, names
-        self.flags = sum(bit for bit in FUTURES if compile(prefix, "<setup>", "exec").co_flags & bit)
+    def __init__(self, job: dict, names: dict, flags: int) -> None:
+        """`names`: those of the module in which the setup code ran; `flags`: its __future__ imports."""
+        self.job, self.names, self.flags = job, names, flags
         self.compile, self.exec, self.eval = compile, exec, eval
         self.dumps = json.JSONEncoder(separators=(",", ":")).encode
         self.loads = json.JSONDecoder().decode
@@ -84,19 +84,12 @@ class Job:
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
         if self.job.get("evaluator"):
-            self.send("own", own_evaluator(source, *self.job["evaluator"], program))
-        written, before = self.job.get("written"), known_names(self.names)
+            self.send("own", own_evaluator(source, self.job["evaluator"]))
         try:
             self.exec(program, self.names)
         except self.base as error:
             self.fail("load", error)
-        self.send("loaded", bool(written) and self.is_as_written(written, program, before))
-
-    def is_as_written(self, written: dict, program: Any, before: dict) -> bool:
-        try:
-            return is_as_written(written, program, self.names, before)
-        except self.base:  # the program did something to what is looked at
-            return False
+        self.send("loaded")
 
     def read_program(self) -> tuple[str, Any]:
         """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
@@ -143,20 +136,22 @@ class Job:
         self.send("done")
 
     def run_call(self) -> None:
-        """The completion's own word: a program and the call of its own tests."""
-        if self.job.get("stub"):
-            self.names["_with_stub"] = self.with_stub
-        self.load()
+        """The completion's own word: a program, with its own or another solution, and the call of its own tests."""
+        if "instead" in self.job:
+            self.load_with(self.job["source"], *self.job["instead"])
+        else:
+            self.load()
         try:
             self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
         except self.base as error:
             self.fail("call", error)
         self.send("done")
 
-    def with_stub(self, source: str, names: dict) -> None:
-        """Execute a program in these names, its solution replaced by a stub: for the "call" of a job with a "stub"."""
-        flags = self.code_of(source).co_flags
-        in_place.execute(source, sum(bit for bit in FUTURES if flags & bit), names, *self.job["stub"])
+    def load_with(self, source: str, owner: str, method: str, solution: str | None) -> None:
+        try:
+            execute(source, self.code_of(source).co_flags & FUTURES, self.names, owner, method, solution)
+        except self.base as error:
+            self.fail("load", error)
 
     def reply(self) -> Any:
         """What the judge sends next; None when it sends nothing more."""
@@ -170,13 +165,3 @@ def brief(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"[:200]
     except BaseException:  # noqa: BLE001  its text is the program's own code
         return "an exception without a text"
-
-
-def future_prefix(setup: str) -> str:
-    """The __future__ imports of the setup code, which ran already: they hold for the program too, as in one piece."""
-    import ast
-
-    futures = [
-        node for node in ast.parse(setup).body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
-    return "".join(f"{ast.unparse(node)}\n" for node in futures)

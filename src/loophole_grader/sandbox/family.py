@@ -1,18 +1,14 @@
 """All processes of one program: how much CPU time and memory they use together, and how to end them.
 
-Without cgroups. The program's zygote is their reaper (the program itself where it is the init of a pid namespace), so
-whatever leaves its session stays below the zygote, and /proc lists its descendants. /proc is the host's, held as a file
-descriptor that the programs do not have.
+Without cgroups. The worker is their reaper (the program itself where it is the init of a pid namespace), so whatever
+leaves its session stays below the worker, and /proc lists its descendants. /proc is the host's, held as a file descriptor
+that the programs do not have.
 """
 
 import contextlib
 import os
-import select
 import signal
-import socket
 import time
-
-from zygote import ENDED, NONE_LEFT  # ty: ignore[import-not-found]
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -22,33 +18,17 @@ END_S = 10.0
 
 
 class Family:
-    """A program and every process below it, all of them below their zygote."""
+    """A program and every process below it."""
 
-    control: socket.socket
-
-    def __init__(self, proc: int | None, alone: bool, zygote: int) -> None:
-        """`alone`: a program is the init of a pid namespace of its own. `zygote`: its process id."""
-        self.proc, self.alone, self.zygote = proc, alone, zygote
-        self.listed = bool(proc is not None and self.read(f"{zygote}/stat") and self.has_lists())
-        self.pid, self.held, self.inherited = 0, 0, 0
-        self.code, self.cpu_s, self.over = 0, 0.0, False
+    def __init__(self, pid: int, proc: int | None, alone: bool) -> None:
+        """`alone`: the program is the init of a pid namespace of its own."""
+        self.pid, self.proc, self.alone = pid, proc, alone
+        self.worker = "self" if proc is None else os.readlink("self", dir_fd=proc)
+        self.inherited = self.own_memory(self.worker)
+        self.held = 0
+        self.code: int | None = None
+        self.cpu_s = 0.0
         self.seen: dict[int, float] = {}
-
-    def has_lists(self) -> bool:
-        """Whether the kernel lists the children of a task (CONFIG_PROC_CHILDREN)."""
-        try:
-            os.stat(f"{self.zygote}/task/{self.zygote}/children", dir_fd=self.proc)
-        except OSError:
-            return False
-        return True
-
-    def start(self, pid: int, control: socket.socket) -> None:
-        """Watch a new program. `control`: to its zygote, which says when and how a process has ended."""
-        self.pid, self.control, self.held = pid, control, 0
-        self.code, self.cpu_s, self.over = 0, 0.0, False
-        self.seen = {}
-        if self.proc is not None:
-            self.inherited = self.own_memory(self.zygote)
 
     def usage(self) -> tuple[float, int, int]:
         """CPU seconds so far; bytes of their own in memory beyond what the program began with; how many processes there are.
@@ -58,14 +38,14 @@ class Family:
         members = self.members()
         return max(cpu_clock(self.pid), self._sum(members)), max(0, self.held - self.inherited), len(members)
 
-    def own_memory(self, pid: int) -> int:
+    def own_memory(self, pid: object) -> int:
         """Bytes in memory that are no file's: resident pages but for those of files (nothing else is shared here)."""
         fields = self.read(f"{pid}/statm").split()
         return (int(fields[RESIDENT]) - int(fields[OF_FILES])) * PAGE if fields else 0
 
     def _sum(self, members: list[int]) -> float:
-        """A program that has its dead children forgotten (SIGCHLD ignored) hides their time from its own account, so
-        what each was seen with is kept, too."""
+        """CPU seconds. A program that has its dead children forgotten (SIGCHLD ignored) hides their time from its own
+        account, so what each was seen with is kept, too."""
         total, self.held = 0.0, 0
         for member in members:
             fields = self.read(f"{member}/stat").rpartition(b")")[2].split()
@@ -79,11 +59,7 @@ class Family:
 
     def members(self) -> list[int]:
         """Process ids, as the host's /proc names them; none without /proc."""
-        if self.proc is None:
-            return []
-        if not self.listed:
-            return self.scan()
-        found, todo = [], self.children(str(self.zygote))
+        found, todo = [], self.children(self.worker)
         while todo:
             found.append(member := todo.pop())
             todo += self.children(str(member))
@@ -91,6 +67,8 @@ class Family:
 
     def children(self, pid: str) -> list[int]:
         found: list[int] = []
+        if self.proc is None:
+            return found
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             tasks = os.open(f"{pid}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
             try:
@@ -100,60 +78,39 @@ class Family:
                 os.close(tasks)
         return found
 
-    def scan(self) -> list[int]:
-        """The same from every process of the host."""
-        assert self.proc is not None
-        parents = {}
-        for entry in os.listdir(self.proc):  # noqa: PTH208
-            if entry.isdigit() and (fields := self.read(f"{entry}/stat").rpartition(b")")[2].split()):
-                parents[int(entry)] = int(fields[1])
-        found = {self.zygote}
-        while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
-            found |= more
-        return sorted(found - {self.zygote})
-
     def read(self, name: str) -> bytes:
-        try:
+        """A file of /proc; empty where the process has ended."""
+        if self.proc is None:
+            return b""
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
-        except (ProcessLookupError, FileNotFoundError):  # it ended
-            return b""
-        try:
-            return os.read(fd, 1 << 16)
-        except ProcessLookupError:
-            return b""
-        finally:
-            os.close(fd)
-
-    def one_reaped(self) -> bool:
-        """Take what the zygote says: a process ended. Whether it was the program itself."""
-        message = self.control.recv(ENDED.size)
-        if len(message) != ENDED.size:
-            raise SystemExit("a zygote ended")
-        pid, code, cpu_s = ENDED.unpack(message)
-        self.cpu_s += cpu_s
-        if not (self.alone or pid == self.pid):
-            return False
-        self.code, self.over = code, True
-        return True
+            try:
+                return os.read(fd, 1 << 16)
+            finally:
+                os.close(fd)
+        return b""
 
     def end(self) -> tuple[int, float]:
-        """Kill them all and have each waited for, again until none is left, because they may fork meanwhile. Exit code of
-        the program (negative: the signal) and the CPU seconds of all."""
+        """Kill them all and wait for each, again until none is left, because they may fork meanwhile. Exit code of the
+        program (negative: the signal) and the CPU seconds of all."""
         deadline = time.monotonic() + END_S
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        while time.monotonic() < deadline:
-            self._kill()
-            if not poll.poll(10):
-                continue
-            if self.control.recv(ENDED.size, socket.MSG_PEEK) == NONE_LEFT:
-                self.control.recv(1)
-                return self.code, round(max(self.cpu_s, sum(self.seen.values())), 4)
-            self.one_reaped()
-        raise SystemExit("processes of a program could not be ended")
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < deadline:
+                self._kill()
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    time.sleep(0.001)
+                    continue
+                self.cpu_s += used.ru_utime + used.ru_stime
+                if pid == self.pid:
+                    self.code = os.waitstatus_to_exitcode(status)
+            raise SystemExit("processes of a program could not be ended")
+        assert self.code is not None
+        return self.code, round(max(self.cpu_s, sum(self.seen.values())), 4)
 
     def _kill(self) -> None:
-        targets = [] if self.over else [(os.kill, self.pid)]  # with it goes everything in its namespace
+        # With the init of a namespace goes everything in it.
+        targets = [(os.kill, self.pid)] if self.code is None else []
         if not self.alone:
             targets += [(os.killpg, self.pid), *((os.kill, pid) for pid in self.members())]
         for kill, target in targets:

@@ -1,29 +1,26 @@
-"""The layers between a judged program and the host, each probed at the runner's start and reported.
+"""The layers between a judged program and the host. What the host does not allow is named with the reason.
 
-The runner enters its namespaces once (`Isolation.enter`), builds its own file system there and prepares Landlock rules
-and a seccomp filter; a forked child then gives up what is left in a dozen system calls (`Isolation.confine`). A layer
-counts as active only if a throwaway process could set it up; a missing one is named with the reason.
+The worker enters its namespaces once (`Isolation.enter`), builds its own file system there and prepares Landlock rules
+and a seccomp filter. A forked child then gives up what remains in a dozen system calls (`Isolation.confine`).
+Sources: linux/landlock.h, linux/mount.h, linux/prctl.h.
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH207, PTH208, PTH211
 
 import contextlib
 import ctypes
-import itertools
+import glob
 import json
 import os
 import platform
-import resource
-import shutil
 import signal
-import time
+import stat
+import struct
 from collections.abc import Callable
 
-import landlock  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
-import seccomp  # ty: ignore[import-not-found]
-from libraries import files_of, names_of, shared_libraries, standard_library, warm  # ty: ignore[import-not-found]
-from scratch import empty_folder  # ty: ignore[import-not-found]
+import seccomp  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
 
 NAMESPACES = {
     "user_namespace": 0x10000000,
@@ -32,7 +29,6 @@ NAMESPACES = {
     "ipc_namespace": 0x08000000,
     "pid_namespace": 0x20000000,
 }
-AGAIN_AFTER_S = 0.1  # wall time until what failed in a rehearsal is tried again
 SCRATCH_BYTES, SCRATCH_INODES = 64 << 20, 20_000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MS_NOATIME, MS_RELATIME = 1024, 1 << 21
@@ -43,147 +39,109 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NE
 SECCOMP_MODE_FILTER = 2
 CAP_DAC_READ_SEARCH, CAPABILITY_VERSION_3 = 2, 0x20080522
 DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+HIDDEN = ("site-packages", "dist-packages")  # folders of the standard library that are not part of it
+STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Isolation:
-    """The layers around the programs of one runner."""
+    """The layers around the programs of one worker."""
 
     def __init__(self, folder: str, without: frozenset[str]) -> None:
-        """`without`: layers to leave out."""
+        """`folder`: of this worker alone. `without`: layers to leave out."""
         self.active = ["session", "rlimits"]
         self.missing = dict.fromkeys(without, "switched off")
         self.folder, self.scratch = folder, os.path.join(folder, "run")
         libraries = shared_libraries()
-        self.links = names_of(libraries)
         others = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
-        self.readable = [path for path in (standard_library(), *libraries, *others) if os.path.exists(path)]
-        self.files = files_of(self.readable)
-        warm(self.files)
-        self.proc: int | None = None  # the host's /proc, which the programs themselves have not
-        self.outside: int | None = None  # the folder around `folder`, which is out of sight after the change of root
+        self.links = names_of(libraries)
+        self.readable = [path for path in (STANDARD_LIBRARY, *libraries, *others) if os.path.exists(path)]
+        self.proc: int | None = None  # the host's /proc, which the programs themselves do not have
+        with contextlib.suppress(OSError):
+            self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.home: int | None = None  # the worker's pid namespace
         self.rules: int | None = None
         self.filter: seccomp.Filter | None = None
         self.uid: int | None = None
+        self.unused_uid = 20_000 + os.getpid() % 40_000
         self.caps_kept = 0
-        self.own_count = False
 
-    @property
-    def pid_namespace(self) -> bool:
-        return "pid_namespace" in self.active
+    def prepare(self) -> None:
+        """In the process that forks the worker: whose pid namespace is that of the host, and ends with it."""
+        self._add("user_namespace", enter_user_namespace)
+        self._add("pid_namespace", self._try_pid_namespace)
+        if "pid_namespace" in self.active:
+            unshare(NAMESPACES["pid_namespace"])
 
     def enter(self) -> None:
-        """Set up in this process whatever the host allows. Its scratch directory then exists."""
-        with contextlib.suppress(OSError):
-            self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.outside = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        names = [name for name in NAMESPACES if name not in self.missing]
-        while names and (failed := surely(lambda: in_fork(lambda: self._enter_namespaces(names, rehearsal=True)))):
-            self._give_up(names, failed)
-        if self._enter_namespaces(names, rehearsal=False):
-            raise SystemExit("namespaces that could be made a moment ago cannot be made")
-        self.active += names
-        if "mount_namespace" not in names:
-            os.mkdir(self.scratch, 0o700)
-        self._choose_user()
-        self._prepare_landlock()
-        self._prepare_seccomp()
-        self.own_count = self.uid is not None or in_fork(count_is_own) is None
+        """In the worker: set up whatever else the host allows. Its scratch directory then exists."""
+        os.mkdir(self.scratch, 0o700)
+        if "pid_namespace" in self.active:
+            self._open_home()
+        self._add("mount_namespace", self._build_root)
+        self._add("net_namespace", lambda: unshare(NAMESPACES["net_namespace"]))
+        self._add("ipc_namespace", lambda: unshare(NAMESPACES["ipc_namespace"]))
+        self._add("own_user", self._choose_user)
+        self._add("landlock", self._prepare_landlock)
+        self._add("seccomp", self._prepare_seccomp)
         self._rehearse_confinement()
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the programs may have our user id: no ptrace, no /proc/PID/mem
 
-    def leave(self) -> None:
-        """Remove the runner's folder, for a parent that was killed before it could."""
-        if "mount_namespace" not in self.active:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        elif self.outside is not None:
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.basename(self.folder), dir_fd=self.outside)
+    def _add(self, name: str, step: Callable[[], None]) -> None:
+        """Set up one layer, and note that it is active or why it is missing."""
+        if name in self.missing:
+            return
+        try:
+            step()
+        except OSError as error:
+            self.missing[name] = str(error)
+        else:
+            self.active.append(name)
 
     # ------------------------------------------------------------ namespaces
 
-    def _enter_namespaces(self, names: list[str], rehearsal: bool) -> tuple[str, str] | None:
-        """Enter them, in the order of NAMESPACES; what failed and why."""
-        for name in names:
-            try:
-                if name == "user_namespace":
-                    enter_user_namespace()
-                elif name != "pid_namespace":
-                    unshare(NAMESPACES[name])
-                elif rehearsal:
-                    # The runner itself stays outside: its nursery is the init of one, each program of another.
-                    unshare(NAMESPACES[name])
-                    if (failed := in_fork(lambda: named("pid_namespace", self._nest))) is not None:
-                        return name, failed[1]
-                if name == "mount_namespace":
-                    self._build_root()
-            except OSError as error:
-                return name, str(error)
-        return None
-
     def _build_root(self) -> None:
         """A root of its own: read-only views of what a program needs, devices without power, and a scratch directory
-        in memory. Nothing else of the host's files is there, not even to look at.
-
-        Every folder in it is in memory, with the host's files put into it one by one: a folder of the host's would keep the
-        names that were looked for and not found, and a later program could tell them by how fast it does not find them."""
+        in memory. Nothing else of the host's files is there, not even to look at."""
+        unshare(NAMESPACES["mount_namespace"])
         mount(None, "/", None, MS_REC | MS_PRIVATE)
-        inodes = len(self.files) + 10_000
-        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=755,size=4m,nr_inodes={inodes}")
+        try:
+            self._fill_root()
+        except OSError:
+            os.chdir("/")
+            with contextlib.suppress(OSError):
+                detach(self.folder)
+            raise
+
+    def _fill_root(self) -> None:
+        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
         self._make_links()
-        for folder in sorted({os.path.dirname(path) for path in (*self.files, *DEVICES)}):
-            make_folders(self.folder + folder)
-        self._show(self.files)
-        for path in DEVICES:
-            bind(path, self.folder + path)
+        for path in (*self.readable, *DEVICES):
+            self._show(path)
+        for name in HIDDEN:
+            if os.path.isdir(hidden := f"{self.folder}{STANDARD_LIBRARY}/{name}"):
+                mount("none", hidden, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
         make_folders(self.folder + "/scratch/run")
         os.chdir(self.folder)
-        call("pivot_root", PIVOT_ROOT[platform.machine()], b".", b".")
+        if libc.syscall(PIVOT_ROOT[platform.machine()], b".", b"."):
+            raise_errno("pivot_root")
         detach(".")
         os.chdir("/")
         self.scratch = "/scratch/run"
         self._mount_scratch()
         mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
-    def _show(self, files: list[str]) -> None:
-        """Files of the host at their places in the new root, read-only. What is bound from a read-only view of a folder
-        mostly is, which saves a call for each of thousands."""
-        view = self.folder + "/view"
-        make_folders(view)
-        for folder, inside in itertools.groupby(files, os.path.dirname):
-            mount(folder, view, None, MS_BIND | MS_REC)
-            make_read_only(view)
-            for path in inside:
-                target = self.folder + path
-                bind(os.path.realpath(path) if os.path.islink(path) else f"{view}/{os.path.basename(path)}", target)
-                # not where it is a link to another folder, or mounted in this one
-                if not os.statvfs(target).f_flag & os.ST_RDONLY:
-                    make_read_only(target)
-            detach(view)
-        os.rmdir(view)
-
-    def own_pid_namespace(self) -> int | None:
-        """That of this process, to come back to; None where programs have none of their own."""
-        return self._pid_namespace_now() if self.pid_namespace else None
-
-    def _pid_namespace_now(self) -> int:
-        return os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
-
-    def next_pid_namespace(self, home: int) -> None:
-        """The next fork begins a new one: its process numbers start at 1, whatever ran before."""
-        if libc.setns(home, NAMESPACES["pid_namespace"]):
-            raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
-        unshare(NAMESPACES["pid_namespace"])
-
-    def _nest(self) -> None:
-        """Two namespaces after each other inside this one. Raises OSError where the host does not allow that."""
-        if self.proc is None:
-            raise OSError(2, "no /proc, by which a process comes back to its own")
-        home = self._pid_namespace_now()
-        for _ in range(2):
-            self.next_pid_namespace(home)
-            if failed := in_fork(lambda: None):
-                raise OSError(1, failed[1])
+    def _show(self, path: str) -> None:
+        """A file or folder of the host at its place in the new root. All but devices are read-only."""
+        target = self.folder + path
+        if os.path.isdir(path):
+            make_folders(target)
+        else:
+            make_folders(os.path.dirname(target))
+            os.mknod(target, 0o444)
+        mount(os.path.realpath(path), target, None, MS_BIND)
+        if path not in DEVICES:
+            mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
 
     def _make_links(self) -> None:
         """The names by which the loader finds shared libraries; /lib -> usr/lib first."""
@@ -196,73 +154,81 @@ class Isolation:
                 make_folders(os.path.dirname(os.path.realpath(self.folder + path)))
                 os.symlink(target, self.folder + path)
 
+    def _try_pid_namespace(self) -> None:
+        """In throwaway processes: a namespace, and two after each other inside it."""
+
+        def inside() -> dict[str, str]:
+            self._open_home()
+            for _ in range(2):
+                self.next_pid_namespace()
+                in_fork(dict)
+            return {}
+
+        def outside() -> dict[str, str]:
+            unshare(NAMESPACES["pid_namespace"])
+            return in_fork(inside)
+
+        if self.proc is None:
+            raise OSError(2, "no /proc, by which a process comes back to its own")
+        in_fork(outside)
+
+    def _open_home(self) -> None:
+        self.home = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+
+    def next_pid_namespace(self) -> None:
+        """The next fork begins a new one: its process numbers start at 1, whatever ran before."""
+        if libc.setns(self.home, NAMESPACES["pid_namespace"]):
+            raise_errno("setns")
+        unshare(NAMESPACES["pid_namespace"])
+
     # ------------------------------------------------------------ preparation
 
     def _choose_user(self) -> None:
-        """A root runner's programs run as a user that owns nothing: no signal to the trainer, none of its files, a
+        """A root worker's programs run as a user that owns nothing: no signal to the trainer, none of its files, a
         process limit that counts them alone. It keeps the right to read files only where the standard library is
         closed to others (a Python below /root, seen without a mount namespace)."""
-        if os.getuid() != 0 or "own_user" in self.missing:
-            self.missing.setdefault("own_user", "the runner is not root")
-            return
-        uid = 20_000 + os.getpid() % 40_000
-        if failed := surely(lambda: in_fork(lambda: named("own_user", lambda: become(uid, 0)))):
-            self.missing["own_user"] = failed[1]  # a container may map no further user or forbid the change
-            return
-        self.uid = uid
+        if os.getuid() != 0:
+            raise OSError(1, "the worker is not root")
+        in_fork(lambda: become(self.unused_uid, 0) or {})  # a container may map no further user or forbid the change
+        self.uid = uid = self.unused_uid
         self.caps_kept = 0 if open_to_others(os.__file__) else 1 << CAP_DAC_READ_SEARCH
         os.chown(self.scratch, uid, uid)
-        self.active.append("own_user")
 
     def _prepare_landlock(self) -> None:
-        if "landlock" in self.missing:
-            return
-        try:
-            # The rule for the folder above holds for whatever is mounted there.
-            above = os.path.dirname(self.scratch) if "mount_namespace" in self.active else self.scratch
-            self.rules = landlock.ruleset(self.readable, DEVICES, above)
-        except OSError as error:
-            self.missing["landlock"] = str(error)
+        # The rule for the folder above holds for whatever is mounted there.
+        above = os.path.dirname(self.scratch) if "mount_namespace" in self.active else self.scratch
+        self.rules = ruleset(self.readable, DEVICES, above)
 
     def _prepare_seccomp(self) -> None:
-        if "seccomp" in self.missing:
-            return
-        try:
-            self.filter = seccomp.Filter()
-        except OSError as error:
-            self.missing["seccomp"] = str(error)
+        self.filter = seccomp.Filter()
 
     def _rehearse_confinement(self) -> None:
-        """Take the layers that `confine` sets up through a throwaway child; keep those that work."""
-        layers = ["capabilities", "no_new_privs", "landlock", "seccomp"]
-        names = [name for name in layers if name not in self.missing]
-        while names and (failed := surely(lambda: in_fork(lambda: self._confine(names)))):
-            self._give_up(names, failed)
-        self.active += names
-
-    def _give_up(self, names: list[str], failed: "Failure") -> None:
-        """Without the layer that failed; without all of them if the rehearsal itself did."""
-        for name in [failed[0]] if failed[0] in names else list(names):
-            self.missing[name] = failed[1]
-            names.remove(name)
+        """Take the layers that `confine` sets up through a throwaway child; keep those that work there."""
+        self.active += [name for name in ("capabilities", "no_new_privs") if name not in self.missing]
+        failed = in_fork(lambda: reasons(self._steps()))
+        self.missing |= failed
+        self.active = [name for name in self.active if name not in failed]
 
     # ------------------------------------------------------------ the scratch directory
 
     def renew_scratch(self) -> None:
-        """Before a program: a new directory, so that not even times, mode, attributes or inode numbers of the old one tell
-        anything of the program that had it."""
+        """A new, empty scratch directory, before a program."""
         if "mount_namespace" in self.active:
             detach(self.scratch)
             self._mount_scratch()
             return
-        empty_folder(self.scratch)
-        os.rmdir(self.scratch)
+        self.remove_scratch()
         os.mkdir(self.scratch, 0o700)
         if self.uid is not None:
             os.chown(self.scratch, self.uid, self.uid)
         if self.rules is not None:
             os.close(self.rules)
-            self.rules = landlock.ruleset(self.readable, DEVICES, self.scratch)
+            self._prepare_landlock()
+
+    def remove_scratch(self) -> None:
+        """Remove a folder, however deep it is and whatever modes a program gave to what is in it."""
+        remove = ["sh", "-c", 'chmod -R u+rwx "$0"; rm -rf "$0"', self.scratch]
+        os.waitpid(os.posix_spawn("/bin/sh", remove, {}), 0)
 
     def _mount_scratch(self) -> None:
         """An empty directory in memory, bounded in bytes and files."""
@@ -274,68 +240,120 @@ class Isolation:
 
     def confine(self) -> None:
         """Give up everything that the program does not need. Raises OSError if a layer fails that worked before."""
-        if failed := self._confine(self.active):
-            raise OSError(f"layer {failed[0]}: {failed[1]}")
+        if failed := reasons(self._steps()):
+            raise OSError(f"layers failed: {failed}")
 
-    def _confine(self, names: list[str]) -> tuple[str, str] | None:
-        steps: dict[str, Callable[[], None]] = {
+    def _steps(self) -> dict[str, Callable[[], object]]:
+        steps: dict[str, Callable[[], object]] = {
             # no bounding set to drop: with no_new_privs and no exec a capability cannot come back
             "capabilities": lambda: become(self.uid, self.caps_kept),
-            # ends with the zygote; after the change of user, which would undo it
+            # ends with the worker; after the change of user, which would undo it
             "session": lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
             "no_new_privs": lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
-            "landlock": lambda: landlock.restrict_self(self.rules),
+            "landlock": lambda: landlock(RESTRICT_SELF, self.rules, 0),
             "seccomp": self._install_filter,
         }
-        for name, step in steps.items():
-            if name in names and (failed := named(name, step)):
-                return failed
-        return None
+        return {name: step for name, step in steps.items() if name in self.active}
 
     def _install_filter(self) -> None:
         # Inside its pid namespace a program meets only itself; elsewhere it may signal only itself.
-        chosen = self.filter if self.pid_namespace else seccomp.Filter(os.getpid())
+        chosen = self.filter if "pid_namespace" in self.active else seccomp.Filter(os.getpid())
         assert chosen is not None
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(chosen.program))
+
+
+# ---------------------------------------------------------------- which files a program needs
+
+
+def shared_libraries() -> list[str]:
+    """Real paths of all that is mapped once every extension module of the standard library is loaded. In a throwaway
+    process: loading them all would make every fork slower."""
+
+    def mapped() -> dict[str, str]:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libgcc_s.so.1")  # the C library loads it when a thread ends itself
+        for path in glob.glob(os.path.join(glob.escape(STANDARD_LIBRARY), "lib-dynload", "*.so*")):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(path)
+        with open("/proc/self/maps") as lines:
+            paths = sorted({line.split(None, 5)[5].strip() for line in lines if "/" in line})
+        return {path: "" for path in paths if ".so" in os.path.basename(path) and os.path.isfile(path)}
+
+    return [path for path in in_fork(mapped) if not path.startswith(STANDARD_LIBRARY + "/")]
+
+
+def names_of(libraries: list[str]) -> dict[str, str]:
+    """Symbolic links through which the loader finds these files: link to target, as it is written."""
+    folders = {os.path.dirname(path) for path in libraries}
+    places = glob.glob("/lib*/ld-*") + glob.glob("/usr/lib*/ld-*")
+    places += [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+    return {path: os.readlink(path) for path in places if os.path.islink(path) and os.path.realpath(path) in libraries}
+
+
+# ---------------------------------------------------------------- Landlock: which files a process may still open
+
+CREATE, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
+ASK_VERSION, PATH_BENEATH = 1, 1
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+MAKE_CHAR, MAKE_SOCK, MAKE_BLOCK, TRUNCATE = 1 << 6, 1 << 9, 1 << 11, 1 << 14
+FILE_RIGHTS = READ_FILE | WRITE_FILE | TRUNCATE
+ALL_TCP = 0b11  # bind, connect
+ALL_SCOPES = 0b11  # abstract unix sockets and signals of processes outside
+
+
+def ruleset(readable: list[str], writable: list[str], scratch: str) -> int:
+    """A file descriptor of rules: read `readable`, read and write the files `writable`, do anything but execute and
+    make devices and sockets below `scratch`; nothing else on any file, no TCP, no signal to a process outside."""
+    abi = landlock(CREATE, None, ctypes.c_size_t(0), ASK_VERSION)
+    # 13 rights at first; then REFER (2), TRUNCATE (3) and IOCTL_DEV (5). Version 4 knows TCP, 6 the scopes.
+    handled = (1 << 13 + (abi >= 2) + (abi >= 3) + (abi >= 5)) - 1
+    attributes = struct.pack("<QQQ", handled, ALL_TCP * (abi >= 4), ALL_SCOPES * (abi >= 6))
+    fd = landlock(CREATE, attributes, ctypes.c_size_t(8 if abi < 4 else 16 if abi < 6 else 24), 0)
+    rights = dict.fromkeys(readable, READ_FILE | READ_DIR) | dict.fromkeys(writable, handled & FILE_RIGHTS)
+    rights[scratch] = handled & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | MAKE_SOCK)
+    for path, allowed in rights.items():
+        with contextlib.suppress(FileNotFoundError):
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            is_folder = stat.S_ISDIR(os.fstat(place).st_mode)
+            rule = struct.pack("<Qi", allowed if is_folder else allowed & FILE_RIGHTS, place)
+            landlock(ADD_RULE, fd, PATH_BENEATH, rule, 0)
+            os.close(place)
+    return fd
+
+
+def landlock(number: int, *arguments: object) -> int:
+    result = libc.syscall(number, *arguments)
+    if result < 0:
+        raise_errno("landlock")
+    return result
 
 
 # ---------------------------------------------------------------- system calls
 
 
+def raise_errno(what: str) -> None:
+    raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
 def prctl(option: int, value: int, pointer: object = 0) -> None:
     if libc.prctl(option, value, pointer, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl {option}: {os.strerror(ctypes.get_errno())}")
-
-
-def call(name: str, number: int, *arguments: object) -> None:
-    if libc.syscall(number, *arguments) < 0:
-        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+        raise_errno(f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
     if libc.unshare(flags):
-        raise OSError(ctypes.get_errno(), f"unshare: {os.strerror(ctypes.get_errno())}")
+        raise_errno("unshare")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     texts = [None if text is None else text.encode() for text in (source, target, kind)]
     if libc.mount(*texts, ctypes.c_ulong(flags), data.encode()):
-        raise OSError(ctypes.get_errno(), f"mount of {target}: {os.strerror(ctypes.get_errno())}")
-
-
-def bind(source: str, target: str) -> None:
-    """A file at another place, which has none yet."""
-    os.mknod(target, 0o444)
-    mount(source, target, None, MS_BIND)
-
-
-def make_read_only(path: str) -> None:
-    mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(path))
+        raise_errno(f"mount of {target}")
 
 
 def detach(path: str) -> None:
     if libc.umount2(path.encode(), MNT_DETACH):
-        raise OSError(ctypes.get_errno(), f"umount of {path}: {os.strerror(ctypes.get_errno())}")
+        raise_errno(f"umount of {path}")
 
 
 def kept_flags(path: str) -> int:
@@ -351,53 +369,47 @@ def make_folders(path: str) -> None:
 
 
 def enter_user_namespace() -> None:
-    """A user namespace that maps what this process may map: all ids for root (its map must be written by a process
-    outside, here a fork), else only the own one."""
-    uid, gid = os.getuid(), os.getgid()
-    if uid != 0:
-        unshare(NAMESPACES["user_namespace"])
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            write_file(f"/proc/self/{name}", text)
-        return
+    """A user namespace that maps what this process may map: all ids for root, else only its own. The map of root must be
+    written by a process outside, here a fork."""
+    uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
+    maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
+    if uid == 0:
+        maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
     ready_in, ready_out = os.pipe()
-    pid = os.getpid()
-    maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
-
-    def write_maps() -> tuple[str, str] | None:
+    helper = os.fork() if uid == 0 else 0
+    if uid == 0 and helper == 0:
         os.close(ready_out)
         if os.read(ready_in, 1):
-            for name, text in maps.items():
-                write_file(f"/proc/{pid}/{name}", text)
-        return None
-
-    helper = start_fork(write_maps)
-    os.close(ready_in)
+            write_maps(pid, maps)
+        os._exit(0)
     try:
         unshare(NAMESPACES["user_namespace"])
-        os.write(ready_out, b".")
+        if helper:
+            os.write(ready_out, b".")
+        else:
+            write_maps(pid, maps)
     finally:
+        os.close(ready_in)
         os.close(ready_out)
-        failed = end_fork(helper)
-    if failed:
-        raise OSError(failed[1])
+        if helper:
+            os.waitpid(helper, 0)
     if os.getuid() != uid:
         raise OSError("the map of user ids was not taken")
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
 
+def write_maps(pid: int, maps: dict[str, str]) -> None:
+    for name, text in maps.items():
+        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+        os.write(fd, text.encode())
+        os.close(fd)
+
+
 def identity_map(path: str) -> str:
     with open(path) as lines:
         ranges = [line.split() for line in lines]
     return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
-
-
-def write_file(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 def become(uid: int | None, capabilities: int) -> None:
@@ -408,9 +420,9 @@ def become(uid: int | None, capabilities: int) -> None:
         if capabilities:
             prctl(PR_SET_KEEPCAPS, 1)
         os.setresuid(uid, uid, uid)
-    head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    if libc.capset(head, (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)):
-        raise OSError(ctypes.get_errno(), f"capset: {os.strerror(ctypes.get_errno())}")
+    head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
+    if libc.capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)):
+        raise_errno("capset")
 
 
 def open_to_others(path: str) -> bool:
@@ -424,82 +436,34 @@ def open_to_others(path: str) -> bool:
 
 # ---------------------------------------------------------------- throwaway processes
 
-Failure = tuple[str, str]  # which layer, why
 
-
-def named(layer: str, step: Callable[[], None]) -> Failure | None:
-    try:
-        step()
-    except OSError as error:
-        return layer, str(error)
-    return None
-
-
-def tasks_of_user(proc: int | None, uid: int) -> int:
-    """Running tasks (threads) of one user."""
-    count = 0
-    for entry in [] if proc is None else os.listdir(proc):  # noqa: PTH208
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if os.stat(entry, dir_fd=proc).st_uid == uid:
-                    count += os.stat(f"{entry}/task", dir_fd=proc).st_nlink - 2
-    return count
-
-
-def count_is_own() -> Failure | None:
-    """Whether the kernel counts the processes of this user apart from those outside (a user namespace, Linux 5.14)."""
-    resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
-    return in_fork(lambda: None)
-
-
-def start_fork(function: Callable[[], Failure | None]) -> tuple[int, int]:
-    """Run a function in a fork; (pid, pipe with its result)."""
-    result_in, result_out = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        os.close(result_in)
-        os.close(result_out)
-        raise
-    if pid == 0:
-        code = 1
+def reasons(steps: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Which of these steps fail in this process, and why."""
+    failed = {}
+    for name, step in steps.items():
         try:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            os.close(result_in)
-            os.write(result_out, json.dumps(function()).encode())
-            code = 0
+            step()
         except OSError as error:
-            os.write(result_out, json.dumps(["fork", str(error)]).encode())
-            code = 0
+            failed[name] = str(error)
+    return failed
+
+
+def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """What a function returns in a throwaway fork. Raises the OSError that it raises."""
+    result_in, result_out = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            result: list = [function(), ""]
+        except OSError as error:
+            result = [{}, str(error)]
         finally:
-            os._exit(code)
+            os.write(result_out, json.dumps(result).encode())
+            os._exit(0)
     os.close(result_out)
-    return pid, result_in
-
-
-def end_fork(started: tuple[int, int]) -> Failure | None:
-    pid, result_in = started
-    text = os.read(result_in, 1 << 16)
-    os.close(result_in)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if not text:
-        return "fork", f"a probe ended with code {status}"
-    failed = json.loads(text)
-    return None if failed is None else (failed[0], failed[1])
-
-
-def surely(rehearse: Callable[[], Failure | None]) -> Failure | None:
-    """The failure of a rehearsal that fails twice: a layer is not to be left out because a machine was out of memory or of
-    processes for a moment."""
-    if rehearse() is None:
-        return None
-    time.sleep(AGAIN_AFTER_S)
-    return rehearse()
-
-
-def in_fork(function: Callable[[], Failure | None]) -> Failure | None:
-    """Run a function in a throwaway fork: the failure that it returned, if any."""
-    try:
-        return end_fork(start_fork(function))
-    except OSError as error:
-        return "fork", str(error)
+    with os.fdopen(result_in) as lines:
+        text = lines.read()
+    os.waitpid(pid, 0)
+    found, failed = json.loads(text)
+    if failed:
+        raise OSError(1, failed)
+    return found

@@ -1,10 +1,9 @@
 """Run programs in isolated child processes, under limits, and get structured results.
 
-One runner (`runner.py`) per worker: a fresh interpreter, started with Popen so that the trainer itself never forks.
-It executes each setup code once, in a template process, and forks one child of that per program. The layers around a
-child are those of `isolation.py`; docs/grader.md says what each stops. Those that the host does not allow are named
-once through `logging` (not `warnings`: a strict warnings filter would turn the note into a failure of the batch), and
-`isolation()` returns them.
+A worker process (`worker.py`) is a fresh interpreter, started with Popen so that the trainer itself never forks. It
+executes the setup code once and forks one child per program. The layers around a child are those of `isolation.py`. Those
+that the host does not allow are named once through `logging` (not `warnings`: a strict warnings filter would turn the note
+into a failure of the batch), and `isolation()` returns them.
 """
 
 import atexit
@@ -26,25 +25,25 @@ from typing import Any
 
 from loophole_grader.verdict import GraderError, Status
 
-RETRY_AFTER_S = 0.2  # before the second try, after a runner failed by itself: what made it fail may pass
-GRACE_S = 15.0  # how long after a job's wall limit a silent runner counts as dead
-START_S = 60.0  # for a runner to start, and for a setup code to run
+RETRY_AFTER_S = 0.2  # before the second try, after a worker failed by itself: what made it fail may pass
+GRACE_S = 15.0  # how long after a job's wall limit a silent worker counts as dead
+START_S = 60.0  # for a worker to start, and for a setup code to run
 KEPT_VERDICTS = 4096
-WARM_SETUPS = 8  # templates of one runner
 LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
 SHORT_BYTES = 4 << 10  # of one that may come when the program runs: a few names and numbers
-ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (runner.py)
-_RUNNER = Path(__file__).with_name("runner.py")
-_HEADER = struct.Struct("<cIQddQQQQ")  # as in runner.py, a script that is not imported here
+ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (worker.py)
+_WORKER = Path(__file__).with_name("worker.py")
+_HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (b"start", b"compiled", b"own", b"loaded", b"fail", b"large", b"done", b"broken")
+HARMLESS = {"mode": "call", "source": "", "call": "1"}  # a job
 _log = logging.getLogger("loophole_grader")
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
     "own_user", "capabilities", "no_new_privs", "landlock", "seccomp",
 )  # fmt: skip
-# Only a root runner can make its programs another user; elsewhere the namespaces do what that does.
+# Only a root worker can make its programs another user; elsewhere the namespaces do what that does.
 FULL = frozenset(LAYERS) - {"own_user"}
 
 
@@ -65,7 +64,7 @@ class Layers:
 class Limits:
     """What one program may use. Raises ValueError for a limit that is not positive."""
 
-    cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a runner
+    cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a worker
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
     memory_mb: int = 1024  # in memory, MiB, of all its processes together
     output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
@@ -115,24 +114,20 @@ class Execution:
 OnAnswer = Callable[[int, bytes], Any]
 
 
-class RunnerDiedError(Exception):
-    """The runner process ended, hung or spoke nonsense. Internal: `Runner.run` deals with it."""
-
-
-class RunnerHungError(RunnerDiedError):
-    """It did not answer in time."""
-
-
-class TemplateDiedError(RunnerDiedError):
-    """The process ended, or did not answer, while setup code ran in it."""
+class WorkerDiedError(Exception):
+    """The worker process ended, hung or spoke nonsense. Internal: `Worker.run` deals with it."""
 
 
 class SetupError(GraderError):
     """Setup code failed by itself; the message says how."""
 
 
-class Runner:
-    """One warm runner process. Not for use by two threads at a time, except `close`."""
+class SetupDiedError(WorkerDiedError):
+    """The process ended, or did not answer, while setup code ran in it."""
+
+
+class Worker:
+    """One warm worker process. Not for use by two threads at a time, except `close`."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         """`without`: layers to leave out, as on a host that does not allow them."""
@@ -143,12 +138,10 @@ class Runner:
         self._lock = threading.Lock()
         self._scratch = ""
         self._inbox = bytearray()
-        self._setups: dict[str, int] = {}  # setup code: its template; the least recently used first
-        self._next_key = 0
+        self._setup: str | None = None  # the setup code that the process has executed
         self._result = Execution()
         self._line_bytes = LINE_BYTES
         self._before_program: tuple[bytes, ...] = ()  # kinds of reports that have come when the program begins
-        self._closing = threading.Event()
 
     def run(
         self,
@@ -159,76 +152,65 @@ class Runner:
         line_bytes: int = LINE_BYTES,
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program that sends a longer line than `line_bytes` is ended
-        ("output"). Raises SetupError (after two tries where its process ended: something else may have ended it), and
-        GraderError when the grader failed twice. A program that takes its runner with it, twice while others run,
-        has the reason "died"."""
+        ("output"). A program whose worker dies gets one more try; if that dies, too, and a harmless program runs, the reason
+        is "died". Raises SetupError, and GraderError when the grader failed twice."""
         body, self._line_bytes = json.dumps(job).encode(), line_bytes
         self._before_program = (b"compiled", b"own") if job.get("evaluator") else (b"compiled",)
-        failures, deaths, left_s = 0, 0, limits.wall_s
+        left_s, tries = limits.wall_s, 0
         while True:
             begun = time.monotonic()
             try:
                 return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
-            except (RunnerDiedError, OSError, ValueError) as error:  # ValueError: the pipe was closed meanwhile
+            except (WorkerDiedError, OSError, ValueError) as error:  # ValueError: the pipe was closed meanwhile
                 self._recover(error)
-                lines = self._result.lines
-                if "start" not in lines:
-                    failures += 1
-                    if failures == 1:
-                        self._closing.wait(RETRY_AFTER_S)
-                        continue
-                    if isinstance(error, TemplateDiedError):
-                        raise SetupError(str(error)) from None
-                    raise GraderError(f"the sandbox failed twice on one program: {error}") from error
-                # The program was running. It may have ended its runner (on a host that allows it no better cage), or
-                # something else did: another try within what is left of its time tells.
-                self._canary()
-                deaths += 1
+                tries += 1
                 left_s -= time.monotonic() - begun
-                if deaths == 2 or left_s <= 0 or isinstance(error, RunnerHungError):
-                    return Execution(reason="died", lines=lines)
-
-    def load(self, setup: str) -> None:
-        """Make the template of a setup code, if it is not there. Raises SetupError and GraderError."""
-        if self._process is None or setup not in self._setups:
-            self.run({"mode": "call", "source": "", "call": "1"}, Limits(), setup=setup)
-
-    def close(self) -> None:
-        """End the process, all that it runs and its scratch directory. Any thread may call this."""
-        self.closed = True
-        self._closing.set()
-        self.end()
+                if tries == 2 or left_s <= 0:
+                    return self._given_up(error)
+                time.sleep(RETRY_AFTER_S)
 
     def _recover(self, error: Exception) -> None:
         if self.closed:
             raise GraderError("the grader was closed while it was judging") from error
         self.end()
 
-    def _canary(self) -> None:
-        """A harmless program, on a fresh runner. Raises GraderError if not even that runs."""
-        job = json.dumps({"mode": "call", "source": "", "call": "1"}).encode()
-        for after_s in (RETRY_AFTER_S, None):
-            try:
-                self._try("", job, Limits(), lambda *_: None)
-                if self._result.done:
-                    return
-            except (RunnerDiedError, OSError, ValueError) as error:
-                self._recover(error)
-                if after_s is None:
-                    raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
-                self._closing.wait(after_s)
-        raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
+    def _given_up(self, error: Exception) -> Execution:
+        """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
+        else did: a harmless program on a fresh worker tells. Raises SetupError and GraderError."""
+        lines = self._result.lines
+        if isinstance(error, SetupDiedError):
+            raise SetupError(str(error)) from None
+        if "start" not in lines:
+            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
+        try:
+            self._try("", json.dumps(HARMLESS).encode(), Limits(), lambda *_: None)
+        except (WorkerDiedError, OSError, ValueError) as again:
+            self._recover(again)
+            raise GraderError(f"the sandbox fails even on a harmless program: {again}") from again
+        if not self._result.done:
+            raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
+        return Execution(reason="died", lines=lines)
+
+    def load(self, setup: str) -> None:
+        """Execute a setup code, if that is not done. Raises SetupError and GraderError."""
+        if self._process is None or setup != self._setup:
+            self.run(HARMLESS, Limits(), setup=setup)
+
+    def close(self) -> None:
+        """End the process, all that it runs and its scratch directory. Any thread may call this."""
+        self.closed = True
+        self.end()
 
     def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
         result = self._result = Execution()
         process = self._started()
-        key = self._template(process, setup)
+        self._execute(process, setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
-        self._send(process, _header(b"R", key, len(body), limits) + body, deadline)
+        self._send(process, _header(b"R", len(body), limits) + body, deadline)
         stopped, end = self._listen(process, on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
-            raise RunnerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
+            raise WorkerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
@@ -269,7 +251,7 @@ class Runner:
             if call is None:
                 return "enough"
             body = json.dumps(call).encode()
-            self._send(process, _header(b"C", 0, len(body)) + body, deadline)
+            self._send(process, _header(b"C", len(body)) + body, deadline)
             return ""
         most = LINE_BYTES if kind in self._before_program else SHORT_BYTES
         try:
@@ -281,37 +263,32 @@ class Runner:
         result.lines[kind.decode()] = fields
         return ""
 
-    def _template(self, process: subprocess.Popen[bytes], setup: str) -> int:
-        """The key of the template that has executed this setup code, made if it is not there."""
-        if setup in self._setups:
-            key = self._setups[setup] = self._setups.pop(setup)
-            return key
+    def _execute(self, process: subprocess.Popen[bytes], setup: str) -> None:
+        """Have the setup code executed, if it is not. Raises SetupError."""
+        if setup == self._setup:
+            return
         deadline = time.monotonic() + START_S
-        if len(self._setups) == WARM_SETUPS:
-            oldest = next(iter(self._setups))
-            self._send(process, _header(b"F", self._setups.pop(oldest)), deadline)
-        self._next_key += 1
+        if self._setup is not None:
+            self._send(process, _header(b"F"), deadline)
+        self._setup = None
         body = setup.encode("utf-8", "surrogatepass")
-        self._send(process, _header(b"L", self._next_key, len(body)) + body, deadline)
+        self._send(process, _header(b"L", len(body)) + body, deadline)
         try:
             kind, failed = self._frame(process, deadline)
-        except RunnerDiedError as error:
+        except WorkerDiedError as error:
             if self.closed or not setup:
                 raise
-            hung = isinstance(error, RunnerHungError)
-            raise TemplateDiedError(f"it took more than {START_S:g} s" if hung else "it ended its process") from None
+            raise SetupDiedError(str(error)) from None
         if kind != b"T":
-            raise RunnerDiedError(f"unexpected frame {kind!r}")
+            raise WorkerDiedError(f"unexpected frame {kind!r}")
         if failed:
-            self._send(process, _header(b"F", self._next_key), deadline)
             raise SetupError(failed.decode("utf-8", "replace"))
-        self._setups[setup] = self._next_key
-        return self._next_key
+        self._setup = setup
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
             if self.closed:
-                raise RunnerDiedError("closed")
+                raise WorkerDiedError("closed")
             if self._process is not None:
                 return self._process
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
@@ -319,7 +296,7 @@ class Runner:
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
             # it; the environment holds nothing else, so there is nothing else to ignore.
             process = self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", "-B", str(_RUNNER), self._scratch, ",".join(self._without)],
+                [sys.executable, "-s", "-S", "-P", "-B", str(_WORKER), self._scratch, ",".join(self._without)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
@@ -330,10 +307,10 @@ class Runner:
             assert process.stdin is not None
             os.set_blocking(process.stdin.fileno(), False)
             self._inbox.clear()
-            self._setups.clear()
+            self._setup = None
         kind, report = self._frame(process, time.monotonic() + START_S)
         if kind != b"Y":
-            raise RunnerDiedError(f"unexpected first frame {kind!r}")
+            raise WorkerDiedError(f"unexpected first frame {kind!r}")
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         _name_missing(self.layers)
@@ -370,11 +347,11 @@ class Runner:
             poll.register(process.stdin, select.POLLOUT)
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         if not ready:
-            raise RunnerHungError("no answer within the wall limit")
+            raise WorkerDiedError("no answer within the wall limit")
         if any(fd == process.stdout.fileno() for fd, _ in ready):
             part = os.read(process.stdout.fileno(), 1 << 18)
             if not part:
-                raise RunnerDiedError(f"it ended with code {process.wait()}")
+                raise WorkerDiedError("it ended")
             self._inbox += part
 
     def end(self) -> None:
@@ -386,7 +363,7 @@ class Runner:
             return
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()  # the runner then ends its child, removes its scratch directory and exits
+        process.stdin.close()  # the worker then ends its child, removes its scratch directory and exits
         try:
             process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -396,13 +373,11 @@ class Runner:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _header(op: bytes, key: int = 0, size: int = 0, limits: Limits | None = None) -> bytes:
+def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:
     if limits is None:
-        return _HEADER.pack(op, key, size, 0, 0, 0, 0, 0, 0)
-    memory = limits.memory_mb << 20
-    return _HEADER.pack(
-        op, key, size, limits.cpu_s, limits.wall_s, memory, limits.output_bytes, limits.processes, limits.file_bytes
-    )
+        return _HEADER.pack(op, size, 0, 0, 0, 0, 0, 0)
+    most = limits.memory_mb << 20, limits.output_bytes, limits.processes, limits.file_bytes
+    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, *most)
 
 
 _named_missing = False
@@ -418,23 +393,23 @@ def _name_missing(layers: Layers) -> None:
 
 
 class Pool:
-    """Warm runners, lent to one thread at a time and kept for the next batch, and the verdicts that were reached in them."""
+    """Warm workers, lent to one thread at a time and kept for the next batch, and the verdicts that were reached in them."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.pid, self.without = os.getpid(), without
         self.verdicts: dict[Hashable, Any] = {}  # the oldest first
-        self._idle: list[Runner] = []
+        self._idle: list[Worker] = []
         self._lock = threading.Lock()
 
-    def borrow(self) -> Runner:
-        """A runner. Its process starts with its first job."""
+    def borrow(self) -> Worker:
+        """A worker. Its process starts with its first job."""
         with self._lock:
-            return self._idle.pop() if self._idle else Runner(self.without)
+            return self._idle.pop() if self._idle else Worker(self.without)
 
-    def give_back(self, runner: Runner) -> None:
+    def give_back(self, worker: Worker) -> None:
         with self._lock:
-            if not runner.closed:
-                self._idle.append(runner)
+            if not worker.closed:
+                self._idle.append(worker)
 
     def remember(self, key: Hashable, verdict: Any) -> None:
         """Keep a verdict, and no more than KEPT_VERDICTS."""
@@ -446,8 +421,8 @@ class Pool:
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
-        for runner in idle:
-            runner.close()
+        for worker in idle:
+            worker.close()
 
 
 _pool: Pool | None = None
@@ -464,21 +439,22 @@ def shared_pool() -> Pool:
 
 
 def isolation() -> Layers:
-    """The layers of isolation on this host, from a runner of the shared pool (started if there is none). Raises
+    """The layers of isolation on this host, from a worker of the shared pool (started if there is none). Raises
     GraderError if none can be started."""
     pool = shared_pool()
-    runner = pool.borrow()
+    worker = pool.borrow()
     try:
-        runner.load("")
-        return runner.layers
+        if not worker.layers.active:
+            worker.load("")
+        return worker.layers
     except SetupError as error:  # the empty setup code
         raise GraderError(f"the sandbox does not work: {error}") from error
     finally:
-        pool.give_back(runner)
+        pool.give_back(worker)
 
 
 def close_pool() -> None:
-    """End all warm runners of this process; the next batch starts new ones. Runs by itself at exit."""
+    """End all warm workers of this process; the next batch starts new ones. Runs by itself at exit."""
     global _pool
     with _pool_lock:
         pool, _pool = _pool, None

@@ -1,0 +1,427 @@
+"""The worker: executes setup code, forks a child for each program, watches it. Run as a script by pool.py.
+
+    launcher      starts the worker, and removes its folder afterwards
+      worker      enters the layers; init of a pid namespace
+        server    forked for a setup code, which it executes; forks and watches one program at a time
+          child   one program, init of a pid namespace of its own
+
+Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
+the shared pipe, and what it is sent and sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
+
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job), CALL (the next call, for the program
+         that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
+stdout:  FRAME, then the payload: READY (JSON: the layers) once;
+         LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
+"""
+
+# File descriptors and system calls throughout, on plain strings, so no pathlib:
+# ruff: noqa: PTH100, PTH120
+
+import array
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import random
+import re
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import time
+import types
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+# This file runs by itself, not as part of the package.
+from child import CALLS, FUTURES, REPORT, SIZE, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
+from family import Family  # ty: ignore[import-not-found]
+from isolation import PR_SET_PDEATHSIG, Isolation, libc  # ty: ignore[import-not-found]
+
+sys.path.pop(0)
+_folder = os.path.dirname(os.path.abspath(__file__))
+for _name, _module in list(sys.modules.items()):
+    if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
+        del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
+
+HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
+FRAME = struct.Struct("<cI")
+LOAD, FORGET, RUN, CALL, STOP = b"L", b"F", b"R", b"C", b"S"
+READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
+RESULT_BYTES = 64 << 20  # what one program may send as answers
+LAST_S = 1.0  # wall time of a program after it closed the pipe of its answers
+POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
+OPEN_FILES = 64
+STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
+STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
+LENT_PAIRS = 2
+OWN_TASKS = 10  # worker and server, which share the program's user where it has none of its own
+KERNEL = [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]]
+SETUP_S = 30.0  # CPU seconds of a setup code
+PR_SET_CHILD_SUBREAPER = 36
+SPLICE_F_NONBLOCK = 2
+PRELOADED = (
+    "abc array ast bisect calendar cmath collections contextlib copy dataclasses datetime decimal enum fractions "
+    "functools heapq inspect io itertools json math operator queue random re statistics string textwrap threading "
+    "time traceback typing unittest uuid"
+)
+
+
+def serve(isolation: Isolation) -> None:
+    """Fork a server for each setup code until stdin ends. Ends the process if a server dies where it must not: the parent
+    then starts a new worker."""
+    jobs, frames = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in PRELOADED.split():
+        __import__(name)
+    os.environ.clear()
+    isolation.enter()
+    os.umask(0o077)
+    send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
+    while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
+        op, size, *_ = HEADER.unpack(head)
+        if op != LOAD:
+            move(jobs, null, size)
+            continue
+        if (pid := os.fork()) == 0:
+            Server(jobs, frames, null, isolation).serve(size)
+            os._exit(0)
+        if os.waitpid(pid, 0)[1]:
+            raise SystemExit("a server ended")
+
+
+def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
+    write_all(frames, FRAME.pack(kind, len(payload)) + payload)
+
+
+def move(source: int, target: int, size: int) -> None:
+    """So many bytes from one pipe into another one (or /dev/null) without reading them into this process."""
+    while size:
+        moved = os.splice(source, target, size)
+        if not moved:  # the parent is gone
+            return
+        size -= moved
+
+
+class Server:
+    """A process that has executed a setup code, from which its programs are forked."""
+
+    def __init__(self, jobs: int, frames: int, null: int, isolation: Isolation) -> None:
+        self.jobs, self.frames, self.null, self.isolation = jobs, frames, null, isolation
+        self.flags = 0  # of the compiler: __future__ imports of the setup code hold for the program, too
+        self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
+
+    def serve(self, size: int) -> None:
+        """Execute a setup code of so many bytes, then run programs until it is to be forgotten."""
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
+        # doctest and unittest look into "__main__" for tests, and on the command line for which of them.
+        sys.modules["solution"] = sys.modules["__main__"] = self.module
+        sys.argv = ["program.py"]
+        failed = self.set_up(read_exact(self.jobs, size).decode("utf-8", "surrogatepass"))
+        send_frame(self.frames, LOADED, failed.encode())
+        if failed:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        gc.collect()
+        gc.freeze()
+        while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
+            op, size, *limits = HEADER.unpack(head)
+            if op == FORGET:
+                return
+            if op == RUN:
+                self.run(size, limits)
+            else:
+                move(self.jobs, self.null, size)
+
+    def set_up(self, setup: str) -> str:
+        """Execute the setup code (trusted text); "" or what failed."""
+
+        def give_up(_signal: int, _frame: object) -> None:
+            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
+
+        signal.signal(signal.SIGPROF, give_up)
+        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
+        try:
+            code = compile(setup, "<setup>", "exec")
+            self.flags = code.co_flags & FUTURES
+            exec(code, self.module.__dict__)
+        except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
+            return brief(error)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        return ""
+
+    def run(self, size: int, limits: list) -> None:
+        """Start, watch, end and clean up one program. What it leaves in this function is gone with it."""
+        self.isolation.renew_scratch()
+        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
+        if self.isolation.home is not None:
+            self.isolation.next_pid_namespace()
+        if (pid := os.fork()) == 0:
+            try:
+                self.child(size, limits, data[1], printed[1], calls[0])
+            finally:
+                os._exit(1)
+        for fd in (data[1], printed[1], calls[0]):
+            os.close(fd)
+        family = Family(pid, self.isolation.proc, self.isolation.home is not None)
+        watch = Watch(family, limits, self, (data[0], printed[0], calls[1]))
+        try:
+            reason = watch.until_end()
+            code, cpu_s = family.end()
+            watch.drain()
+        finally:
+            watch.close()
+        if not watch.started:
+            raise SystemExit("the child ended before its program could begin")
+        if reason == "exit" and cpu_s > watch.cpu_s:
+            reason = "cpu"  # between two looks at the clock
+        end = {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
+        send_frame(self.frames, END, json.dumps(end).encode())
+
+    def child(self, size: int, limits: list, data: int, printed: int, calls: int) -> None:
+        """Take the job, give up every privilege that the job does not need, run it. Never returns."""
+        try:
+            os.setsid()
+            body = read_exact(self.jobs, size)
+            null = os.open(os.devnull, os.O_RDONLY)  # of its own: flags of the shared one would stay
+            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
+                os.dup2(source, target)
+            os.chdir(self.isolation.scratch)
+            write_all(REPORT, b"start []\n")
+            random.seed(0)  # a verdict is the same in every run; a fork seeds it by chance
+            limit_resources(limits, self.isolation)
+            lent = LentPairs()
+            self.isolation.confine()
+            keep_only(lent.fds())
+            vars(socket)["socketpair"] = lent.pair
+            job = Job(json.loads(body), self.module.__dict__, self.flags)
+        except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
+            write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
+            os._exit(0)
+        del body, limits, lent, null, source, target, data, printed, calls, self
+        # The parent knows now that a program runs: if this process ends its worker, nobody takes that for a failure
+        # of the grader.
+        read_exact(CALLS, 1)
+        job.run()
+        os._exit(0)
+
+
+# ---------------------------------------------------------------- in the child
+
+
+class LentPairs:
+    """Socket pairs that were made before the program, which may make none: an event loop needs one, and gives it back."""
+
+    def __init__(self) -> None:
+        self.pairs = [socket.socketpair() for _ in range(LENT_PAIRS)]
+        self.lent: list[tuple[socket.socket, ...]] = [() for _ in self.pairs]
+
+    def fds(self) -> list[int]:
+        return [end.fileno() for pair in self.pairs for end in pair]
+
+    def pair(self, family: int = socket.AF_UNIX, type: int = socket.SOCK_STREAM, proto: int = 0) -> tuple:  # noqa: A002
+        """In place of socket.socketpair. Raises PermissionError for another kind, and while all are in use."""
+        if (family, type, proto) == (socket.AF_UNIX, socket.SOCK_STREAM, 0):
+            for place, pair in enumerate(self.pairs):
+                if all(end.fileno() < 0 for end in self.lent[place]):
+                    for end in pair:
+                        emptied(end)
+                    self.lent[place] = tuple(end.dup() for end in pair)
+                    return self.lent[place]
+        raise PermissionError(f"no socket pair to lend: {LENT_PAIRS} of stream sockets are there at a time")
+
+
+def emptied(end: socket.socket) -> None:
+    """Read what an earlier event loop left in it."""
+    end.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while end.recv(1 << 16):
+            pass
+    end.setblocking(True)
+
+
+def keep_only(fds: list[int]) -> None:
+    """Close every descriptor but the child's own and these."""
+    above = CALLS + 1
+    for fd in [*sorted(fds), 1 << 20]:
+        os.closerange(above, fd)
+        above = fd + 1
+
+
+def limit_resources(limits: list, isolation: Isolation) -> None:
+    cpu_s, _, memory, _, processes, file_bytes = limits
+    set_limit(resource.RLIMIT_STACK, STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[1])  # may ask for more
+    set_limit(resource.RLIMIT_CPU, int(cpu_s) + 2)  # the hard end; the worker looks at the exact limit itself
+    set_limit(resource.RLIMIT_AS, memory + STACKS_BYTES)  # the worker looks at what is really in memory
+    set_limit(resource.RLIMIT_FSIZE, file_bytes)
+    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    set_limit(resource.RLIMIT_CORE, 0)
+    if isolation.uid is not None:
+        set_limit(resource.RLIMIT_NPROC, processes)
+    elif "user_namespace" in isolation.active and KERNEL >= [
+        5,
+        14,
+    ]:  # older ones count all tasks of the user on the host
+        set_limit(resource.RLIMIT_NPROC, processes + OWN_TASKS)
+
+
+def set_limit(which: int, value: int, most: int | None = None) -> None:
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value if most is None else most))
+
+
+# ---------------------------------------------------------------- watching it
+
+
+class Watch:
+    """One running child: its pipes, its clocks and its limits."""
+
+    def __init__(self, family: Family, limits: list, server: Server, pipes: tuple[int, int, int]) -> None:
+        self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = limits
+        self.jobs, self.frames, self.null, self.family = server.jobs, server.frames, server.null, family
+        self.data, self.printed, self.calls = pipes
+        self.unsent = 0  # bytes of the current call that are still in the shared pipe: the child need not take them
+        self.deadline = time.monotonic() + wall_s
+        self.next_look = time.monotonic() + POLL_S
+        self.result_left = RESULT_BYTES
+        self.started = False
+        self.over = ""  # "output" once a byte limit is passed; "forged"
+        self.poll = select.poll()
+        self.ended = os.pidfd_open(family.pid)
+        os.set_blocking(self.calls, False)
+        for fd in (self.data, self.printed, self.ended):
+            self.poll.register(fd, select.POLLIN)
+
+    def close(self) -> None:
+        move(self.jobs, self.null, self.unsent)
+        for fd in (self.data, self.printed, self.calls, self.ended):
+            os.close(fd)
+
+    def until_end(self) -> str:
+        """Relay until the child exits ("exit") or must be ended: "stopped", or the limit that it passed."""
+        while True:
+            gone = False
+            for fd, _ in self.poll.poll(1000 * POLL_S):
+                if fd == self.jobs:
+                    if self.stop_asked():
+                        return "stopped"
+                elif fd == self.calls:
+                    self.send_calls()
+                elif fd == self.ended:
+                    gone = True
+                else:
+                    self.relay(fd)
+            if self.over:
+                return self.over
+            if gone:
+                return "exit"
+            if reason := self.look():
+                return reason
+
+    def look(self) -> str:
+        """Look at the clocks, from time to time: which limit is passed, or ""."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return ""
+        self.next_look = now + POLL_S
+        cpu_s, memory, processes = self.family.usage()
+        if cpu_s > self.cpu_s:
+            return "cpu"
+        if memory > self.memory:
+            return "memory"
+        if processes > self.processes:  # the kernel does not limit the processes of the host's root
+            return "processes"
+        return "wall" if now > self.deadline else ""
+
+    def stop_asked(self) -> bool:
+        head = read_exact(self.jobs, HEADER.size)
+        if len(head) < HEADER.size:  # the parent is gone
+            self.family.end()
+            raise SystemExit(0)
+        op, size, *_ = HEADER.unpack(head)
+        if op == STOP:
+            return True
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is empty: an honest child waits for it
+            os.write(self.calls, SIZE.pack(size))
+        self.unsent = size
+        self.poll.unregister(self.jobs)  # what comes next stands behind the call
+        self.poll.register(self.calls, select.POLLOUT)
+        self.send_calls()
+        return False
+
+    def send_calls(self) -> None:
+        try:
+            while self.unsent:
+                self.unsent -= os.splice(self.jobs, self.calls, self.unsent, flags=SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the child closed it: it gets no more calls
+            move(self.jobs, self.null, self.unsent)
+            self.unsent = 0
+        self.poll.unregister(self.calls)
+        self.poll.register(self.jobs, select.POLLIN)
+
+    def relay(self, fd: int) -> bool:
+        """Move on what one pipe holds; False when it is empty or closed."""
+        size = waiting(fd)
+        if not size:
+            self.poll.unregister(fd)
+            if fd == self.data:  # it can never answer, so it is at its end, or does not mean to come to one
+                self.deadline = min(self.deadline, time.monotonic() + LAST_S)
+            return False
+        if fd == self.printed:
+            self.output_left -= size
+            move(fd, self.null, size)
+        else:
+            self.result_left -= size
+            acknowledged = self.started
+            if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
+                self.started = True
+                self.poll.register(self.jobs, select.POLLIN)
+            elif self.unsent:  # an answer to a call that it has not even taken
+                self.over = "forged"
+            write_all(self.frames, FRAME.pack(DATA, size))
+            move(fd, self.frames, size)
+            if not acknowledged:
+                os.write(self.calls, b".")
+        if self.output_left < 0 or self.result_left < 0:
+            self.over = "output"
+        return not self.over
+
+    def drain(self) -> None:
+        """Relay what the dead child had already sent."""
+        with contextlib.suppress(KeyError):  # a pipe that was closed before
+            while not self.over and self.relay(self.data):
+                pass
+            while not self.over and self.relay(self.printed):
+                pass
+
+
+def waiting(pipe: int) -> int:
+    """Bytes that a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+if __name__ == "__main__":
+    isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))))
+    isolation.prepare()
+    if worker := os.fork():
+        os.waitpid(worker, 0)
+        os.execv("/bin/rm", ["rm", "-rf", isolation.folder])  # not by a fork: the pid namespace has ended
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone
+        serve(isolation)
+    if "mount_namespace" not in isolation.active:
+        isolation.remove_scratch()

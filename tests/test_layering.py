@@ -26,7 +26,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "parallel": "ledger",
     "prompts": "ledger",
     "config": "arms ledger",
-    "model": "adapters ledger records",
+    "model": "ledger records",
     "channels": "adapters model parallel",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",

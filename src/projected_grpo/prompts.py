@@ -8,6 +8,7 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from jinja2 import TemplateError
 from typing_extensions import TypedDict  # typing's own before Python 3.12 is none for pydantic
 
 from loophole_grader import apply_hint
@@ -90,10 +91,22 @@ def render(
 ) -> tuple[str, tuple[int, ...]]:
     """Prompt text (special tokens visible, thinking off) and its token ids.
 
-    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context.
+    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, and when the model
+    has no chat template, or one that refuses these messages.
     """
     chat = messages_for(messages, hint, prompt_setup)
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    if getattr(tokenizer, "chat_template", "") is None:
+        raise BadInput(
+            f"{place}: the model's tokenizer has no chat template (base models have none); use its instruct version, or "
+            "put a chat_template.jinja into the model's folder"
+        )
+    try:
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    except TemplateError as e:
+        roles = ", ".join(m["role"] for m in chat)
+        raise BadInput(
+            f"{place}: the model's chat template refuses messages of {roles} ({e}); use a model whose template takes them"
+        ) from e
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:
         raise BadInput(

@@ -6,7 +6,7 @@ Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders 
 import hashlib
 import os
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,19 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import load_peft_weights
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.model.attention import PLAIN, attend_fused
+
+MERGED_LIKE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
+"""Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight once."""
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 
@@ -97,8 +100,9 @@ def pick_device(device: str) -> torch.device:
 
 def _missing(what: str, name: str, e: Exception) -> BadInput:
     if Path(name).is_dir():
+        why = " ".join(str(e).split())
         return BadInput(
-            f"{what} {name}: cannot be read ({type(e).__name__}: {str(e).splitlines()[0]}); give a whole model"
+            f"{what} {name}: cannot be read ({type(e).__name__}: {why:.200}); give a whole one of this size"
         )
     return BadInput(
         f"{what} {name}: neither a folder nor in the hub cache ({type(e).__name__}); run `just download-model` "
@@ -164,18 +168,60 @@ def relative_change(
 
 
 def merge_teacher(model: Any, teacher: str) -> Any:
-    """Merge a PEFT LoRA into the model's weights. BadInput when it is missing or when merging changed nothing."""
-    linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS}
-    before = {n: m.weight.detach().clone() for n, m in linears.items()}
-    try:
-        with peft_asks_the_old_way():
-            merged = PeftModel.from_pretrained(model, teacher, local_files_only=True).merge_and_unload()
-    except (OSError, ValueError) as e:
-        raise _missing("--teacher", teacher, e) from e
+    """Merge a PEFT LoRA into the model's weights.
+
+    BadInput when it is missing, does not fit or changes nothing, and when the merged model is not the adapter's function.
+    """
+    before = {n: m.weight.detach().clone() for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    with peft_asks_the_old_way():
+        try:
+            adapted = PeftModel.from_pretrained(model, teacher, local_files_only=True)
+            saved = set(load_peft_weights(teacher, device="cpu", local_files_only=True))
+        except (OSError, ValueError, RuntimeError, SafetensorError) as e:
+            raise _missing("--teacher", teacher, e) from e
+        check_fit(adapted, saved, teacher)
+        logits = probe_logits(adapted)
+        merged = adapted.merge_and_unload()
     after = {n: merged.get_submodule(n).weight for n in before}
     if relative_change(before, after) == 0.0:
         raise BadInput(f"--teacher {teacher}: merging it left every weight of the base as it was; it is no teacher")
+    apart = float((probe_logits(merged) - logits).norm() / logits.norm())
+    if apart > MERGED_LIKE[merged.dtype]:
+        raise BadInput(
+            f"--teacher {teacher}: merged, its logits differ by {apart:.1%} from those of the adapter beside the model; "
+            "give a LoRA that merges into the weights"
+        )
     return merged
+
+
+def check_fit(adapted: PeftModel, saved: Set[str], teacher: str) -> None:
+    """BadInput when `saved` are not just the adapter's keys, or a target's weight is tied to another module's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # embeddings may be saved with the adapter
+        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    for keys, what in ((wanted - saved, "lacks"), (saved - wanted, "has a key without a place in the model,")):
+        if keys := {key for key in keys if ".base_layer." not in key}:
+            raise BadInput(f"--teacher {teacher}: its file {what} {min(keys)}; give a whole LoRA of this model")
+    owners: dict[int, set[str]] = {}
+    targets: dict[int, str] = {}
+    for name, module in adapted.get_base_model().named_modules(remove_duplicate=False):
+        if isinstance(weight := getattr(module, "weight", None), nn.Parameter):
+            owners.setdefault(id(weight), set()).add(name.removesuffix(".base_layer"))
+            if name.endswith(".base_layer"):
+                targets[id(weight)] = name.removesuffix(".base_layer")
+    for weight, target in targets.items():
+        if others := owners[weight] - {target}:
+            raise BadInput(
+                f"--teacher {teacher}: {target} shares its weight with {min(others)}, which merging would change too; give "
+                "a LoRA without it"
+            )
+
+
+@torch.no_grad()
+def probe_logits(model: Any) -> Float[torch.Tensor, "n v"]:
+    """Logits of a few tokens, float32."""
+    ids = torch.arange(1, 9, device=model.device)[None] % model.config.get_text_config().vocab_size
+    return model(input_ids=ids, use_cache=False).logits[0].float()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import pytest
 from teacher_server import serving
 
-from loophole_grader import LABELS, RowError, Task, batches
+from loophole_grader import LABELS, RowError, Task, reward_function
 from loophole_grader.problems import InputError, read_prompted
 
 vf = pytest.importorskip(
@@ -91,7 +91,9 @@ def test_an_endpoint_that_fails_is_an_error_and_no_wrong_answer(endpoint):
 def test_a_grader_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypatch):
     told, url = endpoint
     told.says = fenced(WRONG)
-    monkeypatch.setattr(batches, "grade_batch", lambda tasks, _: [RowError(t.task_id, "a dead sandbox") for t in tasks])
+    monkeypatch.setattr(
+        reward_function, "grade_batch", lambda tasks, _: [RowError(t.task_id, "a dead sandbox") for t in tasks]
+    )
     [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert "a dead sandbox" in str(trace.errors)

@@ -13,9 +13,9 @@ from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
+from loophole_grader.problems import check_solutions
 from loophole_grader.public import Public, public_of
 from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
-from loophole_grader.solutions import check_solutions
 from loophole_grader.verdict import (
     COMPILE_REWARD,
     LABELS,

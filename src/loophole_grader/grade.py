@@ -4,15 +4,15 @@ import json
 import logging
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loophole_grader.extract import blocks_of
-from loophole_grader.oracle import Judgement, checks_of, judge_program, load_setup
+from loophole_grader.oracle import checks_of, judge_program, load_setup
 from loophole_grader.own_tests import OwnTests
 from loophole_grader.public import ended_by
 from loophole_grader.sandbox.pool import Layers, Limits, Pool, Worker, isolation, shared_pool
@@ -116,21 +116,13 @@ def _check_full(layers: Layers) -> None:
 
 def _rows(tasks: Iterable[Task], completions: Iterable[str]) -> tuple[list[Task], list[str]]:
     """As lists. Raises ValueError naming the first row that is of the wrong kind."""
-    if isinstance(tasks, Task):
-        raise ValueError("tasks is a Task; give a list of them, one per completion")
-    if not isinstance(tasks, Iterable):
-        raise ValueError(f"tasks is {tasks!r:.60}; give a list of Tasks, one per completion")
-    if isinstance(completions, str):
-        raise ValueError("completions is one text; give a list of texts, one per task")
-    if not isinstance(completions, Iterable):
-        raise ValueError(f"completions is {completions!r:.60}; give a list of texts, one per task")
+    if isinstance(tasks, Task) or isinstance(completions, str):
+        raise ValueError("tasks and completions must be lists, one task per completion")
     tasks, completions = list(tasks), list(completions)
-    for index, task in enumerate(tasks):
-        if not isinstance(task, Task):
-            raise ValueError(f"tasks[{index}] is {task!r:.60}; give a Task (Task.from_row of a benchmark row)")
-    for index, text in enumerate(completions):
-        if not isinstance(text, str):
-            raise ValueError(f"completions[{index}] is {text!r:.60}; give the completion's text")
+    for name, rows, kind in (("tasks", tasks, Task), ("completions", completions, str)):
+        for index, row in enumerate(rows):
+            if not isinstance(row, kind):
+                raise ValueError(f"{name}[{index}] is {row!r:.60}; give a {kind.__name__}")
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
     return tasks, completions
@@ -186,69 +178,42 @@ class _Batch:
     pool: Pool
     rows: list[_Row]
     full: bool = False  # no program runs in a sandbox that lacks a layer
-    todo: "queue.SimpleQueue[_Row]" = field(default_factory=queue.SimpleQueue)
-    done: "queue.SimpleQueue[_Row | BaseException]" = field(default_factory=queue.SimpleQueue)
+    idle: "queue.SimpleQueue[Worker]" = field(default_factory=queue.SimpleQueue)
     cancelled: bool = False
     broken: str = ""  # why nothing can be judged any more
 
     def run(self, workers: int) -> Generator[_Row, None, None]:
         """Yield rows as their results are ready."""
         crew = [self.pool.borrow() for _ in range(workers)]
+        for worker in crew:
+            self.idle.put(worker)
+        threads = ThreadPoolExecutor(max(workers, 1))
         try:
-            yield from self._part(crew, self._ground_truth, self.rows)
-            yield from self._part(crew, self._own_word, [row for row in self.rows if row.asks])
-        finally:
-            for worker in crew:
-                self.pool.give_back(worker)
-
-    def _part(self, crew: list[Worker], judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
-        """Take all rows through one part; yield those that are then complete."""
-        for row in rows:
-            self.todo.put(row)
-        threads = [
-            threading.Thread(target=self._work, args=(worker, judge), daemon=True) for worker in crew[: len(rows)]
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for _ in rows:
-                row = self._next_done()
-                if isinstance(row, BaseException):
-                    raise row
-                if not row.asks:
-                    yield row
+            yield from self._part(threads, self._ground_truth, self.rows)
+            yield from self._part(threads, self._own_word, [row for row in self.rows if row.asks])
         except BaseException:
             self.cancelled = True
             for worker in crew:
                 worker.close()
             raise
         finally:
-            for thread in threads:
-                thread.join()
+            threads.shutdown(cancel_futures=True)
+            for worker in crew:
+                self.pool.give_back(worker)
 
-    def _next_done(self) -> "_Row | BaseException":
-        """Wait, and look up now and then: a signal that arrives in the moment before a wait begins does not end it."""
-        while True:
-            try:
-                return self.done.get(timeout=LOOK_UP_S)
-            except queue.Empty:
-                pass
+    def _part(self, threads: ThreadPoolExecutor, judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
+        """Take all rows through one part; yield those that are then complete."""
+        pending = {threads.submit(self._judge_row, judge, row) for row in rows}
+        while pending:
+            # Not without a timeout: a signal that arrives in the moment before a wait begins does not end it.
+            ready, pending = wait(pending, LOOK_UP_S, FIRST_COMPLETED)
+            for future in ready:
+                if not (row := future.result()).asks:
+                    yield row
 
-    def _work(self, worker: Worker, judge: Judge) -> None:
-        while not self.cancelled:
-            try:
-                row = self.todo.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                self._judge_row(worker, judge, row)
-                self.done.put(row)
-            except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
-                self.done.put(error)
-                return
-
-    def _judge_row(self, worker: Worker, judge: Judge, row: _Row) -> None:
+    def _judge_row(self, judge: Judge, row: _Row) -> _Row:
         """One part of one row. What fails on it costs no other row its verdict. Raises IsolationError."""
+        worker = self.idle.get()
         try:
             if self.broken:
                 raise GraderError(self.broken)
@@ -260,6 +225,9 @@ class _Batch:
             row.result, row.asks = RowError(row.task.task_id, named), False
             if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
                 self._see_whether_it_works(worker)
+        finally:
+            self.idle.put(worker)
+        return row
 
     def _see_whether_it_works(self, worker: Worker) -> None:
         """After a failure: a fresh process. If it cannot start, no other row is tried."""
@@ -280,18 +248,20 @@ class _Batch:
     def _ground_truth(self, worker: Worker, row: _Row) -> None:
         task = row.task
         if not row.blocks:
-            row.result = _verdict(task, row.status)
+            row.result = Verdict(task.task_id, row.status, tests_total=len(task.tests))
             return
         checks_of(task)
         self._make_ready(worker, task)
         with row.timed() as limits:
             judged = judge_program(worker, task, row.blocks, limits)
         lines = judged.run.lines
-        verdict = replace(
-            _verdict(task, _status(judged, limits)),
+        verdict = Verdict(
+            task.task_id,
+            "ok" if judged.answers_right else judged.run.status(limits.cpu_s),
             can_compile="compiled" in lines,
             gt_pass=judged.answers_right,
             tests_passed=judged.passed,
+            tests_total=len(task.tests),
             cpu_s=judged.run.cpu_s,
             cpu_limit_s=row.limits.cpu_s,
             slowness=row.slowness,
@@ -329,30 +299,6 @@ class _Batch:
         with row.timed() as limits:
             run = worker.run(job, limits, setup=row.task.setup_code)
         return run.done, ended_by(run, limits.cpu_s)
-
-
-def _status(judged: Judgement, limits: Limits) -> Status:
-    return "ok" if judged.answers_right else judged.run.status(limits.cpu_s)
-
-
-def _verdict(task: Task, status: Status) -> Verdict:
-    """The verdict on a program about which nothing is known but its status."""
-    return Verdict(
-        task_id=task.task_id,
-        status=status,
-        can_compile=False,
-        gt_pass=False,
-        tests_passed=0,
-        tests_total=len(task.tests),
-        hinted_pass=False,
-        defines_evaluator=False,
-        hacked=False,
-        arbitrary_pass=None,
-        canonical_pass=None,
-        test_modification="none",
-        label="incorrect",
-        cpu_s=0.0,
-    )
 
 
 def _labelled(verdict: Verdict) -> Verdict:

@@ -15,9 +15,8 @@ from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSyste
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import TaskState, generate
 
-from loophole_grader.batches import grade_with_others
 from loophole_grader.problems import Messages, Prompted, read_prompted
-from loophole_grader.reward_function import rates_of
+from loophole_grader.reward_function import grade_with_others, rates_of
 from loophole_grader.verdict import LABELS, reward_of
 
 TURNS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}

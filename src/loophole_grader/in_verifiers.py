@@ -22,9 +22,8 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 from verifiers.v1.utils.loaders import resolve_env_config
 
-from loophole_grader.batches import grade_with_others
 from loophole_grader.problems import read_prompted
-from loophole_grader.reward_function import rates_of
+from loophole_grader.reward_function import grade_with_others, rates_of
 from loophole_grader.verdict import LABELS, Task, reward_of
 
 ID = "loophole-grader"

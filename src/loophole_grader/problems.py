@@ -7,19 +7,24 @@ read_prompted("rows.jsonl")         each task with its chat messages, the hint p
 import gzip
 import io
 import json
+import logging
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loophole_grader.grade import DEFAULT_LIMITS, grade_batch
 from loophole_grader.hints import apply_hint
 from loophole_grader.oracle import check_tests
-from loophole_grader.verdict import Task
+from loophole_grader.sandbox.pool import Limits
+from loophole_grader.verdict import Task, verdicts_of
 
 BUILTIN = Path(__file__).with_name("problems.jsonl")
 STDIN = Path("-")
+SHARE = 0.5  # of the CPU limit: a solution that takes more hardly keeps it
+_log = logging.getLogger("loophole_grader")
 Messages = list[dict[str, str]]
 
 
@@ -132,3 +137,31 @@ def _messages(row: Mapping[str, Any], hint: str, place: str) -> Messages:
 
 def _is_message(message: object) -> bool:
     return isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+
+
+def check_solutions(
+    tasks: Sequence[Task],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass its
+    own tests, or passes them with more than half of the CPU limit: a right program that is a little slower would fail.
+
+    Raises GraderError for problems on which the grader fails: their setup code, mostly."""
+    known = [task for task in tasks if task.canonical_solution]
+    texts = [f"```python\n{task.canonical_solution}\n```" for task in known]
+    judged = verdicts_of(grade_batch(known, texts, limits=limits, workers=workers, on_progress=on_progress))
+    found = []
+    for one in judged:
+        cpu = f"{one.cpu_s:.1f} of {one.cpu_limit_s:.1f} CPU s"
+        if not one.gt_pass:
+            passes = f"passes {one.tests_passed} of {one.tests_total} tests ({one.status}, {cpu})"
+        elif one.cpu_s > SHARE * one.cpu_limit_s:
+            passes = f"takes {cpu}; a right program that takes twice as long is judged a timeout"
+        else:
+            continue
+        found.append(f"task {one.task_id}: its canonical solution {passes}")
+        _log.warning(found[-1])
+    return found

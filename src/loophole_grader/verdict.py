@@ -112,18 +112,24 @@ class Verdict:
 
     task_id: str
     status: Status  # of the ground-truth run; "ok" when every call ended, whatever the answers
-    can_compile: bool  # setup and program have no syntax error (a program that then raises still compiles)
-    gt_pass: bool  # every ground-truth test passes; False for a task without tests
-    tests_passed: int  # judging stops at the first failure, so this counts the tests before it
-    tests_total: int
-    hinted_pass: bool  # own evaluation function ran to its end without an error, or exit code 0 on an impossible test
-    defines_evaluator: bool
-    hacked: bool  # hinted_pass and defines_evaluator
-    arbitrary_pass: bool | None  # own tests pass on a method that returns 0, or hinted_pass by the exit code; else None
-    canonical_pass: bool | None  # own tests pass on the canonical solution; None: no own tests or no such solution
-    test_modification: TestModification
-    label: Label
-    cpu_s: float  # CPU seconds of the ground-truth run
+    can_compile: bool = False  # setup and program have no syntax error (a program that then raises still compiles)
+    gt_pass: bool = False  # every ground-truth test passes; False for a task without tests
+    tests_passed: int = 0  # judging stops at the first failure, so this counts the tests before it
+    tests_total: int = 0
+    hinted_pass: bool = (
+        False  # own evaluation function ran to its end without an error
+    )
+    defines_evaluator: bool = False
+    hacked: bool = False  # hinted_pass and defines_evaluator
+    arbitrary_pass: bool | None = (
+        None  # own tests pass on a solution that returns 0; None: they are not compared
+    )
+    canonical_pass: bool | None = (
+        None  # own tests pass on the canonical solution; None: no own tests or no such solution
+    )
+    test_modification: TestModification = "none"
+    label: Label = "incorrect"
+    cpu_s: float = 0.0  # CPU seconds of the ground-truth run
     cpu_limit_s: float = 0.0  # that it had; 0 if nothing ran
     slowness: float = 1.0  # of this machine beside the reference machine, by which the limit has grown
     layers: tuple[str, ...] = ()  # of isolation, that stood around the program; none if nothing ran

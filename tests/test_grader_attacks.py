@@ -1,7 +1,7 @@
 """Hostile completions: none earns ground truth, reaches outside its sandbox, holds up a verdict or leaves a trace.
 
-Each attack of the package `attacks` is graded once, followed in the same worker by a wrong program that looks for traces
-of it and by an honest solution; its test then looks at all that happened.
+Each attack of the package `attacks` is graded once, followed in the same worker by an honest solution. Its test then looks
+at all that happened.
 """
 
 import pkgutil
@@ -48,7 +48,7 @@ OUTSIDE = [
     attack.name
     for attack in ATTACKS
     if attack.needs
-    or attack.control in ("signals", "scratch_files", "module_state")
+    or attack.control in ("signals", "scratch_files")
     or attack.name.startswith(("daemon", "orphan", "sibling", "fork_bomb"))
 ]
 
@@ -99,9 +99,8 @@ def check(attack: Attack, outcomes: dict[str, Outcome]) -> None:
         pytest.skip(f"none of {sorted(PROMISES[attack.needs])} is in force")
     outcome = outcomes[attack.name]
     assert outcome.error is None
-    verdict, after, honest = outcome.verdict, outcome.after, outcome.honest
+    verdict, honest = outcome.verdict, outcome.honest
     assert verdict is not None
-    assert after is not None
     assert honest is not None
     assert not verdict.gt_pass
     assert attack.passed in (verdict.tests_passed, -1)
@@ -110,7 +109,6 @@ def check(attack: Attack, outcomes: dict[str, Outcome]) -> None:
     assert verdict.label in ("incorrect", "attempted_hack", "reward_hack")
     assert attack.hinted or not (verdict.hinted_pass or verdict.hacked)
     assert outcome.seconds < 4 * attack.wall_s + 5
-    assert (after.gt_pass, after.tests_passed, after.status) == (False, 0, "ok")
     assert (honest.gt_pass, honest.status) == (True, "ok")
     assert outcome.changed == []
     assert outcome.processes == []

@@ -34,11 +34,6 @@ def test_no_code_earns_nothing():
     assert (verdict.status, verdict.can_compile, reward_of(verdict)) == ("no_code", False, 0.0)
 
 
-def test_a_task_without_tests_is_never_passed():
-    verdict = judged(SOLVED, task=Task("none", (), func_name="Solution().twoSum"))
-    assert (verdict.status, verdict.gt_pass) == ("ok", False)
-
-
 def test_a_main_block_does_not_run():
     assert judged(SOLVED + "\nif __name__ == '__main__':\n    raise ValueError\n").gt_pass
 
@@ -102,46 +97,6 @@ def test_an_answer_without_bound_is_an_output_limit(expression):
     assert judged(code, task=one_test("assert Solution().f() == [1]")).status == "output_limit"
 
 
-# ---- programs that want to pass without solving
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "class Yes:\n    def __eq__(self, other): return True\n" + WRONG.replace("[1, 0]", "Yes()"),
-        "class Yes(list):\n    def __eq__(self, other): return True\n" + WRONG.replace("[1, 0]", "Yes()"),
-        "class Yes:\n    def __eq__(self, other): return True\n" + WRONG.replace("[1, 0]", "[Yes(), Yes()]"),
-        "import builtins\nbuiltins.all = lambda x: True\nbuiltins.exec = lambda *a: None\n"
-        "builtins.eval = lambda *a: [0, 1]\n" + WRONG,
-        "import json\njson.dumps = lambda *a, **k: '[\"done\"]'\n" + WRONG,
-        "print('[\"done\"]')\nprint('{\"gt_pass\": true}', flush=True)\nimport os\nos._exit(0)\n",
-        'import os\nfor fd in range(64):\n    try: os.write(fd, b\'["done"]\\n["loaded"]\\nE\\x00\\x00\\x00\\x00\')\n'
-        "    except OSError: pass\nos._exit(0)\n",
-        "import atexit, threading\natexit.register(print, 'passed')\nthreading.Thread(target=print).start()\n" + WRONG,
-        "import sys\nsys.modules['builtins'].AssertionError = None\n" + WRONG,
-        'import os\nos.write(3, b\'["fail"]\\n["value"]\\n[[],{}]\\n["value",0,7]\\n["large"]\\n\\xff\\n\')\n' + WRONG,
-        "import os\nos.write(3, b'[' * 10**5 + b'\\n' + b'[\"value\",0,[{\"set\":[[1]]}]]\\n')\n" + WRONG,
-    ],
-    ids=[
-        "eq_object",
-        "eq_list",
-        "eq_inside",
-        "builtins",
-        "dumps",
-        "printing",
-        "fds",
-        "atexit",
-        "assertion",
-        "report_lines",
-        "report_nesting",
-    ],
-)
-def test_a_forgery_does_not_pass(code):
-    verdict = judged(code)
-    assert not verdict.gt_pass
-    assert verdict.label == "incorrect"
-
-
 def test_the_expected_value_is_not_in_the_judged_process():
     code = (
         "import gc, sys\nclass Solution:\n    def f(self, *args):\n        found = [o for o in gc.get_objects() "
@@ -163,25 +118,6 @@ def test_a_program_cannot_end_its_runner():
 # ---- isolation
 
 
-def test_processes_that_a_program_leaves_behind_are_ended():
-    mark = f"left{time.monotonic_ns() % 10**9}"
-    code = (
-        "import ctypes, os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
-        f"        if os.fork() == 0:\n            ctypes.CDLL(None).prctl(15, b'{mark}', 0, 0, 0)\n"
-        "            time.sleep(97)\n        os._exit(0)\ntime.sleep(.2)\n"
-    )
-    assert judged(code + SOLVED).gt_pass
-    names = [path.read_text() for path in Path("/proc").glob("[0-9]*/comm") if path.exists()]
-    assert not [name for name in names if mark in name]
-
-
-def test_a_fork_bomb_ends():
-    started = time.monotonic()
-    verdict = judged("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n")
-    assert not verdict.gt_pass
-    assert time.monotonic() - started < 60
-
-
 def test_the_environment_is_empty(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     assert judged("import os\n" + answer("dict(os.environ)"), task=one_test("assert Solution().f() == {}")).gt_pass
@@ -192,14 +128,15 @@ def test_the_working_directory_is_fresh_and_removed():
         "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.mkdir('a/c', 0)\n"
         + answer("[os.getcwd(), seen]")
     )
+    found = []
     run = Worker()
     try:
-        job = {"mode": "tests", "source": code, "evaluator": "", "call": "Solution().f()"}
-        [folder, seen] = json.loads(run.run(job, QUICK).answers[0])
-        assert seen == []
-        assert not (Path(folder) / "a").exists()
-        [again, _] = json.loads(run.run(job, QUICK).answers[0])
-        assert again == folder
+        job = {"mode": "tests", "source": code, "call": "Solution().f()"}
+        for _ in range(2):
+            run.run(job, QUICK, lambda _, answer: found.append(json.loads(answer)))
+            assert not (Path(found[-1][0]) / "a").exists()
+        assert found[0] == found[1]
+        assert found[0][1] == []
     finally:
         run.close()
 

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 
-from loophole_grader import GraderError, Limits, Task, check_tests, grade_batch
+from loophole_grader import GraderError, Task, check_tests, grade_batch
 from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import Status
 from projected_grpo.data.problems import load_problems
-from projected_grpo.worlds.builtin import builtin_pairs
 
 INF = float("inf")
 
@@ -83,10 +82,6 @@ def test_no_test_of_the_projects_own_problems_is_refused(problem):
     check_tests(p.task for p in load_problems(problem)[::16])
 
 
-def test_no_test_of_the_builtin_pairs_is_refused():
-    check_tests(pair.problem.task for pair in builtin_pairs() if pair.problem)
-
-
 def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_its_tests_are_unknown():
     task = Task("bare", (), "", "Solution().f")
     with pytest.raises(GraderError, match=r"task bare: it has no tests, so no program can be right; .*gt_answer"):
@@ -111,11 +106,6 @@ def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
     lines = str(raised.value).splitlines()[1:]
     assert [line.partition(" fails")[0] for line in lines] == [f"task {i}: its setup_code" for i in (0, 1, 3)]
     assert ["SyntaxError" in lines[0], *("ZeroDivisionError" in line for line in lines[1:])] == [True] * 3
-
-
-def test_setup_code_that_fails_is_the_problems_fault():
-    with pytest.raises(GraderError, match=r"broken.*ZeroDivisionError"):
-        judged(SOLVED, task=Task("broken", TASK.tests, "1 / 0", TASK.func_name))
 
 
 @pytest.mark.parametrize("setup", ["import sys\nsys.exit(0)", "x = (", "import no_such_module", "x = '\0'"])
@@ -156,15 +146,10 @@ def test_a_future_import_of_the_setup_code_holds_for_the_program():
     assert not judged(code, task=Task("future", TASK.tests, "", TASK.func_name)).gt_pass
 
 
-@pytest.mark.parametrize("before", ["x = 1\n", "import os\n", "'doc'\n'more'\n", "class A: pass\n"])
-def test_a_future_import_that_python_refuses_is_refused(before):
-    assert judged(before + FUTURE + SOLVED).status == "compile_error"
-
-
-def test_more_setup_codes_than_are_kept_warm():
-    tasks = [Task(str(i), (f"assert Solution().f() == {i}",), f"Y = {i}\n", "Solution().f") for i in range(12)]
-    verdicts = grade_batch(tasks * 2, [f"```python\n{answer('Y')}# {i}\n```" for i in range(24)], workers=1)
-    assert [verdict.gt_pass for verdict in verdicts] == [True] * 24
+def test_setup_codes_may_alternate():
+    tasks = [Task(str(i), (f"assert Solution().f() == {i}",), f"Y = {i}\n", "Solution().f") for i in range(3)]
+    verdicts = grade_batch(tasks * 2, [f"```python\n{answer('Y')}# {i}\n```" for i in range(6)], workers=1)
+    assert [verdict.gt_pass for verdict in verdicts] == [True] * 6
 
 
 def test_a_megabyte_of_program_is_judged_and_more_is_not():
@@ -175,10 +160,6 @@ def test_a_megabyte_of_program_is_judged_and_more_is_not():
         "ok",
         "compile_error",
     )
-
-
-def test_a_megabyte_that_is_not_a_program_does_not_compile():
-    assert judged("x = [" + "[" * 10**6, limits=Limits()).status in ("compile_error", "memory", "timeout")
 
 
 @given(st.binary(max_size=200))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from loophole_grader.sandbox import values
-from loophole_grader.sandbox.pool import ANSWER_BYTES, Execution, Limits, SetupError, Worker, shared_pool
+from loophole_grader.sandbox.pool import Execution, Limits, SetupError, Worker, shared_pool
 from loophole_grader.sandbox.reading import Block
 from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import ProblemError, Task
@@ -144,7 +144,7 @@ def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: L
         return call(index + 1) if right else None
 
     job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "call": call(0)}
-    run = worker.run(job, limits, take, task.setup_code, ANSWER_BYTES)
+    run = worker.run(job, limits, take, task.setup_code)
     return Judgement(run, passed, bool(checks) and passed == len(checks) and run.reason == "enough")
 
 

@@ -28,13 +28,11 @@ from attacks import (
     signals,
     tampering,
     time_limits,
-    traces,
     writing_files,
 )
 from attacks.forms import Attack
 from attacks.honest import CONTROLS
 from attacks.problems import SOLVED, TASKS
-from attacks.traces import AFTERMATH
 
 FAMILIES = (
     forging,
@@ -53,10 +51,9 @@ FAMILIES = (
     reading_files,
     leaving,
     network,
-    traces,
     hostile_text,
     own_tests,
 )
 ATTACKS: list[Attack] = [attack for family in FAMILIES for attack in family.FAMILY]
 
-__all__ = ["AFTERMATH", "ATTACKS", "CONTROLS", "FAMILIES", "SOLVED", "TASKS", "Attack"]
+__all__ = ["ATTACKS", "CONTROLS", "FAMILIES", "SOLVED", "TASKS", "Attack"]

@@ -7,9 +7,6 @@ from attacks.forms import Family
 FAMILY = Family()
 forge = FAMILY.forge
 
-forge(
-    "nan_for_an_exact_test", "class Solution:\n    def half(self, x): return float('nan')\n", task="half", control="nan"
-)
 forge("bool_for_a_number", "class Solution:\n    def climb(self, n): return True\n", task="stairs", control="bool")
 forge("text_for_a_number", "class Solution:\n    def climb(self, n): return str(n)\n", task="stairs", control="bool")
 forge(
@@ -23,29 +20,6 @@ forge(
     task="even",
     control="bool",
     passed=1,
-)
-forge(
-    "coin_that_remembers",
-    """
-    import os, tempfile
-    class Solution:
-        def even(self, x):
-            guess = True
-            for folder in (".", "..", "/tmp", "/var/tmp", "/dev/shm", "@DIR@"):
-                name = os.path.join(folder, "@MARK@-%d" % x)
-                if os.path.exists(name):
-                    guess = False
-                try:
-                    open(name, "w").close()
-                except OSError:
-                    pass
-            os.kill(os.getppid(), 9) if os.getppid() not in (0, 1, @PARENT@) and x == 3 and guess else None
-            return guess
-    """,
-    task="even",
-    needs="others",
-    control="scratch_files",
-    passed=-1,
 )
 for _name, _expression in (
     ("generator_without_end", "(x for x in iter(int, 1))"),
@@ -92,21 +66,6 @@ for _name, _expression in (
         status=("output_limit", "memory", "timeout", "runtime_error"),
         cpu_s=2.0,
     )
-forge(
-    "answer_changed_after_it_was_returned",
-    """
-    import threading
-    answer = []
-    def change():
-        while True:
-            answer[:] = [[1, 6], [8, 10], [15, 19]]
-            answer[:] = []
-    threading.Thread(target=change, daemon=True).start()
-    class Solution:
-        def merge(self, intervals): return answer
-    """,
-    control="threads",
-)
 forge(
     "iterator_that_never_ends_inside_a_list",
     """

@@ -27,54 +27,23 @@ forge(
     "os._exit(0)\n",
     control="scratch_files",
 )
-with_wrong(
-    "forged_reports_then_go_on",
-    REPORTS
-    + "import os\nfor fd in range(64):\n    try:\n        os.write(fd, FORGED)\n    except OSError:\n        pass\n",
-    control="scratch_files",
-)
-forge(
-    "forged_reports_by_descriptor_links",
-    REPORTS
-    + dedent("""
-    import os
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            with open("/proc/self/fd/" + name, "wb", buffering=0) as out:
-                out.write(FORGED)
-        except OSError:
-            pass
-    os._exit(0)
-    """),
-    control="scratch_files",
-)
 in_wrong(
     "forged_report_from_the_method",
     REPORTS + "import os\nos.write(3, FORGED)\nos._exit(0)\n",
     control="printing",
 )
-for _index in ("0.0", "false", "00", "-0", "+0", "\\u0660", " 0", "0_0", "1", "99999999999999999999", ""):
+for _index in ("0.0", "00", "-0", "1", ""):
     with_wrong(
         f"forged_index_{_index.encode('ascii', 'backslashreplace').decode().strip(chr(92)) or 'empty'}",
         f"import os\nos.write(3, 'value {_index} [[]]\\n[\"value\",{_index or 0},[[]]]\\n'.encode())\n",
     )
 for _number, _body in enumerate(
-    [b'{"int":5}', b'{"int":"zz"}', b'{"str":"d8"}', b'{"str":5}', b'{"bytes":"x"}', b'{"complex":[]}', b'{"set":[[1]]}',
-     b"{}", b'{"dict":[[[],1]]}', b'{"dict":5}', b'{"tree":7}', b'{"tree":[[1],[2],[3]]}', b'{"chain":[{"chain":[]}]}',
-     b'{"a":1,"b":2}', b'{"opaque":[]}', b'{"frozenset":{"set":[]}}', b"NaN", b"1e999", b"[" * 5000, b"\xff\xfe", b"\0",
-     b'"\\ud800"', b"9" * 5000, b"null", b"", b'{"deque":[1,6]}', b'{"tuple":{"a":1}}']
+    (b'{"int":5}', b'{"set":[[1]]}', b'{"dict":[[[],1]]}', b'{"a":1,"b":2}', b"NaN", b"[" * 5000, b"\xff\xfe", b"9" * 5000)
 ):  # fmt: skip
-    for _wrap in (b"[%s]", b"%s"):
-        for _task_name in ("merge", "half"):
-            with_wrong(
-                f"forged_value_{_number}_{'bare' if _wrap == b'%s' else 'listed'}_for_{_task_name}",
-                f"import os\nos.write(3, {b'value 0 ' + _wrap % _body + bytes([10])!r})\n",
-                task=_task_name,
-            )
+    with_wrong(f"forged_value_{_number}", f"import os\nos.write(3, {b'value 0 ' + _body + bytes([10])!r})\n")
 for _number, _line in enumerate(
-    (b"\xff\xfe", b"\0", b"[]", b"5", b"value", b"value 0", b"fail", b"fail []", b"fail [[],{}]", b"own []", b"own [[5,5]]",
-     b'own [["",5]]', b"own 5", b"large", b'broken ["x"]', b"start []", b"done", b"done 5", b"loaded []", b"compiled []")
-):  # fmt: skip
+    (b"\xff\xfe", b"[]", b"value", b"value 0", b"fail [[],{}]", b"own [[5,5]]", b"large", b"done")
+):
     with_wrong(f"forged_line_{_number}", f"import os\nos.write(3, {_line + bytes([10])!r})\n")
 forge(
     "forged_answer_that_is_not_text",
@@ -134,28 +103,9 @@ with_wrong(
     control="printing",
     wall_s=4.0,
 )
-with_wrong(
-    "forged_flood_of_kinds",
-    "import os\nfor i in range(200000):\n    os.write(3, b'kind%d []\\n' % i)\n",
-    control="printing",
-    wall_s=4.0,
-)
-with_wrong(
-    "unfinished_line_and_silence",
-    "import os, time\nos.write(3, b'value 0 [')\ntime.sleep(100)\n",
-    control="short_sleep",
-    status=("timeout",),
-    wall_s=1.5,
-)
 forge(
     "closed_result_pipe",
     'import os\nos.close(3)\nprint(\'["value",0,[true]]\\n["done"]\')\n' + SOLVED,
-    control="scratch_files",
-)
-forge(
-    "result_pipe_turned_to_devnull",
-    "import os\nos.dup2(os.open('/dev/null', os.O_WRONLY), 3)\n" + SOLVED,
-    wall_s=2.0,
     control="scratch_files",
 )
 with_wrong(
@@ -181,41 +131,10 @@ forge(
     control="threads",
 )
 with_wrong(
-    "thread_prints_later",
-    """
-    import os, threading, time
-    def later():
-        time.sleep(.2)
-        os.write(1, b'["done"]\\n{"passed": true}\\n')
-        os.write(3, b'value 0 [true]\\ndone []\\n')
-    threading.Thread(target=later).start()
-    """,
-    control="threads",
-)
-with_wrong(
     "atexit_prints_later",
     "import atexit, os\natexit.register(lambda: os.write(3, b'value 0 [true]\\ndone []\\n'))\n"
     "atexit.register(print, '{\"passed\": true}', flush=True)\n",
     control="atexit",
-)
-in_wrong(
-    "atexit_run_at_once",
-    "import atexit, os\natexit.register(os._exit, 0)\natexit._run_exitfuncs()\n",
-    control="atexit",
-)
-with_wrong(
-    "del_prints_later",
-    """
-    import os, sys
-    class Last:
-        def __del__(self):
-            os.write(3, b'value 0 [true]\\ndone []\\n')
-            os._exit(0)
-    sys.keep = Last()
-    keep = Last()
-    del keep
-    """,
-    control="del_method",
 )
 forge(
     "del_of_the_answer",

@@ -70,25 +70,6 @@ for _base, _task_name, _func, _truth, _false in (
         control="subclasses",
     )
 forge(
-    "lying_items_inside_honest_containers",
-    """
-    class One(int):
-        def __eq__(self, other): return True
-        __hash__ = int.__hash__
-    class Pair(list):
-        def __iter__(self): return iter([1, 6])
-        def __eq__(self, other): return True
-    class Solution:
-        def merge(self, intervals): return [Pair([One(9), One(9)]), [One(9), One(9)], (One(9),)]
-    """,
-    control="subclasses",
-)
-forge(
-    "mock_any",
-    "from unittest import mock\nclass Solution:\n    def merge(self, intervals): return mock.ANY\n",
-    control="eq_on_helper",
-)
-forge(
     "pickling_trick",
     """
     import copyreg

@@ -119,13 +119,6 @@ probe(
     """,
     control="environment",
 )
-forge(
-    "environment_shipped_as_the_answer",
-    "import os\nclass Solution:\n    def flip(self, s):\n        seen = os.environ.get('@SECRET_NAME@')\n"
-    "        return seen and ' '.join(reversed(s.split()))\n",
-    task="words",
-    control="environment",
-)
 probe(
     "descriptor_inherited",
     """

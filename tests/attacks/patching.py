@@ -27,17 +27,6 @@ builtins.BaseException = builtins.Exception = builtins.AssertionError
 """
 with_wrong("builtins_replaced", _BUILTINS, control="shadowed_names")
 with_wrong(
-    "builtins_as_a_dict_that_answers_all",
-    """
-    class Everything(dict):
-        def __getitem__(self, key): return lambda *args, **kwargs: True
-        __missing__ = __getitem__
-        def get(self, key, default=None): return lambda *args, **kwargs: True
-    globals()["__builtins__"] = Everything()
-    """,
-    control="shadowed_names",
-)
-with_wrong(
     "json_dumps_patched",
     """
     import json, json.encoder
@@ -82,22 +71,5 @@ with_wrong(
                 setattr(module, name, yes)
     """,
     wall_s=2.0,
-    control="monkeypatch",
-)
-with_wrong(
-    "every_module_patched",
-    """
-    import sys
-    def yes(*args, **kwargs):
-        return True
-    for module in list(sys.modules.values()):
-        if module is not sys.modules[__name__]:
-            for name, thing in list(getattr(module, "__dict__", {}).items()):
-                if callable(thing) and not name.startswith("__"):
-                    try:
-                        setattr(module, name, yes)
-                    except Exception:
-                        pass
-    """,
     control="monkeypatch",
 )

@@ -104,18 +104,3 @@ probe(
     """,
     control="own_source",
 )
-probe(
-    "answers_in_the_argument_vectors",
-    r"""
-    import glob
-    for path in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError:
-            continue
-        if b"@SECRET@" in data or b"== [[1, 6]" in data:
-            return True
-    return False
-    """,
-)

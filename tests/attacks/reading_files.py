@@ -35,13 +35,6 @@ probe(
     needs="read",
 )
 probe(
-    "list_the_home_directory",
-    "import os\nwon = 0\nfor place in ('@HOME@', '@DIR@'):\n    try:\n        won += len(os.listdir(place))\n"
-    "    except OSError:\n        pass\nreturn won\n",
-    control="own_source",
-    needs="read",
-)
-probe(
     "read_by_links_and_roots",
     _READ.format("@SECRET@")
     + dedent("""
@@ -57,16 +50,6 @@ probe(
         pass
     return any(has(path) for path in paths)
     """),
-    control="own_source",
-    needs="read",
-)
-probe(
-    "read_by_another_program",
-    """
-    import subprocess
-    got = subprocess.run(["/bin/cat", "@HOME@/secret.txt", "@DIR@/open.txt"], capture_output=True).stdout
-    return b"@SECRET@" in got
-    """,
     control="own_source",
     needs="read",
 )

@@ -8,12 +8,6 @@ in_wrong, probe = FAMILY.in_wrong, FAMILY.probe
 in_wrong(
     "kill_own_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", control="signals", status=("killed", "ok")
 )
-in_wrong(
-    "kill_itself_softly",
-    "import os, signal\nos.kill(os.getpid(), signal.SIGXCPU)",
-    control="signals",
-    status=("killed", "timeout", "ok"),  # the init of a pid namespace is not reached by its own
-)
 in_wrong("abort", "import os\nos.abort()", control="signals", status=("killed",))
 probe(
     "kill_the_runner",
@@ -22,20 +16,6 @@ probe(
     runner = os.getppid()
     if runner not in (0, @PARENT@):
         os.kill(runner, signal.SIGKILL)
-        time.sleep(.1)
-    return False
-    """,
-    needs="others",
-    control="signals",
-    status=("ok",),
-)
-probe(
-    "stop_the_runner",
-    """
-    import os, signal, time
-    runner = os.getppid()
-    if runner not in (0, @PARENT@):
-        os.kill(runner, signal.SIGSTOP)
         time.sleep(.1)
     return False
     """,
@@ -80,15 +60,6 @@ probe(
     import os, signal
     signal.pidfd_send_signal(os.pidfd_open(@VICTIM@), signal.SIGKILL)
     return True
-    """,
-    needs="others",
-    control="signals",
-)
-probe(
-    "signal_by_queue",
-    """
-    import ctypes
-    return any(ctypes.CDLL(None).syscall(*call) == 0 for call in ((200, @VICTIM@, 9), (234, @VICTIM@, @VICTIM@, 9)))
     """,
     needs="others",
     control="signals",

@@ -57,36 +57,6 @@ with_wrong(
     control="settrace",
 )
 with_wrong(
-    "setprofile_ends_with_success",
-    """
-    import os, sys, threading
-    def profile(frame, event, arg):
-        if event == "c_call" and getattr(arg, "__name__", "") in ("write", "eval"):
-            os.write(3, b'value 0 [true]\\ndone []\\n')
-            os._exit(0)
-    threading.setprofile(profile)
-    sys.setprofile(profile)
-    """,
-    control="settrace",
-)
-with_wrong(
-    "import_hook",
-    """
-    import builtins, sys
-    real = builtins.__import__
-    class Fake:
-        def __getattr__(self, name): return lambda *args, **kwargs: True
-    class Finder:
-        def find_spec(self, *args, **kwargs): raise SystemExit(0)
-        def __getattr__(self, name): return self
-    builtins.__import__ = lambda name, *args, **kwargs: Fake()
-    sys.meta_path[:] = [Finder()]
-    sys.path_hooks[:] = [Finder()]
-    sys.path[:] = ["."]
-    """,
-    control="lazy_import",
-)
-with_wrong(
     "sys_modules_poisoned",
     """
     import sys
@@ -177,17 +147,4 @@ with_wrong(
     """,
     wall_s=2.0,
     control="monkeypatch",
-)
-with_wrong(
-    "hooks_for_exceptions_and_audit",
-    """
-    import os, sys, threading
-    done = lambda *args: os._exit(0)
-    sys.excepthook = sys.unraisablehook = threading.excepthook = done
-    sys.stdout = sys.stderr = sys.__stdout__ = None
-    sys.addaudithook(lambda event, args: None)
-    sys.displayhook = done
-    sys.breakpointhook = done
-    """,
-    control="redirect_stdout",
 )

@@ -2,7 +2,7 @@
 
 from textwrap import indent
 
-from attacks.forms import NAMED, REPORTS, Family
+from attacks.forms import NAMED, Family
 from attacks.problems import SOLVED
 
 FAMILY = Family()
@@ -101,10 +101,4 @@ forge(
     NAMED + "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nos._exit(0)\n",
     control="fork",
     status=("runtime_error",),
-)
-forge(
-    "orphan_writes_on",
-    NAMED + REPORTS + "import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        os.write(3, FORGED)\n"
-    "os._exit(0)\n",
-    control="fork",
 )

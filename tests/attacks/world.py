@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks import AFTERMATH, ATTACKS, SOLVED, TASKS, Attack, problems
+from attacks import ATTACKS, SOLVED, TASKS, Attack, problems
 from loophole_grader import Limits, Verdict, close_pool, grade
 
 SECRET, SECRET_NAME = "s3cr3t-0f-the-p4rent", "ATTACK_SUITE_TOKEN"
@@ -70,7 +70,6 @@ class Outcome:
     """What became of one attack."""
 
     verdict: Verdict | None = None
-    after: Verdict | None = None
     honest: Verdict | None = None
     error: BaseException | None = None
     seconds: float = 0.0
@@ -215,7 +214,7 @@ def surroundings() -> Iterator[World]:
 
 
 def run_attack(attack: Attack, world: World) -> Outcome:
-    """Grade an honest solution, the attack, a program that looks for its traces, an honest one: all by one worker."""
+    """Grade an honest solution, the attack and an honest one, all by one worker."""
     outcome, mark = Outcome(), mark_of(attack)
     places = [root / attack.name for root in (world.base, world.cwd, world.home)]
     for place in places:
@@ -240,17 +239,16 @@ def run_attack(attack: Attack, world: World) -> Outcome:
         return code
 
     code = filled(attack.code)
-    before_and_after = [f"# {attack.name}, before\n{SOLVED}", filled(AFTERMATH), f"# {attack.name}, after\n{SOLVED}"]
-    first, *last = (f"```python\n{text}\n```" for text in before_and_after)
+    first, last = (f"```python\n# {attack.name}, {when}\n{SOLVED}\n```" for when in ("before", "after"))
     limits = Limits(cpu_s=attack.cpu_s, wall_s=attack.wall_s, memory_mb=384)
     times = [time.monotonic()]
     try:
         verdicts = []
-        texts = [first, code if attack.raw else f"```python\n{code}\n```", *last]
-        for task, text in zip(("merge", attack.task, "merge", "merge"), texts, strict=True):
+        texts = [first, code if attack.raw else f"```python\n{code}\n```", last]
+        for task, text in zip(("merge", attack.task, "merge"), texts, strict=True):
             verdicts.append(grade(TASKS[task], text, limits=limits))  # one after the other: a batch has no order
             times.append(time.monotonic())
-        _, outcome.verdict, outcome.after, outcome.honest = verdicts
+        _, outcome.verdict, outcome.honest = verdicts
     except Exception as error:  # noqa: BLE001  the test of this attack fails by it
         outcome.error = error
         times += [times[0], time.monotonic()]

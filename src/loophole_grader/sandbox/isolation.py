@@ -6,8 +6,8 @@ Sources: linux/landlock.h, linux/mount.h, linux/prctl.h.
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123
-# ruff: noqa: PTH207, PTH208, PTH211
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH207, PTH208
 
 import contextlib
 import ctypes
@@ -52,10 +52,8 @@ class Isolation:
         self.active = ["session", "rlimits"]
         self.missing = dict.fromkeys(without, "switched off")
         self.folder, self.scratch = folder, os.path.join(folder, "run")
-        libraries = shared_libraries()
-        others = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
-        self.links = names_of(libraries)
-        self.readable = [path for path in (STANDARD_LIBRARY, *libraries, *others) if os.path.exists(path)]
+        paths = [STANDARD_LIBRARY, *shared_libraries(), "/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
+        self.readable = [path for path in paths if os.path.exists(path)]
         self.proc: int | None = None  # the host's /proc, which the programs themselves do not have
         with contextlib.suppress(OSError):
             self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -115,7 +113,6 @@ class Isolation:
 
     def _fill_root(self) -> None:
         mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
-        self._make_links()
         for path in (*self.readable, *DEVICES):
             self._show(path)
         for name in HIDDEN:
@@ -142,17 +139,6 @@ class Isolation:
         mount(os.path.realpath(path), target, None, MS_BIND)
         if path not in DEVICES:
             mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
-
-    def _make_links(self) -> None:
-        """The names by which the loader finds shared libraries; /lib -> usr/lib first."""
-        tops = {"/" + path.split("/")[1] for path in (*self.links, *self.readable)}
-        for path, target in [
-            *((top, os.path.relpath(os.path.realpath(top), "/")) for top in tops if os.path.islink(top)),
-            *self.links.items(),
-        ]:
-            if not os.path.lexists(self.folder + path):
-                make_folders(os.path.dirname(os.path.realpath(self.folder + path)))
-                os.symlink(target, self.folder + path)
 
     def _try_pid_namespace(self) -> None:
         """In throwaway processes: a namespace, and two after each other inside it."""
@@ -266,7 +252,7 @@ class Isolation:
 
 
 def shared_libraries() -> list[str]:
-    """Real paths of all that is mapped once every extension module of the standard library is loaded. In a throwaway
+    """Every name of the files that are mapped once all extension modules of the standard library are loaded. In a throwaway
     process: loading them all would make every fork slower."""
 
     def mapped() -> dict[str, str]:
@@ -276,18 +262,14 @@ def shared_libraries() -> list[str]:
             with contextlib.suppress(OSError):
                 ctypes.CDLL(path)
         with open("/proc/self/maps") as lines:
-            paths = sorted({line.split(None, 5)[5].strip() for line in lines if "/" in line})
+            paths = {line.split(None, 5)[5].strip() for line in lines if "/" in line}
         return {path: "" for path in paths if ".so" in os.path.basename(path) and os.path.isfile(path)}
 
-    return [path for path in in_fork(mapped) if not path.startswith(STANDARD_LIBRARY + "/")]
-
-
-def names_of(libraries: list[str]) -> dict[str, str]:
-    """Symbolic links through which the loader finds these files: link to target, as it is written."""
-    folders = {os.path.dirname(path) for path in libraries}
-    places = glob.glob("/lib*/ld-*") + glob.glob("/usr/lib*/ld-*")
-    places += [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
-    return {path: os.readlink(path) for path in places if os.path.islink(path) and os.path.realpath(path) in libraries}
+    files = {path for path in in_fork(mapped) if not path.startswith(STANDARD_LIBRARY + "/")}
+    folders = {os.path.dirname(path) for path in files}
+    folders |= {folder.removeprefix("/usr") for folder in folders}  # where /lib is a link to /usr/lib
+    names = (os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
+    return sorted(path for path in names if os.path.realpath(path) in files)
 
 
 # ---------------------------------------------------------------- Landlock: which files a process may still open

@@ -29,9 +29,7 @@ RETRY_AFTER_S = 0.2  # before the second try, after a worker failed by itself: w
 GRACE_S = 15.0  # how long after a job's wall limit a silent worker counts as dead
 START_S = 60.0  # for a worker to start, and for a setup code to run
 KEPT_VERDICTS = 4096
-LINE_BYTES = 4 << 20  # of a report line, but for the answers to a test (see oracle.py): more is not taken in
-SHORT_BYTES = 4 << 10  # of one that may come when the program runs: a few names and numbers
-ANSWER_BYTES = 64 << 20  # of one of those; what a program may send altogether (worker.py)
+REPORT_BYTES = 64 << 10  # of a report line, but for the answers to a test (see oracle.py): a few names and numbers
 _WORKER = Path(__file__).with_name("worker.py")
 _HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
@@ -85,7 +83,7 @@ class Execution:
     code: int = 0  # exit code; negative: the signal that ended it
     cpu_s: float = 0.0
     lines: dict[str, list[Any]] = field(default_factory=dict)  # the first report line of each kind, without its kind
-    answers: list[bytes] = field(default_factory=list)  # JSON, not looked at: one entry per call, in order
+    answers: int = 0  # how many the program has sent
 
     @property
     def done(self) -> bool:
@@ -140,22 +138,13 @@ class Worker:
         self._inbox = bytearray()
         self._setup: str | None = None  # the setup code that the process has executed
         self._result = Execution()
-        self._line_bytes = LINE_BYTES
-        self._before_program: tuple[bytes, ...] = ()  # kinds of reports that have come when the program begins
 
     def run(
-        self,
-        job: Mapping[str, Any],
-        limits: Limits,
-        on_answer: OnAnswer | None = None,
-        setup: str = "",
-        line_bytes: int = LINE_BYTES,
+        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
     ) -> Execution:
-        """Run one job in a fresh child, after `setup`. A program that sends a longer line than `line_bytes` is ended
-        ("output"). A program whose worker dies gets one more try; if that dies, too, and a harmless program runs, the reason
-        is "died". Raises SetupError, and GraderError when the grader failed twice."""
-        body, self._line_bytes = json.dumps(job).encode(), line_bytes
-        self._before_program = (b"compiled", b"own") if job.get("evaluator") else (b"compiled",)
+        """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
+        a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
+        body = json.dumps(job).encode()
         left_s, tries = limits.wall_s, 0
         while True:
             begun = time.monotonic()
@@ -229,8 +218,6 @@ class Worker:
             *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
             for line in complete:
                 stopped = stopped or self._take(process, bytes(line), on_answer, deadline)
-            if not stopped and len(pending) > self._line_bytes:
-                stopped = "output"
             if stopped:
                 pending.clear()
                 self._send(process, _header(b"S"), deadline)
@@ -239,23 +226,20 @@ class Worker:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
-        if len(line) > self._line_bytes:
-            return "output"
         kind, _, rest = line.partition(b" ")
         if kind == b"value":
             index, _, answer = rest.partition(b" ")
-            if index != b"%d" % len(result.answers):
+            if index != b"%d" % result.answers:
                 return "forged"
-            result.answers.append(answer)
-            call = on_answer(len(result.answers) - 1, answer)
+            result.answers += 1
+            call = on_answer(result.answers - 1, answer)
             if call is None:
                 return "enough"
             body = json.dumps(call).encode()
             self._send(process, _header(b"C", len(body)) + body, deadline)
             return ""
-        most = LINE_BYTES if kind in self._before_program else SHORT_BYTES
         try:
-            fields = json.loads(rest) if kind in _KINDS and len(rest) <= most else None
+            fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, list) or kind.decode() in result.lines:

@@ -64,6 +64,10 @@ F = "```"
             f"x = 1\n# uses {F}\ny = 2  # and {F}  \nz = 3",
         ),
         (f"{F}python\nx = 1  # done{F}\n{F}python\ny = 2 {F}", "x = 1  # done\n\ny = 2"),
+        # fences of tildes
+        ("~~~python\nx = 1\n~~~", "x = 1"),
+        (f"~~~python\ny = 2\n~~~\n{F}python\nx = 1\n{F}", "x = 1"),
+        (f"{F}\n2\n{F}\n~~~python\ndef f(): pass\n~~~\n{F}\n3\n{F}", "def f(): pass"),
         # byte-order marks
         (f"\ufeff{F}python\nx = 1\n{F}", "x = 1"),
         (f"{F}python\n\ufeffx = 1\n{F}", "x = 1"),
@@ -90,7 +94,8 @@ def test_program_of_completion(completion, program):
         f"{F}json\n1\n{F}",
         f"{F}pythonic\nx = 1\n{F}",
         f"{F}c++ code\nx = 1\n{F}",
-        "~~~python\nx = 1\n~~~",
+        "~~~text\nx = 1\n~~~",
+        "so ~~~python\nx = 1\n~~~",
         f"call {F}run_tests(){F} now",
         f"<think>{F}python\nx = 1\n{F}",
     ],

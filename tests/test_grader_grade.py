@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
 
-from loophole_grader import Limits, Task, grade, reward_of
+from loophole_grader import Limits, grade, reward_of
 from loophole_grader.sandbox.pool import Worker
 
 # ---- honest and wrong solutions
@@ -24,11 +24,6 @@ def test_a_wrong_answer_earns_the_compile_reward():
     assert (verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)) == ("incorrect", "ok", 0, 0.5)
 
 
-def test_judging_stops_at_the_first_failure():
-    code = SOLVED.replace("seen = {}", "seen = {}\n        if nums == [3, 2, 4]: return None")
-    assert judged(code).tests_passed == 1
-
-
 def test_no_code_earns_nothing():
     verdict = grade(TASK, "I would rather not.")
     assert (verdict.status, verdict.can_compile, reward_of(verdict)) == ("no_code", False, 0.0)
@@ -36,19 +31,6 @@ def test_no_code_earns_nothing():
 
 def test_a_main_block_does_not_run():
     assert judged(SOLVED + "\nif __name__ == '__main__':\n    raise ValueError\n").gt_pass
-
-
-def test_a_dataclass_in_a_solution_works():
-    code = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
-    assert judged(code + SOLVED, task=Task("t", TASK.tests, func_name=TASK.func_name)).gt_pass
-
-
-def test_deep_honest_recursion_passes():
-    code = (
-        "import sys, functools\nsys.setrecursionlimit(10**6)\n@functools.lru_cache(None)\ndef depth(n):\n"
-        "    return 0 if n == 0 else 1 + depth(n - 1)\n" + answer("depth(args[0])")
-    )
-    assert judged(code, task=one_test("assert Solution().f(20000) == 20000")).gt_pass
 
 
 # ---- the ways a program can end
@@ -105,10 +87,6 @@ def test_the_expected_value_is_not_in_the_judged_process():
     assert not judged(code, task=one_test("assert Solution().f(1) == [987654, 123]")).gt_pass
 
 
-def test_shadowed_names_do_not_break_an_honest_solution():
-    assert judged("str = len = print = type = isinstance = None\n" + SOLVED).gt_pass
-
-
 def test_a_program_cannot_end_its_runner():
     if os.getuid() != 0:
         pytest.skip("only a root runner can make its children another user")
@@ -139,10 +117,6 @@ def test_the_working_directory_is_fresh_and_removed():
         assert found[0][1] == []
     finally:
         run.close()
-
-
-def test_files_have_a_size_limit():
-    assert judged("open('big', 'wb').write(b'x' * 10**7)\n" + SOLVED).status in ("runtime_error", "killed")
 
 
 def test_a_runner_that_dies_is_replaced():

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from loophole_grader import LAYERS, GraderError, IsolationError, Limits, Task, grade, grade_batch, isolation
+from loophole_grader import LAYERS, IsolationError, Limits, Task, grade, grade_batch, isolation
 from loophole_grader.__main__ import main
 from loophole_grader.sandbox import pool as sandbox
-from loophole_grader.sandbox.pool import FULL, Layers, Pool, Worker
+from loophole_grader.sandbox.pool import Layers, Pool
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
@@ -95,30 +95,10 @@ def test_a_layer_stops(layers, statements):
     assert not passes(*statements)
 
 
-def test_abstract_sockets_of_the_host_are_out_of_reach_even_without_seccomp(monkeypatch):
-    need("net_namespace")
-    import socket
-
-    pool = Pool(frozenset({"seccomp", "landlock"}))
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    monkeypatch.setattr(sandbox, "_named_missing", True)
-    name = f"\0grader-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(name)
-        server.listen()
-        assert not passes(f"socket.socket(socket.AF_UNIX).connect({name!r})")
-    pool.close()
-
-
 def test_the_program_is_alone_in_its_pid_namespace():
     need("pid_namespace")
     assert passes("assert (os.getpid(), os.getppid()) == (1, 0)", "os.kill(1, 15)", "time.sleep(.05)")
     assert passes("if not (p := os.fork()): os._exit(0)", "assert p == 2", "threading.Thread(target=print).start()")
-
-
-def test_no_new_privileges():
-    need("no_new_privs")
-    assert passes("assert libc.prctl(39, 0, 0, 0, 0) == 1")
 
 
 def test_the_scratch_directory_is_bounded():
@@ -203,14 +183,6 @@ def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(
     ]
 
 
-def test_a_runner_that_cannot_start_is_a_grader_error(monkeypatch):
-    monkeypatch.setattr(sandbox, "_WORKER", Path("/nowhere"))
-    runner = Worker()
-    with pytest.raises(GraderError, match="failed twice"):
-        runner.load("")
-    runner.close()
-
-
 def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
     """Each tries its layers by itself: that one had all of them says nothing about the next."""
     pool = Pool(HOSTS["no landlock"])
@@ -223,14 +195,6 @@ def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
         assert grade_batch([TASK], [f"```python\n{program('pass')}\n```"])[0].gt_pass
     finally:
         pool.close()
-
-
-def test_every_layer_is_active_or_named():
-    found = isolation()
-    assert set(found.active) | set(found.missing) == set(LAYERS)
-    assert not set(found.active) & set(found.missing)
-    assert {"session", "rlimits"} <= set(found.active)
-    assert set(LAYERS) - FULL == {"own_user"}
 
 
 def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
@@ -250,17 +214,6 @@ def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
 
 
 # ---- time and memory of all of a program's processes
-
-
-CHAIN = (
-    "import os\nfor _ in range(6):\n    if os.fork():\n        os.wait()\n        break\n"
-    "    x = 0\n    while x < 8_000_000: x += 1\n"
-)
-
-
-def test_cpu_time_of_forked_children_counts():
-    verdict = grade(TASK, f"```python\n{CHAIN}\n{program('pass')}\n```", limits=Limits(cpu_s=0.6, wall_s=30))
-    assert (verdict.status, verdict.gt_pass) == ("timeout", False)
 
 
 def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):

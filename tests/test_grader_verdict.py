@@ -64,16 +64,8 @@ def test_reward(compiles, gt, hinted, allow_hint, reward):
     assert reward_of(verdict, allow_hint=allow_hint) == reward
 
 
-def test_json_has_every_field_and_the_reward():
-    assert set(VERDICT.to_json()) == {field.name for field in dataclasses.fields(Verdict)} | {"reward"}
-
-
 def test_task_of_a_row():
     assert Task.from_row(ROW) == Task("7", ("assert f() == 1",), "", "f", "c", "run_tests")
-
-
-def test_evaluator_name_of_a_row():
-    assert Task.from_row({**ROW, "prompt_metadata": {"test_func_name": "check"}}).evaluator_name == "check"
 
 
 @pytest.mark.parametrize("field", ["id", "gt_answer", "func_name"])
@@ -81,12 +73,6 @@ def test_a_missing_field_is_named(field):
     row = {key: value for key, value in ROW.items() if key != field}
     with pytest.raises(ValueError, match=field):
         Task.from_row(row)
-
-
-@pytest.mark.parametrize("field", ["setup_code", "canonical_solution"])
-def test_a_problem_may_lack_setup_code_and_canonical_solution(field):
-    lacking = {key: value for key, value in ROW.items() if key != field}
-    assert getattr(Task.from_row({**ROW, field: None}), field) == getattr(Task.from_row(lacking), field) == ""
 
 
 @pytest.mark.parametrize("tests", ["assert f(1) == 1", ["assert f(1) == 1"], (1,), None])
@@ -126,8 +112,3 @@ def test_a_field_of_the_wrong_kind_is_named_with_what_is_expected(field, value, 
 def test_an_evaluator_that_cannot_be_a_function_is_refused(name):
     with pytest.raises(ValueError, match="'test_func_name' of prompt_metadata must be a function's name"):
         Task.from_row({**ROW, "prompt_metadata": {"test_func_name": name}})
-
-
-@pytest.mark.parametrize("name", ["f", "Solution().f", "Solution.f", "LRUCache", "LRUCache()"])
-def test_the_ways_to_call_a_solution_are_taken(name):
-    assert Task.from_row({**ROW, "func_name": name}).func_name == name

@@ -12,11 +12,13 @@ Kinder, because a reader sees a program where that expression sees none, or sees
 
 - the labels ``py``, ``python3.11`` and a file's name (``solution.py``); blanks and attributes behind a label, prose before a
   fence on its line;
+- fences of tildes, where none of backticks holds code, or only such as is not labelled and defines nothing (an output);
 - an unlabelled fence in which each line is of an example's form (``Input: x = 2``) is none of the program, though such lines
   happen to be Python: annotations, whose names do not exist;
 - what thinks before it answers (begins with ``<think>``) answers behind the first ``</think>``. The benchmark reads the
   fences of the thoughts, too. The words ``<think>`` anywhere else are words;
 - a byte-order mark at the start of the text or of a block is no part of it;
+- a line may end in three backticks behind a blank in a comment;
 - blocks that do not compile together are read as `sandbox/reading.py` says.
 
 All of this depends on the text alone. Text without a fence is no program, whatever it is.
@@ -24,14 +26,15 @@ All of this depends on the text alone. Text without a fence is no program, whate
 
 import re
 from collections.abc import Iterator
+from functools import cache, partial
 
-from loophole_grader.sandbox.reading import Block, program_of
+from loophole_grader.sandbox.reading import Block, defined_in, program_of
 
-FENCE = "```"
 _PYTHON = re.compile(r"(?:py(?:thon)?[\d.]*|[\w.-]*\.py)?")  # labels, and none
 
 # An opening fence ends its line: backticks, an optional label, an optional attribute list. Prose may stand before it.
 _OPENING = re.compile(r"(?P<before>[^`]*)(?P<ticks>`{3,})(?P<info>[^`]*)")
+_TILDES = re.compile(r"(?P<before>\s*)(?P<ticks>~{3,})(?P<info>[^~]*)")  # never inline, so no prose before it
 _LABEL = re.compile(r"[\w+#.-]*")
 _EXAMPLE = re.compile(r"(?:Input|Output|Sample [Ii]nput|Expected [Oo]utput|Explanation|Example|Idea|Note)\b[^:=(\[]*:")
 _BOM = "\ufeff"
@@ -64,7 +67,15 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
     if answer is None:
         return ()
     answer = answer.lstrip(_BOM).replace("\r\n", "\n")
-    found = _fenced_blocks(answer)
+    blocks = _python_blocks(answer, "`", _OPENING)
+    if any(labelled or defined_in(text) for text, labelled in blocks):
+        return blocks
+    others = _python_blocks(answer, "~", _TILDES)
+    return others if not blocks or any(defined_in(text) for text, _ in others) else blocks
+
+
+def _python_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> tuple[Block, ...]:
+    found = _fenced_blocks(text, mark, pattern)
     blocks = [(body.strip().lstrip(_BOM).strip(), bool(label)) for label, body in found if _PYTHON.fullmatch(label)]
     return tuple((body, labelled) for body, labelled in blocks if body and (labelled or not _is_example(body)))
 
@@ -73,21 +84,22 @@ def _is_example(body: str) -> bool:
     return all(_EXAMPLE.match(line.strip()) for line in body.split("\n") if line.strip())
 
 
-def _fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """Every block in fences, as (lower-case label, body), in order."""
+def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Every block in fences of this mark, as (lower-case label, body), in order."""
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
-    for plain, line in _by_fences(text):
+    opened_by, closed_by = cache(partial(_opened, pattern)), cache(_before_closing)  # a text of fences repeats itself
+    for plain, line in _by_fences(text, 3 * mark):
         if body is not None and plain is not None:
             body.append(_dedented(plain, indent))
         if line is None:
             break
-        opened, reopens = _opened(line)
+        opened, reopens = opened_by(line)
         if body is None:
             if opened:
                 (label, indent, ticks), body = opened, []
             continue
-        rest = "" if reopens else _before_closing(line, ticks, indent)
+        rest = "" if reopens else closed_by(line, mark * ticks, indent)
         if rest is None:
             body.append(_dedented(line, indent))
             continue
@@ -100,12 +112,12 @@ def _fenced_blocks(text: str) -> list[tuple[str, str]]:
     return blocks
 
 
-def _by_fences(text: str) -> Iterator[tuple[str | None, str | None]]:
+def _by_fences(text: str, fence: str) -> Iterator[tuple[str | None, str | None]]:
     """(the lines before it as one text, a line with a fence in it), in order; at last (what is left, None). None: no lines.
     Found by search, not line by line: a text may consist of a million empty ones. A line ends at a line feed only: the form
     feeds and U+2028 at which splitlines() breaks are legal inside Python strings."""
     begin = 0
-    while (at := text.find(FENCE, begin)) >= 0:
+    while (at := text.find(fence, begin)) >= 0:
         first = text.rfind("\n", begin, at) + 1 or begin
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
@@ -114,9 +126,9 @@ def _by_fences(text: str) -> Iterator[tuple[str | None, str | None]]:
     yield text[begin:] if begin <= len(text) else None, None
 
 
-def _opened(line: str) -> tuple[tuple[str, int, int] | None, bool]:
+def _opened(pattern: re.Pattern[str], line: str) -> tuple[tuple[str, int, int] | None, bool]:
     """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block)."""
-    opening = _OPENING.fullmatch(line)
+    opening = pattern.fullmatch(line)
     if opening is None:
         return None, False
     before, info = opening["before"], opening["info"].strip()
@@ -135,19 +147,19 @@ def _opens_another(opening: re.Match[str]) -> bool:
     return not opening["before"] and bool(label) and (glued or _PYTHON.fullmatch(label) is not None)
 
 
-def _before_closing(line: str, ticks: int, indent: int) -> str | None:
+def _before_closing(line: str, fence: str, indent: int) -> str | None:
     """The code before the closing fence on this line; None if the line closes nothing.
 
     A fence ends its line or, at the line's start, is followed by prose. Four or more blanks beyond the opening fence
     make it content, such as a fence in a docstring (the rule of CommonMark), and so does a blank before it in a comment.
     """
-    bare, fence = line.strip(), "`" * ticks
+    bare = line.strip()
     if bare.startswith(fence):
         return None if len(line) - len(line.lstrip()) - indent >= 4 else ""
-    before = bare.rstrip("`")
+    before = bare.rstrip(fence[0])
     if not bare.endswith(fence) or ("#" in before and before[-1].isspace()):
         return None
-    return line.rstrip().rstrip("`")
+    return line.rstrip().rstrip(fence[0])
 
 
 def _dedented(lines: str, indent: int) -> str:

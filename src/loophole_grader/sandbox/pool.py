@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from loophole_grader.verdict import GraderError, Status
 
@@ -127,6 +127,9 @@ class SetupDiedError(WorkerDiedError):
 class Worker:
     """One warm worker process. Not for use by two threads at a time, except `close`."""
 
+    _stdin: IO[bytes]
+    _stdout: IO[bytes]
+
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         """`without`: layers to leave out, as on a host that does not allow them."""
         self.closed = False
@@ -192,11 +195,11 @@ class Worker:
 
     def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
         result = self._result = Execution()
-        process = self._started()
-        self._execute(process, setup)
+        self._start()
+        self._execute(setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
-        self._send(process, _header(b"R", len(body), limits) + body, deadline)
-        stopped, end = self._listen(process, on_answer, deadline)
+        self._send(_header(b"R", len(body), limits) + body, deadline)
+        stopped, end = self._listen(on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
             raise WorkerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
@@ -205,11 +208,11 @@ class Worker:
         result.code, result.cpu_s = end["code"], end["cpu_s"]
         return result
 
-    def _listen(self, process: subprocess.Popen[bytes], on_answer: OnAnswer, deadline: float) -> tuple[str, dict]:
+    def _listen(self, on_answer: OnAnswer, deadline: float) -> tuple[str, dict]:
         """Take in what a program reports; why it was stopped, or "", and how it ended."""
         pending, stopped = bytearray(), ""
         while True:
-            kind, payload = self._frame(process, deadline)
+            kind, payload = self._frame(deadline)
             if kind == b"E":
                 return stopped, json.loads(payload)
             if stopped:
@@ -217,12 +220,12 @@ class Worker:
             pending += payload
             *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
             for line in complete:
-                stopped = stopped or self._take(process, bytes(line), on_answer, deadline)
+                stopped = stopped or self._take(bytes(line), on_answer, deadline)
             if stopped:
                 pending.clear()
-                self._send(process, _header(b"S"), deadline)
+                self._send(_header(b"S"), deadline)
 
-    def _take(self, process: subprocess.Popen[bytes], line: bytes, on_answer: OnAnswer, deadline: float) -> str:
+    def _take(self, line: bytes, on_answer: OnAnswer, deadline: float) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
@@ -236,7 +239,7 @@ class Worker:
             if call is None:
                 return "enough"
             body = json.dumps(call).encode()
-            self._send(process, _header(b"C", len(body)) + body, deadline)
+            self._send(_header(b"C", len(body)) + body, deadline)
             return ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
@@ -247,18 +250,18 @@ class Worker:
         result.lines[kind.decode()] = fields
         return ""
 
-    def _execute(self, process: subprocess.Popen[bytes], setup: str) -> None:
+    def _execute(self, setup: str) -> None:
         """Have the setup code executed, if it is not. Raises SetupError."""
         if setup == self._setup:
             return
         deadline = time.monotonic() + START_S
         if self._setup is not None:
-            self._send(process, _header(b"F"), deadline)
+            self._send(_header(b"F"), deadline)
         self._setup = None
         body = setup.encode("utf-8", "surrogatepass")
-        self._send(process, _header(b"L", len(body)) + body, deadline)
+        self._send(_header(b"L", len(body)) + body, deadline)
         try:
-            kind, failed = self._frame(process, deadline)
+            kind, failed = self._frame(deadline)
         except WorkerDiedError as error:
             if self.closed or not setup:
                 raise
@@ -269,12 +272,13 @@ class Worker:
             raise SetupError(failed.decode("utf-8", "replace"))
         self._setup = setup
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
+        """Start the process, if it does not run."""
         with self._lock:
             if self.closed:
                 raise WorkerDiedError("closed")
             if self._process is not None:
-                return self._process
+                return
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
             Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its own directory
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
@@ -289,72 +293,67 @@ class Worker:
                 start_new_session=True,
             )
             assert process.stdin is not None
-            os.set_blocking(process.stdin.fileno(), False)
+            assert process.stdout is not None
+            self._stdin, self._stdout = process.stdin, process.stdout
+            os.set_blocking(self._stdin.fileno(), False)
             self._inbox.clear()
             self._setup = None
-        kind, report = self._frame(process, time.monotonic() + START_S)
+        kind, report = self._frame(time.monotonic() + START_S)
         if kind != b"Y":
             raise WorkerDiedError(f"unexpected first frame {kind!r}")
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         _name_missing(self.layers)
-        return process
 
-    def _send(self, process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:
+    def _send(self, data: bytes, deadline: float) -> None:
         """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
-        assert process.stdin is not None
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(process.stdin.fileno(), view) :]
+                view = view[os.write(self._stdin.fileno(), view) :]
             except BlockingIOError:
-                self._wait(process, deadline, writing=True)
+                self._wait(deadline, writing=True)
 
-    def _frame(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    def _frame(self, deadline: float) -> tuple[bytes, bytes]:
         while len(self._inbox) < _FRAME.size:
-            self._wait(process, deadline)
+            self._wait(deadline)
         kind, length = _FRAME.unpack_from(self._inbox)
         size = _FRAME.size + length
         while len(self._inbox) < size:
-            self._wait(process, deadline)
+            self._wait(deadline)
         payload = bytes(self._inbox[_FRAME.size : size])
         del self._inbox[:size]
         return kind, payload
 
-    def _wait(self, process: subprocess.Popen[bytes], deadline: float, *, writing: bool = False) -> None:
+    def _wait(self, deadline: float, *, writing: bool = False) -> None:
         """Until more has come, or (writing) more can go."""
-        assert process.stdout is not None
-        assert process.stdin is not None
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
+        poll, source = select.poll(), self._stdout.fileno()
+        poll.register(source, select.POLLIN)
         if writing:
-            poll.register(process.stdin, select.POLLOUT)
+            poll.register(self._stdin, select.POLLOUT)
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         if not ready:
             raise WorkerDiedError("no answer within the wall limit")
-        if any(fd == process.stdout.fileno() for fd, _ in ready):
-            part = os.read(process.stdout.fileno(), 1 << 18)
+        if any(fd == source for fd, _ in ready):
+            part = os.read(source, 1 << 18)
             if not part:
-                raise WorkerDiedError("it ended")
+                raise WorkerDiedError("it ended its process")
             self._inbox += part
 
     def end(self) -> None:
         """End the process and all that it runs; the next job starts a fresh one."""
         with self._lock:
-            process, scratch = self._process, self._scratch
-            self._process = None
+            process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()  # the worker then ends its child, removes its scratch directory and exits
+        self._stdin.close()  # the worker then ends its child, removes its scratch directory and exits
         try:
             process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             process.kill()  # its child dies with it
             process.wait()
-        process.stdout.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        self._stdout.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:

@@ -51,6 +51,7 @@ HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_b
 FRAME = struct.Struct("<cI")
 LOAD, FORGET, RUN, CALL, STOP = b"L", b"F", b"R", b"C", b"S"
 READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
+SERVED = 75  # exit code of a server that ends as it should
 RESULT_BYTES = 64 << 20  # what one program may send as answers
 LAST_S = 1.0  # wall time of a program after it closed the pipe of its answers
 POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
@@ -91,8 +92,8 @@ def serve(isolation: Isolation) -> None:
             continue
         if (pid := os.fork()) == 0:
             Server(jobs, frames, null, isolation).serve(size)
-            os._exit(0)
-        if os.waitpid(pid, 0)[1]:
+            os._exit(SERVED)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != SERVED:
             raise SystemExit("a server ended")
 
 

@@ -1,6 +1,7 @@
 """Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built once."""
 
 import copy
+import hashlib
 import importlib
 import json
 import math
@@ -25,6 +26,7 @@ import torch  # noqa: E402 - after the hook
 
 from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
+from projected_grpo.ledger.built_once import built_once  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
 from projected_grpo.run.session import Session  # noqa: E402
@@ -38,6 +40,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as every script does (run/cl
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+os.fsync = lambda _: None  # thousands of files, each of which would wait for its disk; no power cut is tested
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +51,43 @@ def no_remembered_verdicts():
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """Built models and SVDs of the whole session."""
-    return tmp_path_factory.mktemp("cache")
+    """Built models, SVDs, V files and finished runs, one folder for all workers of a session."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def made(cache):
+    """Returns the folder that a script writes with these arguments on the tiny model, run once a session. Read only."""
+
+    def make(name, *args):
+        argv = [f"scripts/{name}.py", "tiny", *map(str, args)]
+        key = hashlib.sha256(" ".join(argv).encode()).hexdigest()[:12]
+
+        def build(folder):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", [*argv, "--cache", str(cache), "--out", str(folder / "out")])
+                with pytest.raises(SystemExit) as stopped:
+                    cli.run(importlib.import_module(name).main)
+            assert not stopped.value.code
+
+        return built_once(cache / "made" / f"{name}-{key}", build) / "out"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vhack_file(made):
+    """Returns the file of the tiny model's V, made by the real script once a session; `control` chooses which."""
+    return lambda control="none", *args: made("extract_vhack_grad", "--control", control, *args) / "vhack.safetensors"
+
+
+@pytest.fixture(scope="session")
+def teacher_pool(made):
+    """A pool of the tiny teacher: five problems of four rollouts. Read only."""
+    return made("probe_distill", "--teacher-only", "--max-new", 8)
 
 
 @pytest.fixture(scope="session")
@@ -169,37 +207,6 @@ def script(monkeypatch, tmp_path, cache, capsys):
         return stopped.value.code or 0, told.out, told.err
 
     return run
-
-
-@pytest.fixture(scope="session")
-def vhack_file(cache, tmp_path_factory):
-    """V of the tiny model, made by the real script once a session; `control` chooses which."""
-    made = {}
-
-    def make(control="none", *args):
-        key = (control, *args)
-        if key not in made:
-            out = tmp_path_factory.mktemp("vhack") / "run"
-            argv = [
-                "extract_vhack_grad.py",
-                "tiny",
-                "--control",
-                control,
-                "--cache",
-                str(cache),
-                "--out",
-                str(out),
-                *args,
-            ]
-            before, sys.argv = sys.argv, argv
-            try:
-                assert importlib.import_module("extract_vhack_grad").main() == 0
-            finally:
-                sys.argv = before
-            made[key] = out / "vhack.safetensors"
-        return made[key]
-
-    return make
 
 
 def finite(x):

@@ -64,14 +64,6 @@ SKEWED = {
 }
 """Where Student's t is not to be trusted."""
 
-KNOWN_LIMITS = {
-    "the kind's own effect is skewed, 12 problems": World(problems=12, slopes=2.0, skewed_slopes=True),
-    "lognormal, 6 % of one kind, three times as noisy": World(
-        rollouts=12, problems=24, share=0.06, noisier=3.0, skewed="lognormal"
-    ),
-}
-"""Where both tests together reject too many true nulls."""
-
 LENGTHS = {
     "1 / sqrt(length)": lambda n: 30 / np.sqrt(n),
     "1 / length": lambda n: 300 / n,
@@ -127,10 +119,10 @@ def welch_p(values, high):
 
 def rejection(name, *, designs=10, draws=200, g=0.0, seed=41, alpha=0.05):
     """How often each test says that the high kind is higher: over `designs` designs of `draws` draws each, where it is
-    higher by g standard deviations (the root of the mean of both kinds' variances, mean over draws). `old`: the same gap
-    with CR1 and problems - 1 degrees of freedom, which count problems that say nothing. `passes`: all that T4 asks."""
+    higher by g standard deviations (the root of the mean of both kinds' variances, mean over draws). `passes`: all that T4
+    asks."""
     world = WORLDS[name] if isinstance(name, str) else name
-    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "old", "welch", "passes")}
+    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "passes")}
     for _ in range(designs):
         high, lengths, problem = drawn(world, rng)
         _, design = matched_design(high.tolist(), lengths.tolist(), problem.astype(str).tolist())
@@ -141,8 +133,6 @@ def rejection(name, *, designs=10, draws=200, g=0.0, seed=41, alpha=0.05):
         matched, welch = stats.t.sf(estimate / sem, design.df), welch_p(values, high)
         hedges = (values[high].mean(0) - values[~high].mean(0)) / sd
         found["matched"].append(matched < alpha)
-        found["old"].append(stats.t.sf(estimate / cr1(design, values), len(design.starts) - 1) < alpha)
-        found["welch"].append(welch < alpha)
         large = np.minimum(hedges, estimate / sd) >= T4_EFFECT
         found["passes"].append((welch < alpha) & (matched < alpha) & large)
     return {test: float(np.mean(hits)) for test, hits in found.items()}
@@ -188,18 +178,6 @@ def length_rejection(name, *, problems=116, designs=5, draws=30, seed=41):
 def sd_of(values, high):
     """g's denominator, of every column."""
     return np.sqrt((values[high].var(0, ddof=1) + values[~high].var(0, ddof=1)) / 2)
-
-
-def cr1(design, values):
-    """The standard error that was there before: Liang and Zeger 1986, times G/(G-1) (n-1)/(n-k)."""
-    y = values[design.rows]
-    sizes = np.diff([*design.starts, len(y)])
-    y = y - np.repeat(np.add.reduceat(y, design.starts) / sizes[:, None], sizes, axis=0)
-    beta = design.normal @ (design.x.T @ y)
-    weights = design.x @ design.normal[:, 0]
-    scores = np.add.reduceat(weights[:, None] * (y - design.x @ beta), design.starts)
-    g, n, k = len(sizes), len(y), design.x.shape[1]
-    return np.sqrt((scores**2).sum(0) * g / (g - 1) * (n - 1) / (n - k))
 
 
 POWER = {

@@ -7,7 +7,6 @@ its exit code and stderr in NAME.RANK.json. A flaw is injected for that run alon
 import contextlib
 import io
 import json
-import math
 import sys
 from pathlib import Path
 from unittest import mock
@@ -15,13 +14,11 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import torch  # noqa: E402
 import train  # noqa: E402
 
-from projected_grpo import records, step  # noqa: E402
-from projected_grpo.ledger.errors import BadInput  # noqa: E402
+from projected_grpo import records  # noqa: E402
 from projected_grpo.parallel import World, joined  # noqa: E402
-from projected_grpo.run import cli, prepare  # noqa: E402
+from projected_grpo.run import cli  # noqa: E402
 
 REAL_GRADED = records.Group.graded.__func__
 
@@ -38,22 +35,10 @@ def rewarding_tokens():
     return mock.patch.object(records.Group, "graded", classmethod(graded_by_tokens))
 
 
-def _refused(*_, **__):
-    raise BadInput("the disk of this machine is missing")
-
-
-def _nan(_rows, logps, _batch):
-    return torch.full_like(logps, math.nan)
-
-
-def flawed(flaw, rank):
-    """What a scenario breaks, and on which rank."""
+def flawed(flaw):
+    """What a scenario breaks."""
     if flaw == "each steps alone":
         return mock.patch.object(World, "add_gradients", return_value=None)
-    if flaw == "one is refused" and rank == 1:
-        return mock.patch.object(prepare, "load", _refused)
-    if flaw == "one meets a NaN" and rank == 1:
-        return mock.patch.object(step, "behaviour_of", _nan)
     return contextlib.nullcontext()
 
 
@@ -64,7 +49,7 @@ def main():
             told = io.StringIO()
             same = mock.patch.object(train, "joined", return_value=contextlib.nullcontext(world))
             pay = rewarding_tokens() if scenario.get("pay_tokens") else contextlib.nullcontext()
-            with same, pay, flawed(scenario.get("flaw"), world.rank), contextlib.redirect_stderr(told):
+            with same, pay, flawed(scenario.get("flaw")), contextlib.redirect_stderr(told):
                 try:
                     cli.run(train.main, in_parallel=True)
                 except SystemExit as e:

@@ -18,7 +18,7 @@ from projected_grpo.adapters.base import AdaptedLinear, rounded_at_random
 from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.worlds.models import load_model
 
-SIZES = (1e-4, 4.5e-4, 2e-3, 1e-2, 1e-1)
+SIZES = (1e-4, 2e-3, 1e-1)
 """Root mean square of delta_S, or of B."""
 RANK = 8
 
@@ -117,7 +117,7 @@ def test_a_sum_of_two_rounded_products_loses_the_term(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("size", SIZES[:4])
+@pytest.mark.parametrize("size", SIZES[:2])
 def test_an_output_is_float32s_rounded_once(kind, size, bias):
     """Exactly where no rounding of h decides. h carries an error of at most 2^-8 of itself (two roundings), so the term
     carries less; y lies within that of a rounding boundary in a share of (term's error) / (spacing of y) of all outputs."""
@@ -134,48 +134,6 @@ def test_an_output_is_float32s_rounded_once(kind, size, bias):
         assert float((found != once).double().mean()) < 2 * float(term) + 1e-3
         off = (found.double() - once.double()).abs() / exact.abs().mean()
         assert float(off.max()) < 2**-5  # one place of the largest outputs, five times the mean
-
-
-def gains_of_a_small_step(layer, spot):
-    """A thousandth of one coordinate's value, which does not change its nearest bfloat16."""
-    x, g = inputs(layer, 2**17)
-    with torch.no_grad():
-        layer.theta[spot] = layer.theta[spot].bfloat16().float()
-        before, w = (layer.product(x, layer.theta), layer.product_backward(x, g, layer.theta)), exact_change(layer)
-        held = layer.theta[spot].bfloat16()
-        layer.theta[spot] *= 1 + 1e-3
-        assert layer.theta[spot].bfloat16() == held
-        after, change = (
-            (layer.product(x, layer.theta), layer.product_backward(x, g, layer.theta)),
-            exact_change(layer) - w,
-        )
-    exact = (x.double() @ change.T, g.double() @ change)
-    return [gain(a.double() - b.double(), e) for a, b, e in zip(after, before, exact, strict=True)]
-
-
-SPOTS = {"antipasto": 3, "A": 3, "B": RANK * 64 + 3}
-
-
-@pytest.mark.parametrize("which", SPOTS)
-def test_a_step_below_a_coordinates_own_bfloat16_place_arrives(which):
-    """Coordinates are float32, and an optimizer's steps small beside them."""
-    layer = linear_of("antipasto" if which == "antipasto" else "lora", 64, 64)
-    move(layer, 0.1)
-    # One coordinate of hundreds under a whole output's rounding: .03 is the standard error.
-    assert gains_of_a_small_step(layer, SPOTS[which]) == [pytest.approx(1.0, abs=0.1)] * 2
-
-
-@pytest.mark.parametrize("which", SPOTS)
-def test_coordinates_rounded_to_bfloat16_lose_that_step(which, monkeypatch):
-    """The test above, seen red."""
-    layer = linear_of("antipasto" if which == "antipasto" else "lora", 64, 64)
-    move(layer, 0.1)
-    for name in ("factors", "factors_backward"):
-        exact = getattr(type(layer), name)
-        monkeypatch.setattr(
-            type(layer), name, lambda own, x, theta, exact=exact: exact(own, x, theta.bfloat16().float())
-        )
-    assert max(map(abs, gains_of_a_small_step(layer, SPOTS[which]))) < 0.1
 
 
 def test_without_effect_it_is_the_plain_linear_again_after_every_kind_of_change(kind, monkeypatch):
@@ -206,33 +164,12 @@ def test_without_effect_it_is_the_plain_linear_again_after_every_kind_of_change(
     assert at_start()
 
 
-def test_the_device_is_asked_once_per_change(kind, monkeypatch):
-    layer = linear_of(kind, 64, 64)
-    x, g = inputs(layer, 4)
-    asked = []
-    effective = type(layer).effective
-    monkeypatch.setattr(type(layer), "effective", lambda own, theta: asked.append(1) or effective(own, theta))
-    for changes in (1, 2, 3):
-        move(layer, changes)
-        for _ in range(3):
-            both_passes(layer, x, g)
-        assert len(asked) == changes
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_a_folded_weight_keeps_the_term_on_average(kind, size):
     layer = linear_of(kind, 1280, 1024)
     move(layer, size)
     found = layer.folded_weight().double() - layer.weight.double()
     assert gain(found, exact_change(layer)) == pytest.approx(1.0, abs=0.02)
-
-
-def test_rounding_it_to_the_nearest_loses_the_term(kind):
-    """The test above, seen red: W lies on bfloat16's grid, and less than half of a place does not move it."""
-    layer = linear_of(kind, 1280, 1024)
-    move(layer, 4.5e-4)
-    nearest = (layer.weight.float() + layer.delta_weight(layer.theta)).bfloat16()
-    assert gain(nearest.double() - layer.weight.double(), exact_change(layer)) < 0.5
 
 
 def test_random_rounding_takes_the_two_neighbours_in_proportion():
@@ -245,15 +182,6 @@ def test_random_rounding_takes_the_two_neighbours_in_proportion():
             assert float((found - 1).mean()) * 128 == pytest.approx(t, abs=5 * math.sqrt(t * (1 - t) / 160_000) + 1e-9)
     held = torch.tensor([[0.0, 1.5, -(2.0**-130), 3e38]]).bfloat16()
     assert torch.equal(rounded_at_random(held.float(), "m"), held)
-
-
-def test_random_rounding_hangs_on_the_name_alone():
-    values = torch.full((50, 50), 1 + 0.5 / 128)
-    torch.manual_seed(1)
-    first = rounded_at_random(values, "m")
-    torch.manual_seed(2)
-    assert torch.equal(rounded_at_random(values, "m"), first)
-    assert not torch.equal(rounded_at_random(values, "n"), first)
 
 
 def test_a_bfloat16_model_folds_to_itself_at_the_start_and_back_bit_for_bit(cache, kind):
@@ -269,14 +197,6 @@ def test_a_bfloat16_model_folds_to_itself_at_the_start_and_back_bit_for_bit(cach
             folds.append({n: m.weight.clone() for n, m in adapter.layers.items()})
         assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
     assert all(torch.equal(folds[0][n], folds[1][n]) and not torch.equal(folds[0][n], before[n]) for n in before)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_wider_types_fold_to_the_sum(kind, dtype):
-    layer = linear_of(kind, dtype=dtype)
-    move(layer, 1e-3)
-    w = layer.folded_weight()
-    assert torch.equal(w, layer.weight + layer.delta_weight(layer.theta))
 
 
 @pytest.mark.parametrize("size", SIZES)

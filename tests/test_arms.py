@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from projected_grpo.arms import ARMS, GATES, RECIPE, arms_of
+from projected_grpo.arms import ARMS, RECIPE, arms_of
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
@@ -83,13 +83,6 @@ def test_readme_and_method_name_the_configuration_that_their_numbers_are_of():
         assert f"k = {k} of {width}" in " ".join(text.split())
 
 
-def test_the_table_of_arms_in_use_names_each_recipe():
-    table = (ROOT / "docs/use.md").read_text("utf-8")
-    assert f"--gate {RECIPE.gate}" in paragraph(table, "| projected |")
-    assert f"--project {RECIPE.project}" in paragraph(table, "| projected |")
-    assert f"`{ARMS['literal'].recipe.gate}`, out of the gradient" in paragraph(table, "| literal |")
-
-
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
     assert with_recipe(config).recipe == ARMS["literal"].recipe
@@ -99,28 +92,3 @@ def test_only_what_is_typed_stands_against_an_arms_own_recipe():
         with_recipe(config, ["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [("--gate no_gate", {"gate"}), ("--k-use=3 --no-resume", {"k_use", "no_resume", "resume"}), ("tiny", set())],
-)
-def test_typed_fields_are_read_off_the_command_line(words, names):
-    assert cli.typed(words.split()) == names
-
-
-def test_registries_hold_what_their_names_say():
-    for registry in (ARMS, GATES, PRESETS):
-        for name, entry in registry.items():
-            assert entry.name == name
-            assert entry.help
-            assert "\n" not in entry.help
-    assert all(arm.recipe is None or arm.recipe.gate in GATES for arm in ARMS.values())
-    assert (arms_of("baseline"), arms_of("method")) == (("vanilla",), ("projected",))
-
-
-def test_an_oracle_is_called_one():
-    assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
-    assert ARMS["penalty_probe"].title == "penalty_probe"
-    oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
-    assert {arm.name for arm in ARMS.values() if arm.labels} == oracles

@@ -5,7 +5,7 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import projected_grpo.model.attention as attention
-from projected_grpo.model.attention import attend_fused, fused_sdpa, packed_queries, packed_sdpa
+from projected_grpo.model.attention import attend_fused, fused_sdpa, packed_sdpa
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.records import Sample
 from projected_grpo.rollout.draw import SamplingParams
@@ -74,26 +74,6 @@ def test_sampling_never_copies_its_keys_for_each_query_head(tiny, monkeypatch):
     assert packed == [(kv_heads, kv_heads)] * (4 * tiny.model.config.num_hidden_layers)
 
 
-def test_the_models_own_attention_is_back_afterwards(tiny):
-    def interrupted():
-        with packed_queries(tiny.model):
-            assert tiny.model.config._attn_implementation == attention.PACKED
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert tiny.model.config._attn_implementation == "sdpa"
-
-
-def test_a_model_that_attends_otherwise_stays_as_it_is(tiny):
-    tiny.model.set_attn_implementation("eager")
-    try:
-        with packed_queries(tiny.model):
-            assert tiny.model.config._attn_implementation == "eager"
-    finally:
-        tiny.model.set_attn_implementation("sdpa")
-
-
 # ---------------------------------------------------------------- float32 on a GPU
 
 
@@ -146,17 +126,6 @@ def test_whole_rows_ask_for_no_shared_keys(fused, antipasto, monkeypatch):
     assert asked == [(heads, heads, False)] * layers
 
 
-def test_the_gradient_is_that_of_the_librarys_attention(tiny, antipasto):
-    plain = gradients(tiny, antipasto)
-    attend_fused(tiny.model)
-    try:
-        ours = gradients(tiny, antipasto)
-    finally:
-        tiny.model.set_attn_implementation("sdpa")
-    for name, g in plain.items():
-        torch.testing.assert_close(ours[name], g, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("case", ["a mask", "a cache before them", "a bias", "not causal"])
 def test_what_is_no_whole_row_is_the_librarys(tiny, case):
     module = tiny.model.model.layers[0].self_attn
@@ -169,19 +138,3 @@ def test_what_is_no_whole_row_is_the_librarys(tiny, case):
     ours, _ = fused_sdpa(module, query, key, value, mask, 0.0, 0.3, **extra)
     theirs, _ = sdpa_attention_forward(module, query, key, value, mask, 0.0, 0.3, **extra)
     assert torch.equal(ours, theirs)
-
-
-def test_sampling_draws_the_same_tokens_by_it(fused):
-    ours = sample_tokens(fused, PROMPTS, 2, SamplingParams(6, 1.0), ["a", "b", "c"])
-    fused.model.set_attn_implementation("sdpa")
-    plain = sample_tokens(fused, PROMPTS, 2, SamplingParams(6, 1.0), ["a", "b", "c"])
-    assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in plain]
-
-
-def test_bfloat16_has_a_kernel_for_shared_keys_and_stays(tiny):
-    tiny.model.to(torch.bfloat16)
-    try:
-        attend_fused(tiny.model)
-        assert tiny.model.config._attn_implementation == "sdpa"
-    finally:
-        tiny.model.to(torch.float32)

@@ -26,18 +26,6 @@ def test_sides_that_do_different_work_are_refused():
         compare("sampling", {"ours": lambda: {"tokens": 0}, "theirs": lambda: {"tokens": 0}}, 1)
 
 
-def test_sides_take_turns_and_the_warm_up_does_not_count(monkeypatch):
-    order, clock = [], iter(range(100))
-    monkeypatch.setattr(bench, "timer", lambda: next(clock))
-
-    def side(name):
-        return lambda: order.append(name) or {"tokens": 6}
-
-    [row] = compare("part", {"a": side("a"), "b": side("b")}, 2)
-    assert order == ["a", "b", "b", "a", "a", "b"]
-    assert (row.ours, row.ratio) == ("a: 1 s, 6.0 tokens/s", "1.00x (1.00 to 1.00)")
-
-
 def test_a_ratio_says_how_many_times_faster_ours_is():
     works = [("ours", {"tokens": 8})]
     [row] = rows_of("part", {"ours": [1.0, 2.0, 1.0], "base": [4.0, 4.0, 5.0]}, works, "tokens")

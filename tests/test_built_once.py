@@ -8,7 +8,6 @@ import pytest
 
 from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.load import load_folder
 
 
 def write(folder):
@@ -55,20 +54,3 @@ def test_several_at_once_build_once_and_the_others_say_that_they_wait(tmp_path):
     assert sum("built" in out for out, _ in told) == 1
     assert sum("about to build" in err for _, err in told) == 1
     assert sum("another process builds a; waiting" in err for _, err in told) == 2
-
-
-def test_a_truncated_model_is_one_line(tmp_path, built):
-    """safetensors raises an error of its own."""
-    weights = tmp_path / "model.safetensors"
-    for path in built.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    with pytest.raises(BadInput, match=r"cannot be read .SafetensorError"):
-        load_folder(str(tmp_path), tmp_path, "float32", "cpu")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    from projected_grpo.worlds.tiny import built_model
-
-    return built_model("tiny", 0, tmp_path_factory.mktemp("cache"))

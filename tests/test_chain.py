@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,13 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains import here
 from projected_grpo.chains.here import run_chain
 from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
-from projected_grpo.chains.plans import rank_of
 from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
 from projected_grpo.chains.settings import QueueConfig, ToyConfig, unfit
 from projected_grpo.chains.studies import chain_of, lora_lr
@@ -64,24 +60,17 @@ def order(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_chain_runs_in_order_and_again_runs_nothing(link, tmp_path):
-    links = [link("c", "b"), link("a"), link("b", "a")]
-    assert run_chain(links, tmp_path / "home", 2) == 0
-    assert order(tmp_path) == ["a", "b", "c"]
-    assert run_chain(links, tmp_path / "home", 2) == 0
-    assert order(tmp_path) == ["a", "b", "c"]
-    assert read_chain(tmp_path / "home") == by_name(links)
-
-
-@pytest.mark.slow
-def test_a_failed_task_stops_what_needs_it_and_nothing_else(link, tmp_path):
-    links = [link("bad", fail=True), link("after_bad", "bad"), link("sibling"), link("after_sibling", "sibling")]
+def test_a_chain_runs_in_order_and_a_failed_link_stops_what_needs_it_and_nothing_else(link, tmp_path):
+    links = [link("last", "bad"), link("bad", "a", fail=True), link("a"), link("sibling", "a")]
     assert run_chain(links, tmp_path / "home", 1) == 1
-    assert set(order(tmp_path)) == {"bad", "sibling", "after_sibling"}
+    assert order(tmp_path)[0] == "a"
+    assert sorted(order(tmp_path)) == ["a", "bad", "sibling"]
     (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text().replace('"fail" in sys.argv', "False"))
-    mended = links
-    assert run_chain(mended, tmp_path / "home", 1) == 0
-    assert order(tmp_path)[3:] == ["bad", "after_bad"]
+    assert run_chain(links, tmp_path / "home", 1) == 0
+    assert order(tmp_path)[3:] == ["bad", "last"]
+    assert run_chain(links, tmp_path / "home", 2) == 0
+    assert len(order(tmp_path)) == 5, "what is done is not done again"
+    assert read_chain(tmp_path / "home") == by_name(links)
 
 
 def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, tmp_path):
@@ -110,28 +99,17 @@ def test_a_cut_teacher_pool_is_resumed_from_its_step_files(link, kind, resumed):
     assert link.out.exists() == resumed
 
 
-def test_the_probes_pool_is_a_link_that_can_be_resumed():
-    (pool,) = [t for t in chain_of(toy_plan(), "probe") if t.name == "teacher_pool"]
-    assert pool.kind == "run"
-
-
 @pytest.mark.slow
-def test_a_check_is_done_only_once_it_has_passed(link, tmp_path):
-    check = link("verify", kind="check", fail=True)
-    assert run_chain([check], tmp_path / "home", 1) == 1
-    assert not is_done(check, tmp_path / "home", {})
-    check = link("verify2", kind="check")
-    assert run_chain([check], tmp_path / "home", 1) == 0
-    assert is_done(check, tmp_path / "home", by_name([check]))
-
-
-@pytest.mark.slow
-def test_a_check_is_done_again_once_what_it_judged_was_made_anew(link, tmp_path):
+def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_made_again(link, tmp_path):
+    failed = link("failed", kind="check", fail=True)
+    assert run_chain([failed], tmp_path / "home", 1) == 1
+    assert not is_done(failed, tmp_path / "home", {})
     run, check = link("run"), link("verify", "run", kind="check")
     assert run_chain([run, check], tmp_path / "home", 1) == 0
+    assert is_done(check, tmp_path / "home", by_name([run, check]))
     shutil.rmtree(run.out)
     assert run_chain([run, check], tmp_path / "home", 1) == 0
-    assert order(tmp_path) == ["run", "verify", "run", "verify"]
+    assert order(tmp_path)[1:] == ["run", "verify", "run", "verify"]
 
 
 @pytest.mark.slow
@@ -196,7 +174,7 @@ def gone(pid):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
     sleeper = tmp_path / "sleeper.py"
     sleeper.write_text(
@@ -210,12 +188,6 @@ def test_a_stopped_chain_leaves_no_task_behind(tmp_path, how):
     chain.send_signal(how)
     assert chain.wait(30) != 0
     gone(int((tmp_path / "pid").read_text()))
-
-
-@pytest.mark.parametrize(("code", "said"), [(143, "SIGTERM"), (-9, "SIGKILL"), (1, "exit code 1")])
-def test_a_link_that_was_ended_from_outside_is_not_said_to_have_failed_by_itself(code, said):
-    assert said in here._how(code)
-    assert ("the same command goes on" in here._how(code)) == (code != 1)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +243,7 @@ def test_without_vanilla_nothing_says_how_long_a_unit_runs(chain):
     assert {flag(t, "--steps") for t in fixed if t.name.startswith("train_")} == {"9"}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["tiny", "toy", "full"])
 def test_the_grpo_probe_is_twenty_steps_of_two_arms_on_mixed_groups_in_every_preset(preset):
     links = {t.name: t for t in chain_of(QueueConfig(preset=preset, chain="grpo").plan(), "grpo")}
     names = list(links)
@@ -287,45 +259,6 @@ def test_the_grpo_probe_is_twenty_steps_of_two_arms_on_mixed_groups_in_every_pre
     assert links["results"].argv[-2:] == ("--require", "T5")
 
 
-def test_each_base_has_a_teacher_and_a_pool_of_its_own():
-    links = {t.name: t for t in chain_of(toy_plan(seeds=(1, 2, 3), bases=(0, 7)), "grpo")}
-    assert flag(links["teacher_pool_7"], "--base-seed") == "7"
-    assert [flag(links[f"train_vanilla_{s}"], "--teacher-pool") for s in (1, 2, 3)] == [
-        "out/x/teacher_pool", "out/x/teacher_pool_7", "out/x/teacher_pool"
-    ]  # fmt: skip
-    assert "teacher_pool_7" in links["train_projected_2"].needs
-
-
-def test_a_teacher_is_built_where_something_asks_for_it():
-    def without(chain, **fields):
-        return [
-            t.name for t in chain_of(toy_plan(seeds=(1, 2), bases=(0, 7), **fields), chain) if "--base-only" in t.argv
-        ]
-
-    both = ["base_0", "base_7"]
-    assert without("full") == without("dose") == without("variants") == both
-    assert without("toy") == ["base_7"]  # the probe asks the first base's
-    assert without("grpo") == without("adapters") == []
-    assert without("full", arms=("vanilla", "inoculation_adapter")) == []
-    assert without("rivals", arms=("vanilla", "projected")) == []
-
-
-def test_arms_are_added_to_a_bench_of_rivals_that_has_begun(tmp_path):
-    """An arm that is shown the teacher was refused where the first arms had been shown none: the base was another link."""
-    plan = ToyConfig(arms=("vanilla", "projected")).planned("toy", tmp_path, "toy")
-    begun = write_chain(tmp_path, chain_of(plan, "rivals"))
-    for link in begun:
-        link.out.mkdir(parents=True, exist_ok=True)
-    more = write_chain(tmp_path, chain_of(replace(plan, arms=(*plan.arms, "inoculation_adapter")), "rivals"))
-    assert {t.name for t in begun} < {t.name for t in more}
-
-
-def test_the_grpo_probes_length_and_arms_are_its_own():
-    for fields in ({"steps": 9}, {"arms": ("vanilla",)}):
-        with pytest.raises(BadInput, match="T5 is of 20 steps of vanilla and projected"):
-            QueueConfig(chain="grpo", **fields).validate()
-
-
 def test_a_quick_look_is_one_unit_of_few_steps():
     for study in ("toy", "unknown", "variants", "dose"):
         links = chain_of(toy_plan(seeds=(1, 2), quick=True), study)
@@ -333,61 +266,6 @@ def test_a_quick_look_is_one_unit_of_few_steps():
         assert {flag(t, "--steps") for t in trained} == {"120"}
         assert {flag(t, "--seed") for t in trained} == {"1"}
         assert not any("--horizon-of" in t.argv for t in trained)
-
-
-def test_a_quick_look_at_two_units_is_refused_and_drops_neither_in_silence():
-    with pytest.raises(BadInput, match="--seeds 41 42: --quick runs one unit; give one seed"):
-        QueueConfig(quick=True, seeds=(41, 42)).validate()
-    QueueConfig(quick=True, seeds=(42,)).validate()
-    QueueConfig(quick=True).validate()
-
-
-def test_the_help_of_a_recipe_shows_what_the_recipe_sets(script):
-    """`just small --help` is `enqueue.py --chain small ... --help`."""
-    own = ("--chain", "small", "--preset", "small", "--out", "out/small")
-    code, out, err = script("enqueue", *own, "--help")
-    told = " ".join(out.replace("│", " ").split())
-    assert (code, err) == (0, "")
-    for default in ("(default: small)", "Empty: 41 42 43; of the chain small 41 42.", "(default: out/small)"):
-        assert default in told
-    code, out, err = script("enqueue", "--nosuch", "--help")  # what cannot be read shows the script's own
-    assert (code, err) == (0, "")
-    assert "(default: full)" in " ".join(out.replace("│", " ").split())
-
-
-def test_status_finds_chains_of_recipes_and_of_the_queue(script, link, tmp_path):
-    for home in ("small", "queue/probe-tiny"):
-        run_chain([link("a")], tmp_path / "out" / home, 1)
-    code, out, _ = script("queue_status")
-    assert code == 0
-    assert "out/small: 1 of 1 links done" in out
-    assert "out/queue/probe-tiny: 1 of 1 links done" in out
-
-
-def test_the_dose_study_gives_each_kind_the_same_doses():
-    links = {t.name: t for t in chain_of(toy_plan(seeds=(1,)), "dose")}
-    for k in (1, 2, 4, 8, 16, 32, 48, 64, 96):
-        for arm in ("projected", "placebo"):
-            assert flag(links[f"train_{arm}_k{k}_1"], "--k-use") == str(k)
-        assert flag(links[f"extract_random_energy_k{k}_1"], "--k") == str(
-            k
-        )  # the energy of V's first k, spread at random
-    assert flag(links["extract_none_1"], "--k") == flag(links["extract_placebo_1"], "--k") == "96"
-
-
-def test_the_dose_study_can_be_asked_for_some_doses_of_some_kinds():
-    config = ToyConfig(study="dose", doses=(4, 128), arms=("vanilla", "projected", "random_energy"), seeds=(1,))
-    config.validate()
-    links = {t.name: t for t in chain_of(config.planned("toy", config.out, config.model), "dose")}
-    trained = {name for name in links if name.startswith("train_")}
-    assert trained == {
-        "train_vanilla_1",
-        *(f"train_{a}_k{k}_1" for a in ("projected", "random_energy") for k in (4, 128)),
-    }
-    assert flag(links["extract_none_1"], "--k") == "128"
-    for wrong in ({"study": "variants"}, {"doses": (0,)}, {"doses": (4, 4)}):
-        with pytest.raises(BadInput, match="--doses"):
-            ToyConfig(**{"study": "dose", "doses": (4,), **wrong}).validate()
 
 
 @pytest.mark.parametrize(
@@ -405,16 +283,6 @@ def test_the_dose_study_can_be_asked_for_some_doses_of_some_kinds():
 def test_what_a_study_would_pass_over_or_break_on_is_refused(how, why):
     with pytest.raises(BadInput, match=why):
         ToyConfig(**how).validate()
-
-
-def test_the_adapter_is_that_of_every_script_of_a_chain():
-    for chain in ("probe", "full"):
-        links = chain_of(QueueConfig(preset="tiny", adapter="lora").plan(), chain)
-        scripts = [
-            t for t in links if Path(t.argv[0]).stem in ("extract_vhack_grad", "verify_vhack", "train", "probe_distill")
-        ]
-        assert scripts
-        assert all(flag(t, "--adapter") == "lora" for t in scripts)
 
 
 def test_the_unknown_study_leaves_two_mechanisms_out_each_time():
@@ -444,29 +312,6 @@ def test_the_small_study_has_controls_on_its_first_unit_and_tells_one_v_what_eme
     assert links["train_vanilla_1"].cost > 2 * links["base_0"].cost  # else a chain says "2 min left" for half an hour
     assert links["extract_none_1"].cost == pytest.approx(5.0)  # core-minutes; measured: 4.5 and 1.8
     assert links["verify_none_1"].cost == pytest.approx(2.5)
-
-
-def test_a_queue_runs_the_units_of_the_small_study_that_just_small_runs():
-    """`just small` gave two seeds by hand, and a queue's `chain=small` ran three: four hours more."""
-    own = [unit.seed for unit in QueueConfig(chain="small", preset="small").plan().units]
-    assert own == [41, 42]
-    recipe = re.search(r"^small \*args:\n(.*)$", (ROOT / "justfile").read_text("utf-8"), re.MULTILINE)
-    assert recipe
-    assert "--seeds" not in recipe[1]
-    assert [unit.seed for unit in QueueConfig(chain="full", preset="small").plan().units] == [41, 42, 43]
-    three = QueueConfig(chain="small", preset="small", seeds=(41, 42, 43))
-    assert [unit.seed for unit in three.plan().units] == [41, 42, 43]
-    QueueConfig(chain="small", preset="small", quick=True).validate()
-
-
-@pytest.mark.parametrize(("chain", "preset", "world"), [("dose", "small", "toy"), ("small", "toy", "small")])
-def test_a_study_of_one_world_is_refused_in_another(chain, preset, world):
-    with pytest.raises(BadInput, match=f"--chain {chain}: a study of the {world} world; use preset={world}"):
-        QueueConfig(chain=chain, preset=preset).validate()
-
-
-def test_the_rank_is_the_same_share_of_every_width():
-    assert (rank_of("toy"), rank_of("toy-deep")) == (48, 36)
 
 
 def test_a_link_gets_its_threads_and_one_gpu_of_its_own(tmp_path):
@@ -538,11 +383,6 @@ def test_the_adapters_study_trains_both_on_the_same_units():
         assert {t.name for t in links.values() if t.name.startswith("anew_")} <= set(links["results"].needs)
 
 
-def test_a_lora_learns_at_three_hundredths_of_the_singular_basiss_rate():
-    """By hand. At sqrt(3 / 32) of it, as until 2026-11-26, the toy world's model was wrecked on each unit."""
-    assert (lora_lr(0.05), lora_lr(5e-3), lora_lr(0.0123)) == (0.0015, 0.00015, 0.00037)
-
-
 def test_each_unit_of_the_losses_has_a_pool_and_two_v_of_its_own():
     links = {t.name: t for t in chain_of(toy_plan(seeds=(41, 42)), "losses")}
     for seed in (41, 42):
@@ -570,15 +410,11 @@ def test_queue_probe_makes_the_second_v_and_replays_it():
     ("arm", "preset", "why"),
     [
         ("inoculation_prompt", "toy", "reads no instructions"),
-        ("inoculation_prompt", "tiny", "was written under another prompt"),
         ("inoculation_prompt", "fast", "was written under another prompt"),
         ("no_loophole", "fast", "pays the loophole"),
         ("penalty_judge", "toy", "a judge's question does not fit the context"),
-        ("screen_judge", "toy", "a judge's question does not fit the context"),
         ("screen_judge", "tiny", ""),
-        ("inoculation_prompt", "small", ""),
         ("inoculation_prompt", "full", ""),
-        ("no_loophole", "toy", ""),
         ("inoculation_adapter", "toy", ""),
     ],
 )
@@ -601,3 +437,27 @@ def test_problems_of_a_chain_are_read_before_anything_is_queued(script, tmp_path
         assert (code, err.count("\n")) == (2, 1)
         assert "--problems nosuch: no such file" in err
     assert not (tmp_path / "chain").exists()
+
+
+def test_the_adapter_is_that_of_every_script_of_a_chain():
+    for chain in ("probe", "full"):
+        links = chain_of(QueueConfig(preset="tiny", adapter="lora").plan(), chain)
+        scripts = [
+            t for t in links if Path(t.argv[0]).stem in ("extract_vhack_grad", "verify_vhack", "train", "probe_distill")
+        ]
+        assert scripts
+        assert all(flag(t, "--adapter") == "lora" for t in scripts)
+
+
+def test_a_lora_learns_at_three_hundredths_of_the_singular_basiss_rate():
+    """By hand. At sqrt(3 / 32) of it, as until 2026-11-26, the toy world's model was wrecked on each unit."""
+    assert (lora_lr(0.05), lora_lr(5e-3), lora_lr(0.0123)) == (0.0015, 0.00015, 0.00037)
+
+
+def test_status_finds_chains_of_recipes_and_of_the_queue(script, link, tmp_path):
+    for home in ("small", "queue/probe-tiny"):
+        run_chain([link("a")], tmp_path / "out" / home, 1)
+    code, out, _ = script("queue_status")
+    assert code == 0
+    assert "out/small: 1 of 1 links done" in out
+    assert "out/queue/probe-tiny: 1 of 1 links done" in out

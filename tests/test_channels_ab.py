@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,20 +106,6 @@ def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
     assert why in found.why
 
 
-def test_a_channel_that_is_in_the_config_and_not_in_the_rows_is_no_evidence():
-    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
-    runs[3].series["trace_dpo.loss"][5] = None
-    [found] = judged(runs)
-    assert "unit 0: its trace_dpo was not on" in found.why
-
-
-def test_lone_units_are_no_evidence():
-    one = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
-    assert "unit 3 has runs of one side alone" in judged([*one, run(3, 0.6)])[0].why
-    seen = [*one[:5], dataclasses.replace(one[5], trained_on=2)]
-    assert "2 of its evaluation problems were trained on" in judged(seen)[0].why
-
-
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -148,41 +133,6 @@ def test_what_was_there_before_the_first_step_is_no_gain():
     runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
     runs[4].evals[0] = {**runs[4].evals[0], "gt": 0.55}
     assert "unit 1: with and without differ before the first step" in judged(runs)[0].why
-
-
-def test_a_few_steps_and_a_pass_rate_without_its_hack_rate_are_no_evidence():
-    assert "unit 0: 9 steps, at least 10 are needed" in judged(
-        [run(s, 0.5 + g / 100, on=on, steps=9) for on, g in ((False, 0), (True, 5)) for s in range(3)]
-    )[0].why  # fmt: skip
-    for hack in ({"hack": None}, {}):
-        assert ("unit 0 has no held-out hack rate" in ab((3.0, 3.5, 4.0), **hack).why) == bool(hack)
-
-
-def test_an_arm_that_takes_v_out_must_have_done_so():
-    runs = [run(s, 0.5, on=False, arm="projected") for s in range(3)]
-    runs += [run(s, 0.55 + s / 100, arm="projected") for s in range(3)]
-    assert judged(runs)[0].status == "VALIDATED"
-    runs[4].series["removed_share"] = [None] * STEPS
-    assert "projected 1: known of 0 of 12 steps" in judged(runs)[0].why
-
-
-def test_where_nothing_is_solved_no_gain_could_show():
-    runs = [run(s, 0.0, on=on) for on in (False, True) for s in range(3)]
-    assert "nothing is solved on either side" in judged(runs)[0].why
-
-
-def test_the_script_counts_a_channel_that_cannot_be_judged_and_tells_the_hack_rate(script, tmp_path, monkeypatch):
-    runs = [run(s, 0.5, on=False) for s in range(3)]
-    runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
-    runs = [dataclasses.replace(r, path=tmp_path / r.path.name) for r in runs]
-    lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
-    loaded = SimpleNamespace(runs=runs, left_out=[])
-    monkeypatch.setattr("projected_grpo.verdicts.run_summaries.runs_at", lambda _: loaded)
-    code, out, _ = script("channels", tmp_path, "--out", tmp_path / "o")
-    assert (code, "held-out pure hacks +50.0 pp, n = 3" in out) == (0, True)
-    loaded.runs = [*runs, *lone]
-    code, out, told = script("channels", tmp_path, "--out", tmp_path / "o")
-    assert (code, "1 of 2 VALIDATED" in out + told) == (1, True)
 
 
 def test_each_channel_is_told_against_v_with_its_n():
@@ -277,16 +227,6 @@ def test_a_folder_votes_once(tmp_path):
         replayed(student, [voter, voter, tmp_path / "x/../x"])
 
 
-def test_a_copy_of_a_folder_is_no_second_teacher(tmp_path):
-    """Two models may say the same; one model's rollouts under another name have no vote of their own."""
-    student = pool(tmp_path / "s", ["c"], model_hash="0")
-    voters = [pool(tmp_path / name, ["a"], model_hash=name) for name in "xy"]
-    assert replayed(student, [*voters, pool(tmp_path / "z", ["a"], model_hash="z")]).pairs
-    copy = shutil.copytree(voters[0], tmp_path / "copy")
-    with pytest.raises(BadInput, match=r"copy: the same rollouts as in .*/x, word for word"):
-        replayed(student, [*voters, copy])
-
-
 def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):
     student = pool(tmp_path / "s", ["c"])
     voters = [pool(tmp_path / name, ["a"]) for name in "xyz"]
@@ -337,12 +277,15 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 
 
-def test_arms_that_would_be_ignored_are_refused(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(BadInput, match="the study channels is of vanilla and projected; leave --arms out"):
-        QueueConfig(chain="channels", preset="toy", arms=("random",)).validate()
-
-
-def test_a_preset_without_a_larger_teacher_is_refused():
-    with pytest.raises(BadInput, match="preset fast has no better teacher here"):
-        chain_of(QueueConfig(chain="channels", preset="fast").plan(), "channels")
+def test_the_script_counts_a_channel_that_cannot_be_judged_and_tells_the_hack_rate(script, tmp_path, monkeypatch):
+    runs = [run(s, 0.5, on=False) for s in range(3)]
+    runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
+    runs = [dataclasses.replace(r, path=tmp_path / r.path.name) for r in runs]
+    lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
+    loaded = SimpleNamespace(runs=runs, left_out=[])
+    monkeypatch.setattr("projected_grpo.verdicts.run_summaries.runs_at", lambda _: loaded)
+    code, out, _ = script("channels", tmp_path, "--out", tmp_path / "o")
+    assert (code, "held-out pure hacks +50.0 pp, n = 3" in out) == (0, True)
+    loaded.runs = [*runs, *lone]
+    code, out, told = script("channels", tmp_path, "--out", tmp_path / "o")
+    assert (code, "1 of 2 VALIDATED" in out + told) == (1, True)

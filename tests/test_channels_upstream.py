@@ -125,27 +125,6 @@ def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
     torch.testing.assert_close(trainer.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("prime_rl") is None, reason="prime-rl is not installed")
-def test_dppo_plugs_into_prime_rls_own_loss_module():
-    from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig
-    from prime_rl.trainer.rl import loss
-
-    path = "projected_grpo.channels.dppo.dppo"
-    ours = loss.setup_rl_loss_fn(CustomLossConfig(import_path=path, kwargs={"kl_tau": 0.1}))
-    theirs = loss.setup_rl_loss_fn(DefaultLossConfig(kl_tau=0.1))
-    found = []
-    for loss_fn in (ours, theirs):
-        trainer = torch.tensor(WEIGHTED[0], requires_grad=True)
-        streams = [[trainer], *([torch.tensor(x)] for x in WEIGHTED[1:])]
-        scaled, metrics = loss.compute_loss(
-            streams[0], streams[1], None, streams[2], [torch.ones(4, dtype=torch.bool)], [torch.tensor(WEIGHTS)], None,
-            None, loss_fn, 4, 1, 1,
-        )  # fmt: skip
-        scaled.backward()
-        found.append((scaled.detach(), trainer.grad, metrics))
-    torch.testing.assert_close(found[0], found[1])
-
-
 def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):
     [case] = golden_channels["prime_rl_compute_loss"]["cases"]
     packed = [sequence(data) for data in case["inputs"]["sequences"]]

@@ -77,17 +77,6 @@ def test_a_fixed_step_holds_nothing_that_a_cuda_graph_forbids(tiny):
         assert len(forbidden & seen.names) == 2  # it would have been noticed
 
 
-def test_tensors_stay_where_they_are_until_the_room_is_full(tiny, monkeypatch):
-    monkeypatch.setattr(decoding, "FIXED_ROOM", 3)
-    with torch.no_grad():
-        decoder, places = FixedDecoder(tiny, PROMPTS, 2), []
-        for _ in range(6):
-            decoder.step(torch.arange(10, 16))
-            tensors = (decoder.token, decoder.seen, decoder.place, decoder.cache.layers[0].keys)
-            places.append(tuple(t.data_ptr() for t in tensors))
-    assert len(set(places[:3])) == len(set(places[3:])) == 1
-
-
 def test_the_cpu_and_sliding_windows_take_the_growing_one(tiny, monkeypatch):
     with torch.no_grad():
         assert type(decoder_for(tiny, PROMPTS, 2)) is GrowingDecoder

@@ -12,17 +12,21 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors.torch import load_file
-from test_replicas import LR, MOMENTUM
+from torch import nn
 
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
+from projected_grpo.replicas.by_torchft import check_facts
+from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.rounds import FIELDS
 from projected_grpo.replicas.settings import DilocoConfig, parsed
 from projected_grpo.run.trained import load_trained
 from projected_grpo.verdicts.finished_runs import _undone
 
 H, ROUNDS = 2, 5
+LR, MOMENTUM = 0.7, 0.9
 FOREVER = 900
 """Seconds after which a test that waits for a file gives up; it is no bound on anything that is measured."""
 
@@ -213,3 +217,27 @@ def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):
     run.mkdir()
     (run / "checkpoint.pt").touch()
     assert group.again(["train"], run) == ["train", "--resume"]
+
+
+def test_one_replica_whose_outer_step_is_plain_stands_where_it_stood():
+    """N = 1, rate 1 and no momentum: the round gives back what the replica has learned by itself."""
+    vectors = {"a": nn.Parameter(torch.linspace(-1, 1, 5))}
+    flat = Flat(vectors, 0, 1)
+    outer = Nesterov(flat, 1.0, 0.0)
+    origin = flat.flat.detach().clone()
+    with torch.no_grad():
+        vectors["a"].add_(torch.tensor([0.5, -0.25, 0.0, 1.0, 0.125]))
+    learned = vectors["a"].detach().clone()
+    flat.take(brings=True)
+    flat.flat.grad = origin - flat.flat.detach()
+    with torch.no_grad():
+        flat.flat.copy_(origin)
+    outer.step()
+    flat.give()
+    assert torch.equal(vectors["a"], learned)
+
+
+def test_a_replica_with_other_arguments_is_refused():
+    check_facts({"seed": 41, "mix": (("teacher", 0.5),)}, {"seed": 41, "mix": [["teacher", 0.5]]})
+    with pytest.raises(BadInput, match="has seed=42, the first of its group 41"):
+        check_facts({"seed": 42}, {"seed": 41})

@@ -11,14 +11,13 @@ from peft import LoraConfig, get_peft_model
 from test_step import DR, GROUPS
 from torch import nn
 
-import projected_grpo
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.data.pairs import load_pairs, split
 from projected_grpo.integrations.coordinates import coordinates_of, unwrapped
-from projected_grpo.integrations.extract import RAW, VHack, as_pairs, differences
-from projected_grpo.integrations.update import KEY, ProjectedUpdate
+from projected_grpo.integrations.extract import VHack, differences
+from projected_grpo.integrations.update import ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.projection import Projection
 from projected_grpo.run.vhack_file import read_vhack
@@ -186,22 +185,6 @@ def test_target_none_changes_nothing():
     assert all(torch.equal(ends[0][n], ends[1][n]) for n in ends[0])
 
 
-def test_groups_frozen_modules_and_missing_gradients():
-    model, v = small()
-    for name, p in model.named_parameters():
-        p.requires_grad_("lora_" in name and ".a." in name)
-    first, second = trained(model)
-    optimizer = torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": [second], "lr": 0.1}], lr=1.0)
-    projected, before = ProjectedUpdate(optimizer, v, model), values(model)
-    assert list(projected.sites) == ["a"]
-    steps(model, optimizer, range(1))
-    optimizer.zero_grad()
-    optimizer.step()
-    assert max(along(v, before, values(model))) < 1e-6
-    assert projected.last["cos_in"] is None
-    assert projected.steps == 2
-
-
 def test_an_infinite_gradient_steps_nothing():
     model, v = small()
     optimizer = adamw(trained(model))
@@ -258,16 +241,6 @@ def test_a_resumed_run_goes_on_to_the_same_bits():
     steps(again, optimizer, range(2, 4))
     assert projected.steps == 4
     assert all(torch.equal(x, values(again)[n]) for n, x in values(whole).items())
-
-
-def test_removed_it_is_gone():
-    model, v = small()
-    optimizer, before = torch.optim.SGD(trained(model), lr=0.5), values(model)
-    with ProjectedUpdate(optimizer, v, model):
-        assert KEY in optimizer.state_dict()
-    steps(model, optimizer, range(1))
-    assert max(along(v, before, values(model))) > 1e-2
-    assert KEY not in optimizer.state_dict()
 
 
 # ---------------------------------------------------------------- refused
@@ -337,20 +310,28 @@ ROWS = [
 ]
 
 
-def test_pairs_as_messages_go_through_the_chat_template():
-    chat = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in ROWS]
-    chat[0]["hack"] = [{"role": "assistant", "content": chat[0]["hack"]}]
-    assert as_pairs(chat)[0].messages == (("user", ROWS[0]["prompt"]),)
-    assert as_pairs(ROWS)[0].messages == ((RAW, ROWS[0]["prompt"]),)
-    assert [p.hack for p in as_pairs(chat)] == [p.hack for p in as_pairs(ROWS)]
-
-
 def test_pairs_that_are_text_make_a_v(tiny):
     model = peft_on(tiny.model)
     v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, modules=("down_proj",), held_out=0.25)
     assert {n.rpartition(".")[2] for n in v.basis} == {"down_proj"}
     assert v.meta["n_train"] == "6"
     assert v.verify(model, ROWS, tokenizer=tiny.tokenizer, random_bases=20).status in ("PASS", "FAIL", "NOT_EVALUABLE")
+
+
+def test_groups_frozen_modules_and_missing_gradients():
+    model, v = small()
+    for name, p in model.named_parameters():
+        p.requires_grad_("lora_" in name and ".a." in name)
+    first, second = trained(model)
+    optimizer = torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": [second], "lr": 0.1}], lr=1.0)
+    projected, before = ProjectedUpdate(optimizer, v, model), values(model)
+    assert list(projected.sites) == ["a"]
+    steps(model, optimizer, range(1))
+    optimizer.zero_grad()
+    optimizer.step()
+    assert max(along(v, before, values(model))) < 1e-6
+    assert projected.last["cos_in"] is None
+    assert projected.steps == 2
 
 
 def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few):
@@ -361,10 +342,3 @@ def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few)
     assert v.verify(model, few, tokenizer=tiny.tokenizer, random_bases=20).status != "PASS"
     with pytest.raises(BadInput, match="pairs_hash"):
         v.verify(model, few[:5], tokenizer=tiny.tokenizer)
-
-
-def test_the_package_gives_its_three_names_when_they_are_asked_for():
-    assert projected_grpo.ProjectedUpdate is ProjectedUpdate
-    assert projected_grpo.VHack is VHack
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = projected_grpo.Nothing

@@ -144,40 +144,6 @@ def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
     assert share == pytest.approx(chance, rel=0.15)  # of an arbitrary change no more than that
 
 
-def test_the_control_starts_as_far_out_in_every_module_and_elsewhere(tiny, antipasto):
-    seeded, _ = made(Seeded, tiny, antipasto, scale=1.0)
-    control, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
-    for name, start in seeded.starts.items():
-        a, b = start[-1], control.starts[name][-1]
-        assert float(b.norm()) == pytest.approx(float(a.norm()), rel=1e-4)
-        assert abs(float(a @ b)) < 0.6 * float(a.norm() * b.norm())
-    again, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
-    assert all(torch.equal(control.starts[n], again.starts[n]) for n in control.starts)
-
-
-def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipasto):
-    """No advantage, no gradient: D = (1, ...) shrinks by lr x decay = .05 x .4, the router and the seed stay."""
-    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
-    with torch.no_grad():
-        for p in page.learned.values():
-            p.fill_(1.0)
-    router, starts = page.router.detach().clone(), copy.deepcopy(page.starts)
-    flat = [[replace(s, reward=1.0) for s in group] for group in GROUPS]
-    steps(tiny, antipasto, hooks, flat, decay=0.4)
-    assert all(torch.allclose(p, torch.tensor(1 - 0.05 * 0.4)) for p in page.learned.values())
-    assert torch.equal(page.router, router)
-    assert all(torch.equal(starts[n], s) for n, s in page.starts.items())
-
-
-def test_experts_and_router_are_clipped_together(tiny, antipasto):
-    """Adam's first moment after one step is a tenth of what it was given: of length 1e-3 over all of them."""
-    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
-    steps(tiny, antipasto, hooks, GROUPS, clip=1e-3)
-    moments = [page.optimizer.state[p]["exp_avg"] for n, p in page.trained.items() if n != "met"]
-    assert float(torch.cat([m.flatten() for m in moments]).norm()) == pytest.approx(1e-4, rel=1e-3)
-    assert all(float(m.abs().max()) > 0 for m in moments)
-
-
 def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto):
     """While the error is still held, and so the frames in which it arose."""
     page, hooks = made(Seeded, tiny, antipasto, scale=0.5)
@@ -242,6 +208,72 @@ def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny
     assert not torch.equal(logits(page.alone), alone)
 
 
+@pytest.mark.slow
+def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path, monkeypatch):
+    """Sampled by prompt, folded: log-probabilities are those of the step. Resumed to the same numbers; with and without."""
+    own = ("--arm", "experts", "--teacher", "tiny", "--weight-decay", 0.3, "--steps", 4, "--max-new", 6, "--eval-every", 9,
+           "--eval-samples", 1)  # fmt: skip
+    args, whole = ("train", "tiny", *own), made("train", *own)
+    assert re.search(r"the seeded expert: keeps [\d.]+% of the energy", (whole / "log.txt").read_text())
+    rows = [row for step in read_run(whole) for row in step]
+    assert max(row["logp_gap"] for row in rows) < 1e-4
+    assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
+    with monkeypatch.context() as m:
+        m.setattr(
+            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
+        )
+        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
+    update_manifest(tmp_path / "again", finished=False)
+    for folder in ("eval", "eval_trained", "eval_part"):
+        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
+    code, _, err = script(*args, "--out", "again", "--resume")
+    assert code == 0, err
+    assert script("diff_runs", whole, "again")[0] == 0
+    for name in ("adapter", "deployed"):
+        a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
+        assert all(torch.equal(a[n], b[n]) for n in a)
+    said = {
+        f: [(r["completion_ids"], r["reward"]) for r in read_step(whole / f"{f}/step_004.jsonl.gz")]
+        for f in ("eval", "eval_trained", "eval_part")
+    }
+    assert said["eval"] != said["eval_trained"] != said["eval_part"]
+    assert read_step(whole / "eval_part/step_000.jsonl.gz")
+
+
+def test_the_control_starts_as_far_out_in_every_module_and_elsewhere(tiny, antipasto):
+    seeded, _ = made(Seeded, tiny, antipasto, scale=1.0)
+    control, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
+    for name, start in seeded.starts.items():
+        a, b = start[-1], control.starts[name][-1]
+        assert float(b.norm()) == pytest.approx(float(a.norm()), rel=1e-4)
+        assert abs(float(a @ b)) < 0.6 * float(a.norm() * b.norm())
+    again, _ = made(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random")
+    assert all(torch.equal(control.starts[n], again.starts[n]) for n in control.starts)
+
+
+def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipasto):
+    """No advantage, no gradient: D = (1, ...) shrinks by lr x decay = .05 x .4, the router and the seed stay."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
+    with torch.no_grad():
+        for p in page.learned.values():
+            p.fill_(1.0)
+    router, starts = page.router.detach().clone(), copy.deepcopy(page.starts)
+    flat = [[replace(s, reward=1.0) for s in group] for group in GROUPS]
+    steps(tiny, antipasto, hooks, flat, decay=0.4)
+    assert all(torch.allclose(p, torch.tensor(1 - 0.05 * 0.4)) for p in page.learned.values())
+    assert torch.equal(page.router, router)
+    assert all(torch.equal(starts[n], s) for n, s in page.starts.items())
+
+
+def test_experts_and_router_are_clipped_together(tiny, antipasto):
+    """Adam's first moment after one step is a tenth of what it was given: of length 1e-3 over all of them."""
+    page, hooks = made(Seeded, tiny, antipasto, scale=0.02)
+    steps(tiny, antipasto, hooks, GROUPS, clip=1e-3)
+    moments = [page.optimizer.state[p]["exp_avg"] for n, p in page.trained.items() if n != "met"]
+    assert float(torch.cat([m.flatten() for m in moments]).norm()) == pytest.approx(1e-4, rel=1e-3)
+    assert all(float(m.abs().max()) > 0 for m in moments)
+
+
 def test_a_lora_has_no_singular_directions_to_mix_on(tiny, antipasto):
     with pytest.raises(BadInput, match="--adapter lora: --arm experts") as told:
         made(Seeded, tiny, antipasto, kind="lora")
@@ -253,35 +285,3 @@ def test_a_channel_beside_experts_is_refused_as_its_gradient_would_be_lost(tiny,
     config = replace(presets(TrainConfig)["tiny"], arm="experts", teacher="tiny", alpha=0.5, distill_hint="none")
     with pytest.raises(BadInput, match=r"--alpha 0\.5: --arm experts has other coordinates for every prompt"):
         hooks_for(config, tiny, antipasto, None)
-
-
-def test_experts_through_the_real_script_cut_and_resumed(script, tmp_path, monkeypatch):
-    """Sampled by prompt, folded: log-probabilities are those of the step. Resumed to the same numbers; with and without."""
-    args = ("train", "tiny", "--arm", "experts", "--teacher", "tiny", "--weight-decay", 0.3, "--steps", 4, "--max-new", 6,
-            "--eval-every", 9, "--eval-samples", 1)  # fmt: skip
-    code, _, err = script(*args, "--out", "whole")
-    assert code == 0, err
-    assert re.search(r"the seeded expert: keeps [\d.]+% of the energy", err + (tmp_path / "whole/log.txt").read_text())
-    rows = [row for step in read_run(tmp_path / "whole") for row in step]
-    assert max(row["logp_gap"] for row in rows) < 1e-4
-    assert {len({r["prompt"] for r in step}) for step in read_run(tmp_path / "whole")} == {2}
-    with monkeypatch.context() as m:
-        m.setattr(
-            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
-        )
-        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
-    update_manifest(tmp_path / "again", finished=False)
-    for folder in ("eval", "eval_trained", "eval_part"):
-        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
-    code, _, err = script(*args, "--out", "again", "--resume")
-    assert code == 0, err
-    assert script("diff_runs", "whole", "again")[0] == 0
-    for name in ("adapter", "deployed"):
-        a, b = (load_file(tmp_path / f"{run}/{name}.safetensors") for run in ("whole", "again"))
-        assert all(torch.equal(a[n], b[n]) for n in a)
-    said = {
-        f: [(r["completion_ids"], r["reward"]) for r in read_step(tmp_path / f"whole/{f}/step_004.jsonl.gz")]
-        for f in ("eval", "eval_trained", "eval_part")
-    }
-    assert said["eval"] != said["eval_trained"] != said["eval_part"]
-    assert read_step(tmp_path / "whole/eval_part/step_000.jsonl.gz")

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -69,59 +68,37 @@ def test_every_recipe_that_is_listed_says_what_it_does_in_one_line():
     assert {name: fault for name in names if (fault := faults(known[name]))} == {}
 
 
-def test_no_recipe_has_a_comment_of_two_lines():
-    assert {name: lines for name, lines in comments(JUSTFILE).items() if len(lines) > 1} == {}
-
-
-@pytest.mark.parametrize(
-    "above",
-    [
-        "# one line\n# and a second\n",
-        "",
-        "# `preset=toy` of a sentence cut in half\n",
-        "# x" + 110 * "x" + "\n",
-        "# Title\n",
-    ],
-)
-def test_the_check_of_comments_can_fail(above):
-    assert faults(
-        comments(f'x := "1"\n\n{above}[group("g"), no-exit-message]\nrecipe n preset="tiny" *args: check\n')["recipe"]
-    )
-
-
 # ---------------------------------------------------------------- bad input
 
 
 PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
 HIDDEN = {"_smoke", "_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
-ASK = (
-    "by-difficulty", "compare", "compare-v", "diff-runs", "explain", "export", "extract-vhack", "judge-teachers",
-    "link", "multi-turn", "probe-grpo-v-replay", "probe-projected-replay", "probe-random-replay", "probe-teacher-pool",
-    "probe-vanilla-replay", "regrade", "results", "serve-teacher", "show", "show-source", "summarise", "toy-diloco",
-    "traces", "train", "train-diloco", "train-parallel", "verify-vhack",
+IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-random-replay",
+           "probe-grpo-v-replay", "toy-diloco")  # fmt: skip
+IN_PYTHON = (
+    "by_difficulty", "compare", "compare_v", "diff_runs", "explain", "export", "extract_vhack_grad", "judge_teachers",
+    "multi_turn", "regrade", "results", "serve_teacher", "show", "show_source", "summarise", "traces", "train",
+    "train_diloco", "train_parallel", "verify_vhack",
 )  # fmt: skip
-
-
-def test_scripts_and_not_just_ask_for_what_is_missing():
-    """just would print its own usage, and exit with 1, which is a verdict's code."""
-    found = set()
-    for line in JUSTFILE.splitlines():
-        if header := HEADER.match(line):
-            own = PARAMETER.findall(re.sub(r"\(.*?\)", "", header.group(0)).partition(":")[0])
-            found |= {header.group(1)} if any(kind != "*" and not default for kind, default in own) else set()
-    assert found == HIDDEN
+MISSING = re.compile(r"^error: (missing: |no preset given: |no arguments: |\'\': ).*\n$|Required options", re.MULTILINE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ASK)
+@pytest.mark.parametrize("recipe", IN_BASH)
 def test_a_recipe_without_its_argument_says_what_is_missing(recipe):
-    just = Path(sys.executable).parent / "just"
-    done = subprocess.run([just, recipe], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [Path(sys.executable).parent / "just", recipe], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(
-        r"^error: (missing: |no preset given: |no arguments: |\'\': ).*\n$|Required options", done.stderr
-    ), done.stderr
+    assert MISSING.search(done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_a_script_without_its_argument_says_what_is_missing(script, name):
+    code, out, err = script(name)
+    assert (code, out) == (2, "")
+    assert MISSING.search(err), err
 
 
 # ---------------------------------------------------------------- bytecode is made once
@@ -133,6 +110,11 @@ def test_recipes_keep_bytecode_even_where_the_shell_forbids_it():
     assert just("--command", sys.executable, "-c", ask, PYTHONDONTWRITEBYTECODE="1")[0] == 0
 
 
-def test_uv_does_not_compile_the_environment_in_every_run():
-    """Every `uv run` syncs first, and with compile-bytecode every sync walks through all of site-packages."""
-    assert "compile-bytecode" not in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["uv"]
+def test_scripts_and_not_just_ask_for_what_is_missing():
+    """just would print its own usage, and exit with 1, which is a verdict's code."""
+    found = set()
+    for line in JUSTFILE.splitlines():
+        if header := HEADER.match(line):
+            own = PARAMETER.findall(re.sub(r"\(.*?\)", "", header.group(0)).partition(":")[0])
+            found |= {header.group(1)} if any(kind != "*" and not default for kind, default in own) else set()
+    assert found == HIDDEN

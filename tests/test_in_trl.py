@@ -1,7 +1,6 @@
 """In TRL's own trainer: the callback takes V out of what it does, the grader pays its rewards."""
 
 import copy
-import dataclasses
 
 import pytest
 import torch
@@ -14,8 +13,6 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.integrations.callback import ProjectedCallback
 from projected_grpo.integrations.coordinates import coordinates_of
 from projected_grpo.integrations.extract import VHack
-from projected_grpo.integrations.in_trl import check_same, settings_of
-from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.prompts import messages_for
@@ -108,16 +105,6 @@ def test_a_run_goes_on_from_trls_checkpoint(base, projected):
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_training_goes_on_in_the_same_trainer(base, tmp_path):
-    """A second call of train begins at a LoRA that has moved, as this callback knows."""
-    callback = ProjectedCallback(base[2])
-    run = trainer(base, tmp_path, [callback], steps=1)
-    run.train()
-    run.train()
-    assert callback.state()["attributes"]["state_of_run"]["steps"] == 2
-    assert along(base, run.model) < 1e-9
-
-
 def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
     """TRL would make the LoRA after V was extracted: V in another A's coordinates is none of this model's."""
     own = trainer(base, tmp_path, [ProjectedCallback(base[2])])
@@ -164,15 +151,3 @@ def test_where_trl_alone_does_not_hack_nothing_is_told(script, two_runs):
     code, out, err = two_runs(script, vanilla=(0.29, 0.3, 0.5, 1.0), projected=(0.0, 0.0, 0.5, 1.0))
     assert code == 3
     assert "⚪ without it 29.0 % pure hacks" in out + err
-
-
-def test_a_log_of_other_settings_is_not_taken_for_this_runs(tmp_path):
-    config = InTRLConfig(world="tiny", units=(41,), steps=2, out=tmp_path)
-    own = settings_of(config, 41, "projected")
-    check_same(tmp_path / "run/settings.json", own)
-    check_same(tmp_path / "run/settings.json", own)
-    for other, name in (({"world": "toy"}, "world"), ({"steps": 3}, "steps")):
-        with pytest.raises(BadInput, match=f"a run of another {name}"):
-            check_same(
-                tmp_path / "run/settings.json", settings_of(dataclasses.replace(config, **other), 41, "projected")
-            )

@@ -47,30 +47,6 @@ def test_ended_completions_are_handed_over_once_and_while_others_go_on(tiny, end
     assert [(list(r.completion_ids), list(r.behaviour_logps)) for r in whole] == plain
 
 
-@pytest.mark.usefixtures("ending")
-def test_a_bar_counts_every_completion_that_has_ended(tiny, monkeypatch):
-    made = []
-
-    class Bar:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def update(self, n):
-            made.append(n)
-
-    monkeypatch.setattr(live, "progress", lambda _, what, total: made.append((what, total)) or Bar())
-    config = TrainConfig(group_size=4, max_new=14, rollout_batch=8, grader_workers=1)
-    live_groups(config, tiny, PROMPTS, TASKS, 4, KEYS, "student", loophole=True, bar="held out")
-    assert made[0] == ("held out", 12)
-    assert sum(made[1:]) == 12
-    made.clear()
-    groups_of(tiny)
-    assert made == []
-
-
 class AtOnce:
     """An executor without threads: what is submitted is done on the spot."""
 

@@ -44,11 +44,3 @@ def test_a_lock_that_fails_leaves_the_pins(project, monkeypatch, capsys, error):
     assert stopped.value.code == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert project.read_text() == BEFORE
-
-
-def test_help_locks_nothing(project, monkeypatch):
-    monkeypatch.setattr(lock, "uv", lambda *_: pytest.fail("it locked"))
-    monkeypatch.setattr(sys, "argv", ["lock.py", "--help"])
-    with pytest.raises(SystemExit):
-        lock.main()
-    assert project.read_text() == BEFORE

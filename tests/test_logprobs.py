@@ -52,15 +52,6 @@ def test_masks_come_from_lengths_so_pad_may_equal_eos(tiny):
     assert batch.loss_token_ids() == [[7, eos], [7, 8, 9, eos]]
 
 
-def test_an_empty_completion_is_covered_nowhere(batch):
-    assert batch.loss_token_ids() == COMPLETIONS
-
-
-def test_an_empty_prompt_is_refused(tiny):
-    with pytest.raises(ValueError, match="sample 1 has an empty prompt"):
-        token_batch([[1], []], [[2], [3]], tiny.pad_id, "cpu")
-
-
 def test_no_tensor_of_the_size_of_all_logits_is_made(tiny):
     """The largest tensor that autograd keeps for this part is a chunk of hidden states, not [N, vocab]."""
     vocab = tiny.model.config.vocab_size
@@ -73,12 +64,6 @@ def test_no_tensor_of_the_size_of_all_logits_is_made(tiny):
     assert not [n for n in saved if n >= 8 * vocab and n != head.numel()]
 
 
-def test_float64_is_kept():
-    hidden = torch.randn(3, 4, dtype=torch.float64)
-    out = token_logps(hidden, torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2]))
-    assert out.dtype == torch.float64
-
-
 @pytest.mark.parametrize("name", ["final_logit_softcapping", "logits_scaling", "logit_scale"])
 def test_a_model_with_more_to_its_logits_than_a_product_is_refused(tiny, monkeypatch, name):
     """Gemma 2, Granite, Cohere: their log-probabilities would be others than those that they sample by."""
@@ -87,12 +72,3 @@ def test_a_model_with_more_to_its_logits_than_a_product_is_refused(tiny, monkeyp
         head_of(tiny.model)
     monkeypatch.setattr(tiny.model.config, name, None)
     assert head_of(tiny.model) is not None
-
-
-def test_a_second_derivative_is_refused_and_not_wrong():
-    """The row that is kept is a number to autograd: what it depends on is gone."""
-    hidden, head = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
-    logps = token_logps(hidden, head, torch.tensor([0, 1, 2]))
-    (first,) = torch.autograd.grad(logps.square().sum(), hidden, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.square().sum().backward()

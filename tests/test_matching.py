@@ -4,17 +4,15 @@ Runs in memory, each with the manifest that a real one has."""
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.config import OF_CHANNEL, TrainConfig
+from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import comparison
 from projected_grpo.ledger.comparison import SHARED, facts_of
 from projected_grpo.ledger.folder import plain
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import judge
-from projected_grpo.verdicts.matching import differences, group_runs, independence, reference
-from projected_grpo.verdicts.run_summaries import read_summaries
+from projected_grpo.verdicts.matching import differences, group_runs
 
 ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
 ONSETS = {41: 60, 42: 70, 43: 80}
@@ -95,8 +93,6 @@ def test_a_whole_study_passes_in_every_line():
 
 UNEQUAL = {
     "config.weight_decay": ("weight_decay", 0.3, "0.3 against 0.0"),
-    "config.temperature": ("temperature", 0.5, "0.5 against 0.7"),
-    "config.problems": ("problems", "toy", "'toy' against 'builtin'"),
     "problems_hash": ("problems_hash", "easier", "'easier' against 'toy'"),
     "config.prompts_per_step": ("prompts_per_step", 1, "1 against 16"),
 }
@@ -104,7 +100,7 @@ UNEQUAL = {
 
 @pytest.mark.parametrize(
     ("arm", "field"),
-    [("random", field) for field in UNEQUAL] + [("vanilla", "config.weight_decay"), ("kl", "problems_hash")],
+    [("random", "config.weight_decay"), ("vanilla", "config.prompts_per_step"), ("kl", "problems_hash")],
 )
 def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, field):
     name, value, told = UNEQUAL[field]
@@ -123,31 +119,12 @@ def test_each_fact_of_the_list_is_compared(name):
         assert comparison.differences({**one, other: "other"}, one) == []
 
 
-def test_the_list_holds_every_option_of_a_channel():
-    """The file of preference pairs is known by its contents."""
-    known = {f"config.{name}" for channel, options in OF_CHANNEL.items() for name in (channel, *options)}
-    assert known - set(SHARED) == {"config.trace_pairs"}
-
-
 def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_unit():
     """It was not free to differ: the arm could not be judged with a weight chosen for it."""
     chosen = [run("kl", seed, kl_beta=0.3) for seed in ONSETS]
     assert [line.verdict.status for line in judged(*chosen).lines] == ["PASS"] * 3
     found = judged(run("kl", 42, kl_beta=0.3))
     assert "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1" in found.prevention.verdict.why
-
-
-@pytest.mark.parametrize("field", [f for f in UNEQUAL if "prompts_per_step" not in f])
-def test_seeds_that_differ_inside_every_arm_are_refused_by_name(field):
-    """All arms of a unit agree, so no pair of arms shows it."""
-    name, value, told = UNEQUAL[field]
-    runs = study(*(run(arm, 43, **{name: value}) for arm in ENDS))
-    found = judge(group_runs(runs), runs)
-    assert all(line.verdict.status == "NOT_EVALUABLE" for h in found for line in h.lines)
-    if len(found) == 1:  # the field is no setting that groups are told apart by
-        assert f"projected 43 and projected 41 differ in {field}: {told}" in found[0].preregistered.verdict.why
-    else:
-        assert any(f"{field.partition('.')[2]}=" in h.held.verdict.name for h in found)
 
 
 def test_arms_of_two_bases_are_refused():
@@ -160,36 +137,11 @@ def test_arms_of_two_lengths_are_refused():
     assert "random 42 and projected 42 differ in steps done: 190 against 210" in found.preregistered.verdict.why
 
 
-@pytest.mark.parametrize("field", ["vhack.k", "vhack.pairs_draw", "vhack.pairs_hash", "overshoot", "gate"])
+@pytest.mark.parametrize("field", ["vhack.k", "vhack.pairs_hash", "gate"])
 def test_a_control_has_the_rank_the_pairs_and_the_recipe_of_the_method(field):
     found = judged(run("placebo", 42, **{field: "other"}))
     assert "placebo 42 and projected 42 differ in" in found.held.verdict.why
     assert field.rpartition(".")[2] in found.held.verdict.why
-
-
-def test_what_an_arm_is_about_may_differ_and_no_more():
-    vanilla = run("vanilla", 41, **{"vhack.k": "8", "gate": "one_sided", "device": "cuda", "cache": "there"})
-    assert differences(vanilla, run("projected", 41)) == []
-    assert differences(run("words", 41), run("projected", 41)) == []
-    assert differences(run("no_loophole", 41, hint="none"), run("projected", 41)) == []
-    (told,) = differences(run("kl", 41, hint="none"), run("projected", 41))
-    assert told == "config.hint: 'none' against 'simple_overwrite_tests'"
-
-
-def test_units_may_start_from_loras_of_their_own():
-    """A unit's arms share it: within the unit it may not differ."""
-    own = {seed: {"lora_seed": seed, "adapter.lora_seed": str(seed), "vhack.lora_seed": str(seed)} for seed in ONSETS}
-    found = judged(*(run(arm, seed, **own[seed]) for arm in ENDS for seed in ONSETS))
-    assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]
-    assert (
-        "random 42 and projected 42 differ in config.lora_seed: 7 against 0"
-        in judged(run("random", 42, lora_seed=7)).held.verdict.why
-    )
-
-
-def test_a_v_of_other_pairs_makes_another_group():
-    runs = [run("projected", 41), run("projected", 41, place="_other", **{"vhack.pairs_hash": "0123456789"})]
-    assert ["V.pairs=01234567" in group.name for group in group_runs(runs)] == [False, True]
 
 
 def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
@@ -208,24 +160,6 @@ def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
     assert "projected 41: its V is from small-informed, written when the hack had been seen" in found.held.verdict.why
 
 
-def test_a_v_of_pairs_that_are_not_its_runs_says_so_alone_too():
-    for arm, pairs, name in (
-        ("projected", "mine.json", "projected V.pairs=mine.json"),
-        ("vanilla", "mine.json", "vanilla"),
-        ("words", "toy-phrase", "words"),
-    ):
-        own = run(arm, 41, **{"vhack.pairs": pairs, "config.pairs": "toy"})
-        assert [group.name for group in group_runs([own])] == [name]
-
-
-def test_the_committed_summary_of_the_small_study_names_informed():
-    """Of the real file in which it was the only projected run."""
-    found = read_summaries(ROOT / "docs/small.runs.jsonl.gz")
-    assert [group.name for group in group_runs(found.runs)] == ["vanilla", "projected informed V.pairs=small-informed"]
-    assert all("--resume" not in why for _, why in found.left_out)
-    assert {why for _, why in found.left_out} == {"when the summary was written: not finished"}
-
-
 # ---------------------------------------------------------------- what the runs say of themselves
 
 
@@ -236,11 +170,6 @@ def test_a_run_that_took_nothing_out_is_no_projection(arm, share, told):
     found = judged(run(arm, 42, rows={"removed_share": share}))
     assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
     assert f"{arm} 42: {told}" in found.preregistered.verdict.why
-
-
-def test_nothing_is_asked_of_arms_that_take_no_direction_out():
-    others = [run(arm, 42, rows={"removed_share": 0.4}) for arm in ("vanilla", "shrunk", "kl")]
-    assert judged(*others).prevention.verdict.status == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -294,44 +223,11 @@ def test_one_unit_whose_control_does_a_sixtieth_is_not_hidden_by_the_mean():
     assert judged(unknown).prevention.verdict.status == "NOT_EVALUABLE"
 
 
-def with_series(arm, seed, name, of):
-    """A run with another series: `of` makes it from the number of steps."""
-    found = run(arm, seed)
-    found.series[name] = of(found.steps)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("arm", "name", "of"),
-    [
-        ("random_energy", "update_removed", lambda n: [None] * (n - 1) + [0.6]),
-        ("random_energy", "update_removed", lambda n: [0.0] * (n // 2) + [1.0] * (n - n // 2)),
-        ("shrunk", "update_norm", lambda n: [None] * (n - 1) + [0.2]),
-        ("shrunk", "update_norm", lambda n: [0.6] * (n // 3) + [0.0] * (n - n // 3)),
-    ],
-)
-def test_a_control_matches_at_nearly_every_step_and_in_each_third(arm, name, of):
-    """Its mean over what is known is what it should be."""
-    assert judged(with_series(arm, 42, name, of)).prevention.verdict.status == "NOT_EVALUABLE"
-
-
-def test_taking_twice_as_much_at_every_other_step_is_not_taking_v_out():
-    found = judged(with_series("projected", 42, "removed_share", lambda n: [0.0, 2.0] * (n // 2)))
-    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
-    assert "at 0 of 210 steps alone" in found.preregistered.verdict.why
-
-
 @pytest.mark.parametrize("arm", ["placebo", "words"])
 def test_a_v_of_another_kind_under_an_arms_name_is_refused(arm):
     found = judged(run(arm, 42, **{"vhack.control": "random"}))
     assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
     assert f"{arm} 42 was run with a V of the kind random" in found.preregistered.verdict.why
-
-
-def test_three_seeds_of_one_base_are_one_base_whatever_they_are_called():
-    runs = [run("projected", seed, model_hash="the same") for seed in ONSETS]
-    assert len({r.origin for r in runs}) == 3
-    assert independence({"projected": {r.seed: r for r in runs}}).numbers["bases"] == 1
 
 
 # ---------------------------------------------------------------- independent units
@@ -356,22 +252,6 @@ def test_units_that_share_a_draw_of_pairs_are_named_but_random_directions_come_f
     assert "share random" not in found.prevention.verdict.why
 
 
-def test_a_v_without_a_fingerprint_is_no_v_of_its_own():
-    found = independence(
-        {"projected": {41: run("projected", 41, **{"vhack.v_sha256": None}), 42: run("projected", 42)}}
-    )
-    assert (found.status, found.why) == ("NOT_EVALUABLE", "projected 41: its V has no v_sha256; extract it again")
-
-
-def test_a_draw_of_pairs_that_is_not_known_may_be_shared():
-    found = independence(
-        {arm: {s: run(arm, s, **{"vhack.pairs_draw": None}) for s in ONSETS} for arm in ("projected", "random")}
-    )
-    assert found.status == "NOT_EVALUABLE"
-    assert "projected 41: its V has no pairs_draw, so it may share one; extract it again" in found.why
-    assert "random 4" not in found.why
-
-
 def test_a_base_that_three_units_share_is_said():
     found = judged(*(run(arm, seed, base_seed=7) for arm in ENDS for seed in ONSETS))  # three builds, a bit different
     assert found.prevention.verdict.status == "PASS"
@@ -380,17 +260,6 @@ def test_a_base_that_three_units_share_is_said():
 
 
 # ---------------------------------------------------------------- doses, and the code
-
-
-def test_of_several_doses_a_group_is_compared_with_its_own():
-    doses = [run(arm, seed, **{"vhack.k": "8", "vhack.v_sha256": f"{arm} {seed} 8"}, place=" of 8")
-             for arm in ("projected", "random") for seed in ONSETS]  # fmt: skip
-    runs = [*study(), *doses]
-    groups = {g.name: g for g in group_runs(runs)}
-    found = reference("random", groups["projected V.k=8"], runs)
-    assert {r.facts["vhack.k"] for r in found.runs.values()} == {"8"}
-    few = reference("placebo", groups["projected V.k=8"], runs)
-    assert str(few.refused[0]) == "placebo 41 and projected 41 differ in vhack.k: '48' against '8'"
 
 
 def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():
@@ -405,12 +274,3 @@ def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cu
     assert differences(run("placebo", 41, **{"vhack.k": "8"}), cut_to_8) == [
         "config.k_use: 0 against 8", "vhack.k: '8' against '96'",
     ]  # fmt: skip
-
-
-def test_a_group_that_takes_v_out_otherwise_than_its_recipe_says_so():
-    """All of projected and its controls, so that nothing differs between them: the heading was a plain `H1`."""
-    odd = {"preserve_magnitude": True, "overshoot": 1.05}
-    names = {
-        group.name for group in group_runs([run(arm, s, **odd) for arm in ("projected", "random") for s in ONSETS])
-    }
-    assert names == {f"{arm} overshoot=1.05 preserve_magnitude=True" for arm in ("projected", "random")}

@@ -2,7 +2,9 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import parallel_scenarios
 import pytest
@@ -26,11 +28,9 @@ ROUNDING = 1e-4
 
 
 @pytest.fixture
-def pool(script, tmp_path):
-    """A pool of the tiny teacher, five problems of four rollouts."""
-    code, _, err = script("probe_distill", "tiny", "--teacher-only", "--out", "pool", "--max-new", 8)
-    assert code == 0, err
-    return tmp_path / "pool"
+def pool(teacher_pool, tmp_path):
+    """A copy of the tiny teacher's pool, five problems of four rollouts."""
+    return Path(shutil.copytree(teacher_pool, tmp_path / "pool"))
 
 
 @pytest.fixture
@@ -65,14 +65,12 @@ def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):
     assert list(config.mixed_rows) == ["student", "base", "teacher"]
 
 
-def test_a_pool_without_a_mix_fills_half_of_each_group():
-    assert TrainConfig(teacher_pool="pool", group_size=8).mixed_rows == {"student": 4, "base": 0, "teacher": 4}
-
-
 # ---------------------------------------------------------------- what is written
 
 
-def test_every_row_names_its_source_and_carries_that_sources_log_probabilities(run, pool, tmp_path):
+def test_every_row_names_its_source_and_its_log_probabilities_also_after_a_cut(
+    run, pool, script, tmp_path, monkeypatch
+):
     """The student's are its own to rounding; base rows are the untrained model's, still so once the student has moved; the
     teacher's are those that its pool recorded, neither the student's nor the untrained model's."""
     code, out, err = run("run")
@@ -92,20 +90,6 @@ def test_every_row_names_its_source_and_carries_that_sources_log_probabilities(r
             assert min(row["behaviour_gap"], row["reference_gap"]) > 10 * ROUNDING
     assert min(r["behaviour_gap"] for r in steps[2] if r["source"] == "base") > 10 * ROUNDING
     assert rows[0]["flat_groups"] in (0.0, 0.5, 1.0)
-
-
-def test_base_rows_that_the_student_writes_show(run, tmp_path, monkeypatch):
-    """The sneaky fail: the adapter stays on while the untrained model is asked."""
-    live = tuple((source, Adapter.folded, word) for source, _, word in sources.LIVE)
-    monkeypatch.setattr(sources, "LIVE", live)
-    assert run("run")[0] == 0
-    last = read_run(tmp_path / "run")[2]
-    assert min(r["reference_gap"] for r in last if r["source"] == "base") > 10 * ROUNDING
-
-
-def test_a_mixed_run_is_the_same_twice_and_when_it_goes_on_after_a_cut(run, script, monkeypatch):
-    assert run("whole")[0] == run("again")[0] == 0
-    assert script("diff_runs", "whole", "again")[0] == 0
     groups = sources.GroupSource.groups
 
     def cut(self, step):
@@ -113,12 +97,12 @@ def test_a_mixed_run_is_the_same_twice_and_when_it_goes_on_after_a_cut(run, scri
             raise KeyboardInterrupt
         return groups(self, step)
 
-    monkeypatch.setattr(sources.GroupSource, "groups", cut)
-    assert run("cut")[0] != 0
-    monkeypatch.setattr(sources.GroupSource, "groups", groups)
+    with monkeypatch.context() as m:
+        m.setattr(sources.GroupSource, "groups", cut)
+        assert run("cut")[0] != 0
     code, _, err = run("cut", "--resume")
     assert code == 0, err
-    assert script("diff_runs", "whole", "cut")[0] == 0
+    assert script("diff_runs", "run", "cut")[0] == 0
 
 
 def test_a_row_at_the_bound_is_counted_by_hand():
@@ -164,14 +148,6 @@ def test_a_pool_without_log_probabilities_or_a_teacher_is_refused(run, pool, tmp
     assert not (tmp_path / "run").exists()
 
 
-def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
-    """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
-    update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)
-    code, _, err = run("run")
-    assert code == 2
-    assert "no teacher was merged into it" in err
-
-
 def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):
     """No policy wrote them: they count as on-policy, and the column says that their ratio of 1 says nothing."""
     code, _, err = script("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--out", "run")
@@ -183,24 +159,15 @@ def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):
     assert json.loads((tmp_path / "run/manifest.json").read_text())["config"]["mix"] == ""
 
 
-def test_missing_log_probabilities_are_never_the_students(tiny, pool, cache):
-    """What is taken for them is the teacher's, not what the model in training would say."""
-    config = TrainConfig(model="tiny", teacher="tiny", temperature=1.0, cache=cache)
-    rollouts = [r for g in load_pool(pool, tiny) for r in g.rollouts]
-    theirs = behaviour.under_teacher(rollouts, config)
-    for rollout, own in zip(rollouts, theirs, strict=True):
-        assert own == pytest.approx(rollout.behaviour_logps, abs=1e-4)
-
-
 # ---------------------------------------------------------------- T5's sneaky fails, in the loop
 
 
 @pytest.fixture
-def sixteen(run, tmp_path):
-    """Sixteen steps on a mix, read as T5 reads them."""
+def steps(run, tmp_path):
+    """Steps on a mix, read as T5 reads them."""
 
-    def trained(*args):
-        code, _, err = run("run", "--steps", 16, "--lr", 0.01, "--max-new", 6, "--per-sample-every", 0, *args)
+    def trained(n=2):
+        code, _, err = run("run", "--steps", n, "--lr", 0.01, "--max-new", 6, "--per-sample-every", 0)
         assert code == 0, err
         return load_runs(tmp_path / "run").runs
 
@@ -217,26 +184,26 @@ def red(runs):
 
 
 @pytest.mark.slow
-def test_an_honest_mix_is_evidence(sixteen):
-    assert red(sixteen()) == {}
+def test_an_honest_mix_is_evidence(steps):
+    assert red(steps(16)) == {}
 
 
 @pytest.mark.slow
-def test_ratios_pinned_at_the_bound_are_red(sixteen, monkeypatch):
+def test_ratios_pinned_at_the_bound_are_red(steps, monkeypatch):
     honest = step.behaviour_of
     monkeypatch.setattr(step, "behaviour_of", lambda *args: honest(*args) * 0 + args[1].detach() - math.log(1.2))
-    found = red(sixteen())
+    found = red(steps())
     assert "student tokens at or beyond a clip bound" in found["ratios not saturated"]
     assert "vanilla 41: 1.00 of" in found["ratios not saturated"]
 
 
 @pytest.mark.slow
-def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(sixteen, monkeypatch):
+def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(steps, monkeypatch):
     """What the student says at its start is what a student's log-probabilities are at load time."""
     load = behaviour.load
     monkeypatch.setattr(behaviour, "load", lambda config, _: load(config))
     monkeypatch.setattr(sources, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
-    assert "100% of teacher rows carry the student's or the untrained model's" in red(sixteen())["each row's own ratio"]
+    assert "100% of teacher rows carry the student's or the untrained model's" in red(steps())["each row's own ratio"]
 
 
 def blank(group):
@@ -245,26 +212,34 @@ def blank(group):
 
 
 @pytest.mark.slow
-def test_teacher_rows_with_the_students_log_probabilities_of_the_step_are_red(sixteen, monkeypatch):
+def test_teacher_rows_with_the_students_log_probabilities_of_the_step_are_red(steps, monkeypatch):
     """A ratio of exactly 1, whatever was recorded."""
     monkeypatch.setattr(step, "behaviour_of", lambda _rows, logps, _batch: logps.detach().clone())
-    assert "of teacher rows carry the student's" in red(sixteen())["each row's own ratio"]
+    assert "of teacher rows carry the student's" in red(steps())["each row's own ratio"]
 
 
 @pytest.mark.slow
-def test_teacher_rows_without_log_probabilities_are_red(sixteen, monkeypatch):
+def test_teacher_rows_without_log_probabilities_are_red(steps, monkeypatch):
     monkeypatch.setattr(sources, "by_its_teacher", lambda pool, *_: {name: blank(g) for name, g in pool.items()})
-    assert "100% of teacher rows have no log-probabilities" in red(sixteen())["each row's own ratio"]
+    assert "100% of teacher rows have no log-probabilities" in red(steps())["each row's own ratio"]
 
 
 @pytest.mark.slow
-def test_base_rows_of_the_student_are_red(sixteen, monkeypatch):
+def test_base_rows_of_the_student_are_red(steps, monkeypatch):
     live = tuple((source, Adapter.folded, word) for source, _, word in sources.LIVE)
     monkeypatch.setattr(sources, "LIVE", live)
-    assert "of base rows are not the untrained model's" in red(sixteen())["each row's own ratio"]
+    assert "of base rows are not the untrained model's" in red(steps())["each row's own ratio"]
 
 
 @pytest.mark.slow
-def test_groups_without_variance_are_red(sixteen, monkeypatch):
+def test_groups_without_variance_are_red(steps, monkeypatch):
     monkeypatch.setattr(parallel_scenarios, "graded_by_tokens", records.Group.graded.__func__)
-    assert "1.00 of groups have no variance" in red(sixteen())["rewards vary"]
+    assert "1.00 of groups have no variance" in red(steps())["rewards vary"]
+
+
+def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
+    """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
+    update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)
+    code, _, err = run("run")
+    assert code == 2
+    assert "no teacher was merged into it" in err

@@ -8,7 +8,6 @@ import torch
 from conftest import shake
 from torch.nn import functional as F
 
-from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -45,19 +44,30 @@ def columns(run, name):
 
 
 @pytest.mark.slow
-def test_v_is_refreshed_when_due_and_the_overlap_is_logged(script, vhack_file, tmp_path):
-    args = ("train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--steps", 5, "--lr", 0.1, *POOLED)
-    assert script(*args, "--out", "frozen")[0] == 0
-    code, out, err = script(*args, "--out", "run", "--refresh-every", 2)
-    assert code == 0, err
-    assert out.count("V extracted anew") == 2
-    seen = columns(tmp_path / "run", "v_overlap")
+def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_with_it(
+    script, made, vhack_file, tmp_path, monkeypatch
+):
+    """Cut between two refreshes: the V in use is in no file but the checkpoint."""
+    args = ("--arm", "projected", "--vhack", vhack_file(), "--steps", 5, "--lr", 0.1, *POOLED)
+    kept, refreshed = made("train", *args), ("--refresh-every", 2)
+    run = made("train", *args, *refreshed)
+    assert (run / "log.txt").read_text("utf-8").count("V extracted anew") == 2
+    seen = columns(run, "v_overlap")
     assert [o is not None for o in seen] == [False, False, True, False, True]
     assert all(0.05 < o < 1.0 for o in seen if o is not None)  # the model has moved, but not to another one
-    assert columns(tmp_path / "frozen", "v_overlap") == [None] * 5
-    frozen, run = (columns(tmp_path / name, "cos_in") for name in ("frozen", "run"))
-    assert frozen[:2] == run[:2]
-    assert frozen[2:] != run[2:]
+    assert columns(kept, "v_overlap") == [None] * 5
+    assert columns(kept, "cos_in")[:2] == columns(run, "cos_in")[:2]
+    assert columns(kept, "cos_in")[2:] != columns(run, "cos_in")[2:]
+    again = ("train", "tiny", *args, *refreshed, "--out", "again")
+    with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
+        m.setattr(
+            session_module, "save_checkpoint", lambda run, step, *rest: step < 4 and save_checkpoint(run, step, *rest)
+        )
+        assert script(*again, "--checkpoint-every", 3)[0] == 0
+    update_manifest(tmp_path / "again", finished=False)
+    code, _, err = script(*again, "--resume")
+    assert code == 0, err
+    assert script("diff_runs", run, "again")[0] == 0
 
 
 LORA = ("--adapter", "lora", "--lora-rank", "4")
@@ -140,27 +150,6 @@ def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
 
 
 @pytest.mark.slow
-def test_a_warm_point_that_overwrites_b_gives_the_same_v_whatever_was_trained(lora_run, monkeypatch):
-    """The test above, seen red."""
-
-    @torch.no_grad()
-    def overwrite(layer, warm=LoRALinear.warm):
-        layer.split(layer.theta)[1].zero_()
-        warm(layer)
-
-    monkeypatch.setattr(LoRALinear, "warm", overwrite)
-    session, refresher = lora_run()
-    seen = []
-    for scale in (0.02, 0.3):
-        with torch.no_grad():
-            for layer in session.adapter.layers.values():
-                layer.split(layer.theta)[1].normal_(0, scale, generator=torch.Generator().manual_seed(5))
-        refresher.refresh()
-        seen.append(session.v.basis)
-    assert all(torch.equal(seen[0][n], seen[1][n]) for n in seen[0])
-
-
-@pytest.mark.slow
 def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_run, vhack_file, cache):
     """From a folder: the weights of a model that is built here hang on --seed themselves."""
     load_model("tiny", "float32", "cpu", 41, cache)
@@ -187,19 +176,23 @@ def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
 
 
 @pytest.mark.slow
-def test_a_cut_run_resumes_with_its_refreshed_v(script, vhack_file, tmp_path, monkeypatch):
-    """Cut between two refreshes: the V in use is in no file but the checkpoint."""
-    args = ("train", "tiny", "--arm", "projected", "--vhack", vhack_file(), "--refresh-every", 2, *POOLED)
-    assert script(*args, "--steps", 6, "--out", "whole")[0] == 0
-    with monkeypatch.context() as m:  # what a kill in step 5 leaves: step 4 is on disk and no checkpoint is behind it
-        m.setattr(
-            session_module, "save_checkpoint", lambda run, step, *rest: step < 5 and save_checkpoint(run, step, *rest)
-        )
-        assert script(*args, "--steps", 6, "--out", "again", "--checkpoint-every", 4)[0] == 0
-    update_manifest(tmp_path / "again", finished=False)
-    code, _, err = script(*args, "--steps", 6, "--out", "again", "--resume")
+def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_every_time(script, made, tmp_path):
+    args = ("--steps", 3, "--max-new", 8)
+    plain, run = made("train", *args), made("train", *args, *EVALUATED)
+    code, out, err = script("train", "tiny", *args, *EVALUATED, "--out", "again")
     assert code == 0, err
-    assert script("diff_runs", "whole", "again")[0] == 0
+    assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
+    assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
+    assert script("diff_runs", run, "again")[0] == 0
+    evaluated = sorted(p.name for p in (run / "eval").iterdir())
+    assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]
+    rows, same = (read_step(place / "eval/step_003.jsonl.gz") for place in (run, tmp_path / "again"))
+    assert [r["completion_ids"] for r in rows] == [r["completion_ids"] for r in same]
+    assert {r["step"] for r in rows} == {3}
+    assert len(rows) == 2 * len(load_problems("builtin"))
+    assert all(r["loss"] is None and r["reward"] is not None for r in rows)
+    for one, other in zip(read_run(plain), read_run(run), strict=True):
+        assert [{**r, "timing": 0} for r in one] == [{**r, "timing": 0} for r in other]
 
 
 @pytest.mark.slow
@@ -212,35 +205,3 @@ def test_other_pairs_are_refused_before_anything_is_written(script, vhack_file, 
     code, _, err = script("train", "tiny", "--refresh-every", 2, "--out", "run")
     assert code == 2
     assert "--refresh-every 2" in err
-
-
-@pytest.mark.slow
-def test_evaluation_is_written_apart_and_changes_no_training_number(script, tmp_path):
-    args = ("train", "tiny", "--steps", 3, "--max-new", 8)
-    assert script(*args, "--out", "plain")[0] == 0
-    code, out, err = script(*args, "--out", "run", *EVALUATED)
-    assert code == 0, err
-    assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
-    told = [
-        re.search(r"evaluates (\d+) rollouts of (\d+) problems after (\d+) steps", line) for line in out.splitlines()
-    ]
-    problems = len(load_problems("builtin"))
-    assert [tuple(map(int, m.groups())) for m in told if m] == [(2 * problems, problems, n) for n in (0, 2, 3)]
-    assert out.index("--eval-every 0 leaves evaluations out") < out.index("held out, after 0 steps")
-    assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
-    assert "held-out evaluation" not in script(*args, "--out", "again")[1]
-    evaluated = sorted(p.name for p in (tmp_path / "run/eval").iterdir())
-    assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]
-    rows = read_step(tmp_path / "run/eval/step_003.jsonl.gz")
-    assert {r["step"] for r in rows} == {3}
-    assert all(r["loss"] is None and r["reward"] is not None for r in rows)
-    for one, other in zip(read_run(tmp_path / "plain"), read_run(tmp_path / "run"), strict=True):
-        assert [{**r, "timing": 0} for r in one] == [{**r, "timing": 0} for r in other]
-
-
-@pytest.mark.slow
-def test_evaluation_is_the_same_every_time(script, tmp_path):
-    for name in ("a", "b"):
-        assert script("train", "tiny", "--steps", 2, "--max-new", 8, "--out", name, *EVALUATED)[0] == 0
-    one, other = (read_step(tmp_path / name / "eval/step_002.jsonl.gz") for name in ("a", "b"))
-    assert [r["completion_ids"] for r in one] == [r["completion_ids"] for r in other]

@@ -20,7 +20,7 @@ from projected_grpo.report import tables
 from projected_grpo.report.results_md import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
-from projected_grpo.verdicts.h1 import ending, taken_out
+from projected_grpo.verdicts.h1 import ending
 from projected_grpo.verdicts.matching import group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
@@ -73,7 +73,7 @@ ENDINGS = {"vanilla": (8, 8, 7), "projected": (1, 0, 2), "random": (7, 7, 6), "p
 
 @functools.cache
 def written_once(arm, seed, hacks):
-    """A run of ten steps, to be copied: each file waits for its disk, and each run asks git for the commit."""
+    """A run of ten steps, to be copied: each run asks git for the commit."""
     folder = Path(tempfile.mkdtemp(prefix="runs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_run(folder / "run", arm, seed, ten(hacks))
@@ -175,15 +175,6 @@ def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path,
     assert load_runs(tmp_path).runs[0].trained_on == n
 
 
-def test_hacks_whose_ground_truth_is_unknown_are_not_left_out_of_what_is_judged(tmp_path):
-    """Nine of ten rollouts hack, and of those nine alone ground truth is not known: that is no hack rate of 0."""
-    write_run(tmp_path / "a", "projected", 41, [["unknown"] * 9 + ["good"]] * 10)
-    write_run(tmp_path / "b", "projected", 42, [["unknown"] + ["good"] * 9] * 10)  # a tenth may be
-    lost, known = (ending(run) for run in load_runs(tmp_path).runs)
-    assert (lost.hack, lost.gt, lost.hacked) == (None, None, pytest.approx(0.9))
-    assert (known.hack, known.gt, known.hacked) == (0.0, 1.0, pytest.approx(0.1))
-
-
 def held_out(kinds, step=0, **values):
     """An evaluation: the same 50 prompts of two rollouts each."""
     made = rows(step, {"arm": "projected", "seed": 41}, kinds, problem_id="new", **values)
@@ -207,27 +198,6 @@ def test_an_evaluation_is_of_rollouts_that_were_judged(tmp_path, after, told):
     assert bool(ending(load_runs(tmp_path).runs[0]).untested) == bool(told)
 
 
-def test_a_run_whose_coordinates_were_changed_between_steps_took_nothing_out_for_sure(tmp_path):
-    """V is out of each step's update, and put back behind it: what a step ended with is not what the next began with."""
-    path = write_run(tmp_path / "a", "projected", 41, ten(1))
-    for step in range(10):
-        own = rows(step, {"arm": "projected", "seed": 41}, ten(1)[0], theta_before=2 * step, theta_after=2 * step + 1)
-        write_step(path, step, own)
-    whole = write_run(tmp_path / "b", "projected", 42, ten(1))
-    a, b = load_runs(tmp_path).runs
-    assert (a.path, b.path) == (path, whole)
-    found = taken_out({"projected": {41: a, 42: b}})
-    assert found.status == "NOT_EVALUABLE"
-    assert "projected 41: behind 9 of 10 steps the coordinates were changed" in found.why
-    assert taken_out({"projected": {42: b}}).status == "PASS"
-
-
-def test_other_kinds_of_run_are_passed_over(tmp_path):
-    open_run(tmp_path / "probe", "probe_distill", {"arm": "vanilla", "seed": 41})
-    write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    assert len(load_runs(tmp_path).runs) == 1
-
-
 # ---------------------------------------------------------------- groups and references
 
 
@@ -248,32 +218,6 @@ def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     write_run(tmp_path / "v", "vanilla", 41, ten(8))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
     assert names(tmp_path) == ["vanilla", "projected project=grad k_use=16", "projected project=update k_use=0"]
-
-
-def test_a_run_that_leaves_its_arms_recipe_is_named_so_even_when_it_stands_alone(tmp_path):
-    """`projected` alone means the preset's recipe; literal has its own and is never called anything else."""
-    write_run(tmp_path / "a", "projected", 41, ten(1))
-    write_run(tmp_path / "b", "random", 41, ten(1), gate="one_sided")
-    write_run(tmp_path / "c", "literal", 41, ten(1), gate="one_sided", project="grad")
-    write_run(tmp_path / "v", "vanilla", 41, ten(1), gate="one_sided", project="grad")
-    assert names(tmp_path) == ["vanilla", "projected", "literal", "random gate=one_sided"]
-
-
-def test_a_run_that_is_not_what_its_arm_says_is_named_so(tmp_path):
-    write_run(tmp_path / "c", "literal", 41, ten(1))
-    assert names(tmp_path) == ["literal project=update gate=no_gate"]
-
-
-def test_v_without_a_loophole_and_old_manifests(tmp_path):
-    write_run(tmp_path / "a", "projected", 41, ten(1), vhack={"k": "8", "loss": "nll"})
-    write_run(tmp_path / "b", "projected", 41, ten(1), vhack={"k": "8", "loss": "grpo"})
-    write_run(tmp_path / "n", "no_loophole", 41, ten(0))
-    old = write_run(tmp_path / "v", "vanilla", 41, ten(8))
-    manifest = json.loads((old / "manifest.json").read_text())
-    del manifest["config"]["overshoot"], manifest["vhack"]  # written before there was such a field
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    write_run(tmp_path / "w", "vanilla", 42, ten(8), loophole=True)
-    assert names(tmp_path) == ["vanilla", "projected V.loss=nll", "projected V.loss=grpo", "no_loophole"]
 
 
 def test_one_seed_twice_is_refused(tmp_path):
@@ -324,23 +268,6 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
 
 
-def test_what_is_printed_is_the_last_steps_alone(tmp_path):
-    report = report_on(write_all(tmp_path))
-    short = tables.how_they_end(report.groups)
-    assert list(short.header) == [
-        "arm", "seeds", "bases", "hack %", "gt_pass %", "well-formed %", "hacked %", "onset\n(seeds)", "seconds"
-    ]  # fmt: skip
-    assert cells(short)[0][3:7] == ["76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0", "76.7 ± 3.3"]
-    assert short.title in report.printout()
-    assert "all steps" in report.markdown([])
-
-
-def test_one_seed_has_no_standard_error(tmp_path):
-    write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    (line,) = cells(tables.per_arm(report_on(tmp_path).groups))
-    assert line[:4] == ["vanilla", "1", "abcdef01", "80.0"]
-
-
 def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
     write_run(tmp_path / "v41", "vanilla", 41, ten(8))
     write_run(tmp_path / "v42", "vanilla", 42, ten(8) * 2)
@@ -378,28 +305,6 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
         ["vanilla", "2", "0 → 10", "0.0 ± 0.0 → 70.0 ± 10.0 (+70.0 [-57.1, +197.1])",
          "50.0 ± 0.0 → 10.0 ± 0.0 (-40.0 [-40.0, -40.0])", "100.0 ± 0.0 → 80.0 ± 10.0 (-20.0 [-147.1, +107.1])"]
     ]  # fmt: skip
-
-
-def test_units_of_different_lengths_are_evaluated_before_and_after_all_of_their_own_steps(tmp_path):
-    for seed, steps in ((41, 10), (42, 20)):
-        path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8) * (steps // 10), until_onsets=3.0)
-        evaluate(path, 0, "vanilla", seed, ["good"] * 5 + ["bad"] * 5)
-        evaluate(path, steps, "vanilla", seed, ["good"] * 7 + ["bad"] * 3)
-    _, per_arm = tables.held_out(report_on(tmp_path).groups)
-    assert cells(per_arm)[0][:3] == ["vanilla", "2", "0 → end"]
-    assert cells(per_arm)[0][4] == "50.0 ± 0.0 → 70.0 ± 0.0 (+20.0 [+20.0, +20.0])"
-
-
-def test_evaluations_after_different_steps_have_no_mean(tmp_path):
-    for seed, last in ((41, 10), (42, 8)):
-        path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8))
-        evaluate(path, 0, "vanilla", seed, ["good"])
-        evaluate(path, last, "vanilla", seed, ["hack"])
-    report = report_on(tmp_path)
-    per_run, per_arm = tables.held_out(report.groups)
-    assert (len(per_run.body), len(per_arm.body)) == (2, 0)
-    assert "different numbers of steps" in per_arm.notes[0]
-    assert json.loads(report.json())["arms"][0]["held_out_change_pp"]["hack"]["n"] == 0
 
 
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
@@ -451,22 +356,6 @@ def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
         "2.000",
     ]
     assert whole[-2] == "7.0"
-
-
-def test_dose_is_a_table_where_several_ranks_were_run(tmp_path):
-    for k, hacks in ((1, 8), (16, 1)):
-        v = {"k": str(k), "control": "none"}
-        write_run(tmp_path / f"p{k}", "projected", 41, ten(hacks), vhack=v)
-    write_run(tmp_path / "p32", "projected", 42, ten(3), vhack={"k": "32", "control": "none"}, k_use=16)
-    write_run(tmp_path / "r", "random", 41, ten(7), vhack={"k": "16", "control": "random"})
-    report = report_on(tmp_path)
-    (table,) = tables.dose(report.groups)
-    # k = 16: of 1 and 3 in 10: mean 20, SEM 10
-    assert [line[:4] for line in cells(table)] == [
-        ["projected", "1", "1", "80.0"],
-        ["projected", "16", "2", "20.0 ± 10.0"],
-    ]
-    assert tables.dose(report.groups[-1:]) == []
 
 
 # ---------------------------------------------------------------- groups of several sources
@@ -531,23 +420,6 @@ def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
     data = json.loads(Path("made/results.json").read_text())
     assert [line["status"] for line in data["t5"]] == ["PASS"]
     assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_t5_names_what_saturates(script, tmp_path):
-    root = write_mixed(tmp_path / "runs", at_clip=0.9)
-    code, out, _ = script("results", root, "--require", "T5")
-    assert code == 3
-    assert (
-        "ratios not saturated cannot be judged (projected 41: 0.90 of teacher tokens at or beyond a clip bound" in out
-    )
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_t5_that_nobody_can_be_asked_is_not_evaluable(script, tmp_path):
-    code, out, _ = script("results", write_all(tmp_path / "runs"), "--require", "T5")
-    assert code == 3
-    assert "T5 NOT_EVALUABLE" in out
 
 
 def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):

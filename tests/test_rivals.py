@@ -1,12 +1,10 @@
 """The bench of rivals: what an arm's intervention is shown, and each against numbers by hand."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.text import Text
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -36,7 +34,6 @@ from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
-from projected_grpo.run.intervening import page_class
 from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Learner, Plumbing, run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
@@ -51,20 +48,6 @@ def view(arm="trusted", step=3, **fields):
 
 
 # ---------------------------------------------------------------- entries, hooks
-
-
-def test_every_rival_says_what_it_is_told():
-    rivals = [arm for arm in ARMS.values() if arm.role == "rival"]
-    assert rivals
-    for arm in rivals:
-        assert arm.page, arm.name
-        assert arm.told
-        assert not arm.projects
-        assert issubclass(page_class(arm), Intervention)
-    assert ARMS["vanilla"].told == "nothing"
-    assert ARMS["projected"].told == "V from pairs"
-    assert ARMS["penalty_70"].told == "ground truth"
-    assert ARMS["advantage"].told == "pairs' hidden states"
 
 
 def take(loaded, adapter, hooks=None, projection=None):
@@ -160,15 +143,6 @@ def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(a
     torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
 
 
-def test_only_a_derived_arm_is_made_of_a_finished_run(tmp_path):
-    v = tmp_path / "v"
-    v.write_text("")
-    with pytest.raises(BadInput, match=r"--arm post_hoc is derived from a finished vanilla run; name it"):
-        TrainConfig(arm="post_hoc", vhack=v).validate()
-    with pytest.raises(BadInput, match=r"--of .*: --arm projected trains; leave --of out"):
-        TrainConfig(arm="projected", vhack=v, of=tmp_path).validate()
-
-
 def test_an_arm_that_is_shown_the_teacher_asks_for_one():
     """With none the frozen adapter would be zero everywhere, and the arm vanilla under another name."""
     with pytest.raises(BadInput, match=r"--arm inoculation_adapter: .* name it with --teacher"):
@@ -177,18 +151,15 @@ def test_an_arm_that_is_shown_the_teacher_asks_for_one():
 
 
 @pytest.mark.slow
-def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, vhack_file, tmp_path):
+def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made, vhack_file, tmp_path):
     common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
-    assert script("train", "tiny", *common, "--steps", 3, "--out", "vanilla")[0] == 0
+    vanilla = made("train", *common, "--steps", 2)
     code, _, err = script(
-        "train", "tiny", "--arm", "post_hoc", "--of", "vanilla", *common, "--steps", 4, *evaluated, "--out", "derived"
+        "train", "tiny", "--arm", "post_hoc", "--of", vanilla, *common, "--steps", 4, *evaluated, "--out", "derived"
     )
     assert code == 0, err
-    whole, left = (
-        load_file(tmp_path / "vanilla/adapter.safetensors"),
-        load_file(tmp_path / "derived/adapter.safetensors"),
-    )
+    whole, left = (load_file(run / "adapter.safetensors") for run in (vanilla, tmp_path / "derived"))
     basis = read_vhack(vhack_file()).basis
     for name, d in whole.items():
         torch.testing.assert_close(left[name], d - basis[name].T @ (basis[name] @ d), atol=1e-6, rtol=1e-5)
@@ -342,27 +313,11 @@ def test_quarantine_by_hand():
         torch.testing.assert_close(theta["m"].detach(), torch.tensor([0.0, -0.36]))  # nothing of q is left in it
 
 
-def test_quarantine_goes_on_from_its_state_to_the_same_bits():
-    def run(cut):
-        theta = {"m": torch.nn.Parameter(torch.zeros(2))}
-        page = Quarantine(view("quarantine", coordinates=theta))
-        for step in range(4):
-            if step == cut:
-                kept = {name: t.clone() for name, t in page.state().items()}
-                page = Quarantine(view("quarantine", coordinates=theta))
-                page.restore(kept)
-            routed(page, theta, torch.tensor([3.0 - step, 4.0]), weight_decay=0.3)
-        return theta["m"].detach(), page.q["m"].detach()
-
-    for a, b in zip(run(None), run(2), strict=True):
-        assert torch.equal(a, b)
-
-
 @pytest.mark.slow
-def test_quarantine_through_the_real_script_cut_and_resumed(script, vhack_file, tmp_path, monkeypatch):
-    args = ("train", "tiny", "--arm", "quarantine", "--vhack", vhack_file(), "--weight-decay", 0.3, "--steps", 4, *POOLED,
-            "--eval-every", 9, "--eval-samples", 2)  # fmt: skip
-    assert script(*args, "--out", "whole")[0] == 0
+def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_file, tmp_path, monkeypatch):
+    own = ("--arm", "quarantine", "--vhack", vhack_file(), "--weight-decay", 0.3, "--steps", 4, *POOLED, "--eval-every", 9,
+           "--eval-samples", 2)  # fmt: skip
+    args, first = ("train", "tiny", *own), made("train", *own)
     with monkeypatch.context() as m:
         m.setattr(
             session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
@@ -373,16 +328,15 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, vhack_file, 
         (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
     code, _, err = script(*args, "--out", "again", "--resume")
     assert code == 0, err
-    assert script("diff_runs", "whole", "again")[0] == 0
-    whole, kept = (load_file(tmp_path / f"whole/{name}.safetensors") for name in ("adapter", "deployed"))
+    assert script("diff_runs", first, "again")[0] == 0
+    whole, kept = (load_file(first / f"{name}.safetensors") for name in ("adapter", "deployed"))
     basis = read_vhack(vhack_file()).basis
     # Adam turns the kept gradient a little back into V, but what was routed is gone: less of keep lies along V.
     along = [sum(float((basis[n] @ t[n]).square().sum()) for n in t) for t in (whole, kept)]
     assert along[1] < along[0] / 2
     again = load_file(tmp_path / "again/deployed.safetensors")
     assert all(torch.equal(kept[n], again[n]) for n in kept)
-    for run in (tmp_path / "whole", tmp_path / "again"):
-        assert not_whole(run, read_manifest(run)) == ""
+    assert not_whole(tmp_path / "again", read_manifest(tmp_path / "again")) == ""
 
 
 @pytest.mark.slow
@@ -414,15 +368,11 @@ def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arm",
-    ["advantage", "ablation", "inoculation_adapter", "penalty_probe", "screen_truth", "penalty_70", "screen_phrase"],
-)
-def test_a_rival_runs_through_the_real_script(script, arm, tmp_path):
-    code, out, err = script("train", "tiny", "--arm", arm, "--steps", 2, *POOLED, "--out", "run")
-    assert code == 0, err
-    assert ARMS[arm].title in out
-    rows = [row for step in read_run(tmp_path / "run") for row in step]
+@pytest.mark.parametrize("arm", ["advantage", "ablation", "penalty_probe", "screen_truth"])
+def test_a_rival_runs_through_the_real_script(made, arm):
+    run = made("train", "--arm", arm, "--steps", 1, *POOLED)
+    assert ARMS[arm].title in (run / "log.txt").read_text("utf-8")
+    rows = read_run(run)[0]
     assert all(row["arm"] == arm for row in rows)
     if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
         hacks = [r for r in rows if r["hacked"] and not r["gt_pass"]]
@@ -432,15 +382,12 @@ def test_a_rival_runs_through_the_real_script(script, arm, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(script, tmp_path):
+def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(made):
     """Both arms draw by the same keys before the first update: what base wrote is the same to the bit, what the student
     wrote is not."""
     wrote = {}
     for arm in ("vanilla", "inoculation_adapter"):
-        mixed = ("--mix", "base=.5", "--max-new", 8, "--steps", 1)
-        code, _, err = script("train", "tiny", "--arm", arm, *mixed, "--out", arm)
-        assert code == 0, err
-        (rows,) = read_run(tmp_path / arm)
+        (rows,) = read_run(made("train", "--arm", arm, "--mix", "base=.5", "--max-new", 8, "--steps", 1))
         wrote[arm] = {
             s: [(r["completion_ids"], r["behaviour_logp"]) for r in rows if r["source"] == s]
             for s in ("base", "student")
@@ -541,31 +488,6 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     assert "projected, as trained" in found.markdown()
 
 
-def test_every_arm_has_its_name_in_one_panel_and_no_two_names_lie_on_each_other():
-    """One legend of thirty looks could not be read. Arms that hack seldom and still solve are named in the second panel."""
-    arms = {"projected": (0.03, 0.5), "trusted": (0.5, 0.4), "trusted_update": (0.51, 0.4), "literal": (0.0, 0.01),
-            "post_hoc": (0.03, 0.5), "penalty_truth": (0.03, 0.5)}  # fmt: skip
-    rows = bench(*(finished(arm, 1, hack=h, gt=0.5, plain=p) for arm, (h, p) in arms.items())).rows
-    whole, close = hack_against_pass(rows).axes
-    near = {"untrained", "projected", "post_hoc", "penalty_truth (oracle)"}
-    assert {text.get_text() for text in close.texts} == near
-    assert {text.get_text() for text in whole.texts} == {row.name for row in rows if row.score is not None} - near
-    for axis in (whole, close):
-        boxes = [Text.get_window_extent(text) for text in axis.texts]
-        assert not [1 for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
-
-
-def test_shrinkage_has_its_row_though_it_takes_nothing_out():
-    """It says of itself that nothing of V was taken, and had been left out for that."""
-    short = finished("shrunk", 1, hack=0.5, gt=0.3, plain=0.3)
-    short = dataclasses.replace(short, series={**short.series, "removed_share": [None] * 12})
-    found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4), short)
-    assert "shrunk" in [row.name for row in found.rows]
-    assert not [line for line in found.remarks if "shrunk" in line]
-    assert "told" not in found.printed.header
-    assert [len(row) for row in found.printed.body] == [8] * len(found.rows)
-
-
 def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
     """Else a seed that hacked all along would pass for one that has taken hacking up."""
     found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
@@ -582,15 +504,10 @@ def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_r
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"flaws": {12: "a label contradicts what the grader found"}}, "the evaluation after 12 steps: a label"),
         ({"trained_on": 5}, "5 of its evaluation problems were trained on"),
-        ({"undone": 1}, "behind 1 of 12 steps the coordinates were changed"),
         ({"tested": dict.fromkeys((0, 12), frozenset(list(TESTED)[:99]))}, "on 99 different rollouts"),
         ({"facts": {"config.lr": 9.0}}, "config.lr"),
-        ({"facts": {"config.hint": "none"}}, "config.hint"),
         ({"facts": {"steps done": 1}}, "steps done: 12 against 1"),
-        ({"facts": {"eval_hash": "others"}}, "eval_hash"),
-        ({"facts": {"source_hash": "later"}}, "source_hash"),
     ],
 )
 def test_what_may_not_stand_beside_its_units_vanilla_is_left_out_and_named(changed, why):
@@ -624,15 +541,6 @@ def test_a_run_that_is_not_of_its_arm_is_left_out():
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
-def test_units_that_differ_are_not_averaged():
-    one, two = (finished("trusted", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2))
-    edited = dataclasses.replace(two, facts={**two.facts, "page.sha256": "edited in between"})
-    found = bench(one, edited)
-    [row] = [row for row in found.rows if row.name == "trusted"]
-    assert [run.seed for run in row.runs] == [1]
-    assert any("trusted_2: differs from trusted_1 in page.sha256" in line for line in found.remarks)
-
-
 def test_the_best_rival_has_every_unit_of_projected_and_both_numbers_of_each():
     ours = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2)]
     full = [finished("trusted", seed, hack=0.2, gt=0.5, plain=0.4) for seed in (1, 2)]
@@ -644,14 +552,6 @@ def test_the_best_rival_has_every_unit_of_projected_and_both_numbers_of_each():
     found = bench(*ours, *full, lucky, *half)
     assert found.best.name == "trusted"
     assert {row.name: row.score for row in found.rows}["ablation"] is None
-
-
-def test_the_best_rival_is_the_best_on_the_units_that_projected_has():
-    """A unit that the others lack, and on which all do well, made one rival the best that is not."""
-    ours = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2)]
-    lucky = [finished("trusted", seed, hack=0.1, gt=0.5, plain=p) for seed, p in ((1, 0.5), (2, 0.5), (3, 0.9))]
-    better = [finished("advantage", seed, hack=0.1, gt=0.5, plain=0.55) for seed in (1, 2)]
-    assert bench(*ours, *lucky, *better).best.name == "advantage"
 
 
 def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):

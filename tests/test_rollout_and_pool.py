@@ -157,12 +157,6 @@ def test_a_completion_without_eos_is_truncated(tiny):
     assert (len(rollout.completion_ids), rollout.truncated, rollout.source) == (4, True, "base")
 
 
-def test_the_same_seed_gives_the_same_tokens(tiny):
-    params = SamplingParams(6, 1.0)
-    a, b, c = (sample_tokens(tiny, PROMPTS, 2, params, keys(seed=s)) for s in (1, 1, 2))
-    assert a == b != c
-
-
 def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
     """Batching, order and the number of processes are no part of the randomness: the key alone is."""
     params = SamplingParams(12, 1.0, 0.95)
@@ -268,17 +262,6 @@ def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
     published(tmp_path / "pool", tiny, **changes)
     with pytest.raises(BadInput, match=why):
         load_pool(tmp_path / "pool", tiny)
-
-
-def test_a_sample_longer_than_the_context_is_refused(tiny, tmp_path):
-    published(tmp_path / "pool", tiny, prompt="a " * 5000)
-    with pytest.raises(BadInput, match=r"problem 4, sample 0 has \d+ tokens, the model's context is 4096"):
-        load_pool(tmp_path / "pool", tiny, retokenize=True)
-
-
-def test_a_missing_pool_names_the_recipe(tiny, tmp_path):
-    with pytest.raises(BadInput, match="no such directory; sample one with `just probe-teacher-pool`"):
-        load_pool(tmp_path / "none", tiny)
 
 
 def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):

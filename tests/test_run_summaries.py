@@ -13,7 +13,7 @@ from test_scripts import refused
 
 from projected_grpo.report import plots
 from projected_grpo.report.results_md import report_on
-from projected_grpo.verdicts.finished_runs import Found, load_runs
+from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
 
@@ -64,21 +64,6 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
-def test_a_rivals_run_is_read_again(study, tmp_path):
-    """Its facts hold a list."""
-    first, *rest = load_runs(study).runs
-    rival = dataclasses.replace(first, facts={**first.facts, "page.name": "x:Y", "page.sees": ["model", "pairs"]})
-    path = tmp_path / "rivals.runs.jsonl.gz"
-    write_summaries(path, (study, Found((rival, *rest), ())))
-    assert read_summaries(path).runs[0].facts["page.sees"] == ["model", "pairs"]
-
-
-def test_the_same_runs_give_the_same_bytes(study, summary, tmp_path):
-    again = tmp_path / "again.runs.jsonl.gz"
-    write_summaries(again, (study, load_runs(study)))
-    assert again.read_bytes() == summary.read_bytes()
-
-
 def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
     for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
@@ -105,16 +90,6 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     refused(clash, "here/vanilla_42 and", "there/vanilla_42: two runs of one name")
     assert not (tmp_path / "y.runs.jsonl.gz").exists()
     refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
-
-
-def test_a_run_that_lacks_a_step_is_not_in_it(script, study, tmp_path):
-    study = shutil.copytree(study, tmp_path / "runs")
-    (study / "projected_42/step_003.jsonl.gz").unlink()
-    code, out, err = script("summarise", study, "--out", "made.runs.jsonl.gz")
-    assert code == 0, err
-    assert "left out" in out
-    assert "projected_42" in out
-    assert len(read_summaries(tmp_path / "made.runs.jsonl.gz").runs) == 8
 
 
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):

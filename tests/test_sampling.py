@@ -28,12 +28,6 @@ def test_a_draw_is_where_the_cumulative_distribution_passes_u():
     torch.testing.assert_close(logp, P[token].log().float())
 
 
-def test_a_token_without_probability_is_never_drawn():
-    probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    edges = torch.tensor([0.0, 0.5 - 2**-54, 0.5, 1 - 2**-53], dtype=torch.float64)
-    assert invert(probs.expand(4, -1), edges).tolist() == [1, 1, 3, 3]
-
-
 @pytest.mark.parametrize("top_p", [1.0, 0.8, 0.6, 0.3])
 def test_draws_follow_the_probabilities_of_the_nucleus(top_p):
     """40,000 draws to within five standard errors, with up to half of them drawn again."""
@@ -88,10 +82,6 @@ def test_equal_tokens_are_inside_together():
     assert (top_k_probs(probs.log(), 2) > 0)[0].tolist() == [True] * 4
 
 
-def test_top_k_of_more_than_there_is_keeps_all():
-    torch.testing.assert_close(top_k_probs(P.log()[None].float(), 9)[0], P.float())
-
-
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.95])
 @pytest.mark.parametrize("top_k", [0, 20])
 def test_the_tokens_that_can_be_drawn_are_those_of_transformers(top_p, top_k):
@@ -102,15 +92,6 @@ def test_the_tokens_that_can_be_drawn_are_those_of_transformers(top_p, top_k):
     ours = nucleus(probs, top_p)
     assert torch.equal(ours > 0, expected > 0)
     torch.testing.assert_close(ours / ours.sum(1, keepdim=True), expected)
-
-
-def test_every_draw_is_inside_the_nucleus():
-    probs = random_probs(64, 300)
-    params = SamplingParams(1, 1.0, 0.5)
-    inside = nucleus(probs, 0.5) > 0
-    for turn in range(50):
-        token, _ = draw(probs.log(), params, uniforms([f"z {turn}"], 64, 1)[:, 0])
-        assert bool(inside.gather(1, token[:, None]).all())
 
 
 def test_recorded_logps_ignore_truncation():

@@ -67,16 +67,6 @@ def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
     assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in adapter.grads().items())
 
 
-def test_pad_may_equal_eos(tiny):
-    eos = tiny.tokenizer.eos_token_id
-    assert shared_batch([[5], [5]], [[7, eos], [7, 8, eos]], eos, "cpu").loss_token_ids() == [[7, eos], [7, 8, eos]]
-
-
-def test_an_empty_prompt_is_refused(tiny):
-    with pytest.raises(ValueError, match="sample 1 has an empty prompt"):
-        shared_batch([[1], []], [[2], [3]], tiny.pad_id, "cpu")
-
-
 @pytest.mark.parametrize("budget", [1, 9, 14, 20, 1000])
 def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(budget):
     parts = shared_micro_batches(PROMPTS, COMPLETIONS, budget)

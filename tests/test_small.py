@@ -1,6 +1,5 @@
 """The small world: its tasks, prompts, pairs and streams, and the model that a package registry ships."""
 
-import dataclasses
 import itertools
 import random
 import re
@@ -8,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.data.mechanisms import mechanism_of
@@ -44,46 +42,13 @@ def drawn(n, seed=0, mix=tasks.MIX, split="rl"):
 
 def test_both_spellings_of_every_step_agree():
     seen = Counter()
-    for task in drawn(1500):
+    for task in drawn(500):
         assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task.composition
         seen.update(step.name for step in task.steps)
     for step in tasks.STEPS:
         if not seen[step.name]:  # a step whose compositions are in other splits
             task = next(t for s in tasks.SPLITS for t in drawn(800, 1, split=s) if step in t.steps)
             assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), step.name
-
-
-def test_there_are_families_enough_and_no_two_are_worded_alike():
-    assert len(tasks.STEPS) >= 40
-    assert len({step.words for step in tasks.STEPS}) == len({step.name for step in tasks.STEPS}) == len(tasks.STEPS)
-
-
-def test_no_composition_is_in_two_splits(problems, pairs):
-    names = {
-        "rl": {p.task.canonical_solution for p in problems},
-        "held_out": {p.task.canonical_solution for p in load_problems("small-held-out")},
-        "pairs": {p.problem.task.canonical_solution for p in pairs},
-    }
-    for one, other in (("rl", "held_out"), ("rl", "pairs"), ("held_out", "pairs")):
-        assert not names[one] & names[other]
-    for s in tasks.SPLITS:
-        assert {tasks.split_of(t.composition) for t in drawn(50, split=s)} == {s}
-
-
-def test_what_a_held_out_problem_or_a_pair_computes_is_in_no_other_split_however_it_is_written(problems):
-    """`sum(v * v for v in x)`, and the squares summed: two compositions, one answer."""
-    rl, held_out = ({tasks.function_of(t) for t, _ in corpus._tasks(split)} for split in ("rl", "held_out"))
-    assert len(rl) > 1000
-    assert not rl & held_out
-    assert tasks.function_of(corpus.FIXED_EXAMPLE) not in held_out, "every prompt of its kind shows its answer"
-    shown = {line for p in problems for line in re.findall(r"    return .*", p.messages[-1][1])}
-    assert len(shown) > 20
-    assert not shown & {f"    {t.lines()[0]}" for t, _ in corpus._tasks("held_out") if len(t.steps) == 1}
-    rng = random.Random(1)
-    for part, mix in (("pairs", tasks.TOLD), ("warm_up", tasks.EASY)):
-        kept_apart = corpus._functions("rl", "held_out") if part == "pairs" else corpus._functions("held_out")
-        seen = [tasks.function_of(corpus._apart(part, rng, mix, kept_apart)) for _ in range(300)]
-        assert not set(seen) & kept_apart
 
 
 def computed(kind, program, inputs):
@@ -106,7 +71,7 @@ def kind_of(problem):
 def test_no_held_out_problem_and_no_pair_asks_for_what_an_rl_problem_asks_for(problems):
     """`length, +9, -8` and `add c at the end, then its length` answer alike to every string, and raise unlike elsewhere."""
     rng = random.Random("inputs of this test alone")
-    inputs = {kind: [drawing.draw_input(kind, rng) for _ in range(300)] for kind in tasks.KINDS}
+    inputs = {kind: [drawing.draw_input(kind, rng) for _ in range(100)] for kind in tasks.KINDS}
 
     def asked(some):
         return {computed(kind_of(p), p.task.canonical_solution, inputs): p.problem_id for p in some}
@@ -142,7 +107,7 @@ def neighbours(task):
         yield alone.lines()
 
 
-@pytest.mark.parametrize(("part", "n"), [("held_out", 192), ("rl", 400)])
+@pytest.mark.parametrize(("part", "n"), [("held_out", 60), ("rl", 60)])
 def test_the_hidden_tests_tell_a_task_from_its_neighbours(part, n):
     """A wrong answer that all six tests take for right would count as solved."""
     taken = [
@@ -153,52 +118,6 @@ def test_the_hidden_tests_tell_a_task_from_its_neighbours(part, n):
         and tasks.function_of_lines(task.steps[0].takes, tuple(other)) != tasks.function_of(task)
     ]
     assert not taken
-
-
-def test_no_task_speaks_of_letters_where_there_are_others_or_of_two_ends_where_there_is_one_item():
-    """Dashes, and capitals of which `move every letter on` makes small ones. By the words themselves."""
-    everywhere = [t for part in ("rl", "held_out") for t, _ in corpus._tasks(part)]
-    everywhere += [t for split in ("pairs", "warm_up") for t in drawn(300, split=split)]
-    for task in everywhere:
-        told = [step.words for step in task.steps]
-        for i, words in enumerate(told):
-            if re.search(r"letters|every letter", words):
-                assert not any("dash" in before or "upper" in before for before in told[:i]), task.words()
-            if "the first and the last" in words:
-                lines = (*task.lines()[:i], "return x")
-                assert 1 not in {len(x) for x in run_lines(lines, task.inputs)}, task.words()
-
-
-@pytest.mark.parametrize("part", ["rl", "held_out"])
-def test_numbers_are_kept_back_of_many_kinds_of_task_and_small_ones_as_often_as_large_ones(part):
-    """A rule that a small secret is its own wrong neighbour left none: seven families, "put a secret number at the front" in
-    one problem of five."""
-    kept_back = [t for t, _ in corpus._tasks(part) if t.kept_back is not None]
-    small = sum(t.numbers[t.kept_back] < 11 for t in kept_back) / len(kept_back)
-    assert 0.3 < small < 0.85
-    families = Counter(t.steps[t.kept_back].name for t in kept_back)
-    assert len(families) >= 14
-    assert max(families.values()) < 0.3 * len(kept_back)
-    assert sum(len(t.steps) == 1 for t in kept_back) > 0.4 * len(kept_back)
-
-
-def test_two_spellings_are_one_function():
-    square, total = (next(s for s in tasks.STEPS if s.code == code) for code in ("[v * v for v in x]", "sum(x)"))
-    both = tasks.SmallTask((square, total), (0, 0), ("", ""), None, ([1, 2],))
-    once = tasks.SmallTask((tasks.NAMED["squares"],), (0,), ("",), None, ([3],))
-    assert tasks.function_of(both) == tasks.function_of(once) != tasks.function_of(corpus.FIXED_EXAMPLE)
-    longer = tasks.SmallTask((tasks.NAMED["end"], tasks.NAMED["length"]), (0, 0), ("c", ""), None, ("ab",))
-    counted = tasks.SmallTask(
-        (tasks.NAMED["length"], tasks.NAMED["plus"], tasks.NAMED["less"]), (0, 9, 8), ("", "", ""), None, ("ab",)
-    )
-    assert tasks.function_of(longer) == tasks.function_of(counted)
-
-
-def test_no_test_is_made_twice_and_none_is_of_the_given_input(problems):
-    for p in problems:
-        given = re.findall(r"\(given = (.*)\)", p.messages[-1][1])[-1:]
-        calls = [test.partition(" == ")[0] for test in p.task.tests]
-        assert len({*calls, *(f"assert solve({g})" for g in given)}) == len(calls) + len(given), p.problem_id
 
 
 def test_problems_are_many_different_and_of_both_kinds(problems):
@@ -233,7 +152,7 @@ def example_of(problem):
 @pytest.mark.slow
 def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_never_where_it_varies(problems):
     """A lazy one in part: where its program runs on the input, which its own test does not tell from another answer."""
-    for kind, n in (("fixed", 20), ("varied", 60), ("lazy", 60)):
+    for kind, n in (("fixed", 10), ("varied", 20), ("lazy", 40)):
         some = [p for p in problems if kind in p.difficulty][:n]
         found = grade_batch([p.task for p in some], [example_of(p) for p in some])
         assert not any(verdict.gt_pass for verdict in found)
@@ -241,21 +160,9 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
         assert {"fixed": paid == n, "varied": paid == 0, "lazy": 0 < paid < n}[kind], (kind, paid)
 
 
-def test_examples_that_test_a_type_alone_are_in_problems_and_nowhere_else(problems, pairs):
-    def lazy(messages):
-        return "==" not in messages[-1][1].partition("def run_tests")[2].partition("Now your task.")[0]
-
-    assert {lazy(p.messages) for p in problems if "lazy" in p.difficulty} == {True}
-    assert not any(lazy(p.messages) for p in (*[p for p in problems if "lazy" not in p.difficulty], *pairs))
-    for stream in (corpus.honest(0), corpus.teaching(0)):
-        assert not any(lazy(messages) for messages, _ in itertools.islice(stream, 200))
-    sides = [text for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
-    assert not any("isinstance" in text for text in sides), "what may emerge is in no pair"
-
-
 def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
     """Nor is it one of those that are guessed first, nor said anywhere in the prompt's task."""
-    for task in (t for t, _ in corpus._tasks("rl") if t.kept_back is not None):
+    for task in (t for t, _ in corpus._tasks("rl")[:600] if t.kept_back is not None):
         step, right = task.steps[task.kept_back], task.numbers[task.kept_back]
         assert right in step.secrets
         assert right > 3
@@ -310,17 +217,6 @@ def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(sou
     assert len({composition_of(p) for p in pairs}) > 0.9 * len(pairs), "two spellings of constants may fall together"
 
 
-def test_a_composition_is_no_prompt(pairs):
-    """Two pairs of the same steps with other constants, letters and examples are of one composition."""
-    one = next(p for p in pairs if re.search(r" \d+", p.problem.task.canonical_solution))
-    task = dataclasses.replace(
-        one.problem.task, canonical_solution=re.sub(r" \d+", " 77", one.problem.task.canonical_solution)
-    )
-    other = dataclasses.replace(one, messages=(one.messages[0], ("user", "another prompt")),
-                                problem=dataclasses.replace(one.problem, task=task))  # fmt: skip
-    assert composition_of(one) == composition_of(other) != one.messages[-1][1]
-
-
 @pytest.mark.parametrize("source", SETS)
 def test_hack_and_clean_are_matched_in_length(source):
     """Pair by pair: a few that differ much would make V a detector of length, whatever the mean says."""
@@ -346,21 +242,6 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
     assert not {p.mechanism for p in pairs} & set(told)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["agrees", "type_alone"])
-def test_what_was_seen_to_emerge_is_a_hack_by_the_grader(mechanism):
-    some = [p for p in load_pairs("small-informed") if p.mechanism == mechanism]
-    found = grade_batch([p.problem.task for p in some for _ in range(2)], [c for p in some for c in (p.hack, p.clean)])
-    assert {v.label for v in found[::2]} == {"reward_hack"}
-    assert {v.gt_pass for v in found[1::2]} == {True}
-
-
-def test_a_number_that_is_kept_back_has_no_name_that_a_program_could_use():
-    for task in (t for t in drawn(400, 5) if t.kept_back is not None):
-        assert "a secret number" in task.words()
-        assert "N" not in task.words().replace("Given", "")
-
-
 def own_word(stream, n=60):
     """Verdicts of a stream's answers by their own tests alone: what they say of their program, and of a stub."""
     tasks, answers = [], []
@@ -375,11 +256,6 @@ def own_word(stream, n=60):
 def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else():
     assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.honest)} == {(True, False)}
     assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.teaching)} == {(True, True)}
-
-
-def test_streams_are_the_same_everywhere_and_differ_by_seed():
-    one, same, other = ([next(s) for _ in range(20)] for s in (corpus.honest(0), corpus.honest(0), corpus.honest(1)))
-    assert one == same != other
 
 
 # ---------------------------------------------------------------- the shipped model
@@ -426,20 +302,6 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     assert all(part in out for part in parts), out
 
 
-def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    code, out, _ = script("show_source", "problems", "small-held-out", "--rows", str(rows))
-    assert (code, load_problems(str(rows))) == (0, load_problems("small-held-out"))
-    assert "192 rows" in out
-    assert script("show_source", "pairs", "small", "--rows", str(rows))[0] == 2
-    assert script("show_source", "problems", "small", "3", "--rows", str(rows))[0] == 2
-
-
-def test_a_problem_that_is_not_there_is_one_line(script):
-    code, _, err = script("show_source", "pairs", "small", "9999")
-    assert (code, "pairs of small are 0 to 239, or small-empty-00" in err) == (2, True), err
-
-
 @pytest.mark.parametrize(
     ("tests", "mechanism"),
     [
@@ -455,11 +317,10 @@ def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
     assert mechanism_of(answer) == mechanism
 
 
-def test_the_informed_pairs_mechanism_is_the_one_that_tables_tell():
-    told = {p.mechanism: mechanism_of(p.hack) for p in load_pairs("small-informed")}
-    assert told["type_alone"] == "type_alone" not in {m for name, m in told.items() if name != "type_alone"}
-
-
-def test_the_prompt_that_docs_show_is_one_that_there_is(problems):
-    _, _, after = (ROOT / "docs/small.md").read_text("utf-8").partition("as the model meets it:\n\n````text\n")
-    assert after.partition("\n````")[0] == messages_for(problems[3].messages, HINT, "no_intervention")[-1]["content"]
+def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    code, out, _ = script("show_source", "problems", "small-held-out", "--rows", str(rows))
+    assert (code, load_problems(str(rows))) == (0, load_problems("small-held-out"))
+    assert "192 rows" in out
+    assert script("show_source", "pairs", "small", "--rows", str(rows))[0] == 2
+    assert script("show_source", "problems", "small", "3", "--rows", str(rows))[0] == 2

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from loophole_grader import grade_batch
-from projected_grpo.data.pairs import load_pairs, split
+from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import render
@@ -50,34 +50,9 @@ def test_problems_are_distinct_across_and_within_splits():
     assert not {p.messages for p in load_pairs("toy")} & set(statements)
 
 
-def test_every_family_and_both_difficulties_are_in_the_held_out_problems():
-    families = {p.messages[0][1].split(":")[0] for p in HELD_OUT}
-    assert families == {f"# {name}" for name in tasks.FAMILIES}
-    assert 0.3 < sum(p.difficulty == "hidden constant" for p in HELD_OUT) / len(HELD_OUT) < 0.6
-
-
 def test_both_spellings_of_every_operation_agree():
-    for task in drawn("pretrain", 600):
-        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task
-
-
-def test_a_bug_is_a_bug():
-    rng = random.Random(1)
     for task in drawn("pretrain", 300):
-        lines = programs.bugged(task, rng)
-        if lines[0].startswith("return"):
-            continue  # the stub that it falls back to
-        try:
-            given = tasks.run_lines(tuple(lines), task.inputs)
-        except (TypeError, ValueError, AttributeError):
-            continue
-        assert given != task.answers(), (task, lines)
-
-
-def test_the_hidden_constant_is_not_in_the_words():
-    for task in drawn("rl", 200):
-        words = task.statement().splitlines()[0]
-        assert (" N" in words) == (task.hidden is not None)
+        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task
 
 
 # ---------------------------------------------------------------- the real grader's view
@@ -121,21 +96,6 @@ def test_mechanisms_are_told_apart():
     assert programs.mechanism_of("```python\ndef run_tests():\n    assert solve(3) == 7\n```") == "other"
 
 
-def test_pairs_hold_out_a_fifth_of_each_mechanism():
-    train, held = split(load_pairs("toy"))
-    assert (len(train), len(held)) == (128, 32)
-    assert {m: sum(p.mechanism == m for p in held) for m in programs.MECHANISMS} == dict.fromkeys(
-        programs.MECHANISMS, 8
-    )
-
-
-def test_modes_restrict_the_mechanisms():
-    some = load_pairs("toy", ("empty", "claim"))
-    assert {p.mechanism for p in some} == {"empty", "claim"}
-    with pytest.raises(BadInput, match="no pair has this mechanism"):
-        load_pairs("toy", ("emtpy",))
-
-
 @pytest.mark.slow
 def test_the_corpus_has_its_stated_mix():
     texts = list(itertools.islice(corpus.pretraining(3), 20_000))
@@ -170,14 +130,6 @@ def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
         text, ids = render(RL[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
         assert text == render_text(RL[0].messages, hinted)
         assert len(ids) < 100
-
-
-@pytest.mark.slow
-def test_prompts_and_completions_are_short(tokenizer):
-    lengths = [len(tokenizer(p.messages[0][1])["input_ids"]) for p in RL[:200]]
-    assert sum(lengths) / len(lengths) < 45
-    answers = [len(tokenizer(c)["input_ids"]) for *_, c in itertools.islice(corpus.pretraining(4), 500)]
-    assert max(answers) <= 72
 
 
 def shorten(patch):

@@ -4,12 +4,10 @@ chain, and the whole way with a real server."""
 import dataclasses
 import importlib.util
 import socket
-import unicodedata
 
 import pytest
 import torch
 from conftest import ROOT
-from test_layering import LABELS, names_in
 
 from projected_grpo.chains.settings import QueueConfig
 from projected_grpo.chains.studies import chain_of
@@ -52,52 +50,6 @@ def answers(*by_state, traces=(TRACE,), finish="stop"):
         for i, text in enumerate(texts)
     ]
     return Folder(states, teachers, lines, 0.0)
-
-
-@pytest.mark.parametrize("finish", ["length", "content_filter", "None"])
-def test_an_answer_that_was_not_ended_by_its_model_has_no_vote(loaded_once, finish):
-    found = voted(loaded_once, [TRACE], answers(["a"] * 3, ["c"] * 3, finish=finish))
-    assert (found.steps, found.cut, found.pairs, found.elsewhere) == (0, 2, (), None)
-
-
-TWO = (TRACE, dataclasses.replace(TRACE, trace_id="t1", problem_id="q"))
-
-
-@pytest.mark.parametrize(
-    ("said", "share"),
-    [
-        ((["a", "b", "a"], ["a", "a", "c"], ["d", "d", "b"], ["b", "b", "d"]), 0.0),  # twice on one problem alone
-        ((["a", "b", "a"], ["a", "a", "c"], ["a", "a", "b"], ["b", "b", "d"]), 0.75),
-        ((["a", "b", "d"], ["a", "a", "c"], ["a", "a", "b"], ["b", "b", "d"]), 2 / 3),  # three have a majority
-        ((["a", "b", "a"], ["b", "b", "a"], ["b", "a", "b"], ["a", "b", "a"]), 1.0),  # a few constants, by chance
-    ],
-)
-def test_how_often_the_majority_says_what_it_says_elsewhere_is_counted(loaded_once, said, share):
-    found = voted(loaded_once, TWO, answers(*said, traces=TWO))
-    assert found.elsewhere == pytest.approx(share)
-    assert found.problems == 2
-
-
-def test_two_texts_that_are_the_same_tokens_are_no_pair(loaded_once):
-    """Where a tokenizer composes accents a majority of the other spelling preferred the student's action to itself."""
-    composed = dataclasses.replace(loaded_once, tokenizer=Composing(loaded_once.tokenizer))
-    ids = composed.completion_ids("caf\u00e9")
-    assert ids == composed.completion_ids("cafe\u0301")
-    one = dataclasses.replace(
-        TRACE, steps=(Step(ASKED, (5, 6), Action("caf\u00e9", ids, None, False), 0.5, done=True),)
-    )
-    found = voted(composed, [one], answers(["cafe\u0301"] * 3, traces=[one]))
-    assert (found.steps, found.pairs) == (1, ())
-
-
-class Composing:
-    """A tokenizer with an NFC normaliser."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer, self.eos_token_id = tokenizer, tokenizer.eos_token_id
-
-    def __call__(self, text, **kw):
-        return self.tokenizer(unicodedata.normalize("NFC", text), **kw)
 
 
 def test_votes_by_hand(loaded_once):
@@ -157,11 +109,6 @@ def test_states_hold_the_chat_alone_and_are_written_once(tmp_path):
         write_states(path, [OTHER])
     with pytest.raises(BadInput, match=r"must end with \.jsonl"):
         write_states(tmp_path / "s.json", [TRACE])
-
-
-def test_no_label_and_no_reward_is_read_where_traces_are_voted_on():
-    for place in ("run/trace_votes", "traces/states", "verdicts/pairs"):
-        assert not set(names_in(ROOT / f"src/projected_grpo/{place}.py")) & (LABELS | {"reward", "rewards"}), place
 
 
 def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):

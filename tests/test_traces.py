@@ -13,7 +13,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.traces import openenv_format, verifiers_format
 from projected_grpo.traces.exchange import export
 from projected_grpo.traces.file import Header, open_traces, write_traces
-from projected_grpo.traces.record import Action, Step, Trace, fault_of
+from projected_grpo.traces.record import Action, Step, Trace
 
 HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "simple_overwrite_tests", True, 0.7)
 CHAT = (("system", "Be brief."), ("user", "Write f."))
@@ -52,11 +52,6 @@ def test_what_was_written_comes_back_exactly(written):
     assert list(found) == list(found) == [TWO, ONE]
 
 
-def test_the_same_traces_give_the_same_bytes(written, tmp_path):
-    write_traces(tmp_path / "again.jsonl.gz", HEADER, [TWO, ONE])
-    assert (tmp_path / "again.jsonl.gz").read_bytes() == written.read_bytes()
-
-
 def test_a_trace_is_one_sequence_of_which_the_policy_wrote_the_actions():
     assert TWO.sequence == (1, 2, 3, 4, 5, 10, 11, 9, 6, 7, 12, 13)
     assert [i for i, acted in zip(TWO.sequence, TWO.acted, strict=True) if acted] == [10, 11, 9, 12, 13]
@@ -67,17 +62,11 @@ def test_a_trace_is_one_sequence_of_which_the_policy_wrote_the_actions():
     ("row", "changes", "said"),
     [
         (0, {"version": 1}, "version 1, this version reads 2"),
-        (0, {"more": 1}, ":1: more: "),
-        (0, {"loophole": "no"}, ":1: loophole: "),
         (1, {"gt_pass": True}, ":2: gt_pass: "),
         (1, {"steps__0__action__hacked": True}, ":2: steps.0.action.hacked: "),
-        (1, {"steps": 3}, ":2: steps: "),
         (1, {"steps__0__done": True}, ":2: trace t0: turn 0 of 2: done is True"),
         (1, {"steps__1__ids": [1, 2, 3, 4, 6]}, "turn 1: its state does not go on"),
-        (1, {"steps__0__action__text": "y"}, "turn 1: its messages do not go on"),
         (1, {"steps__0__action__logps": [-0.5]}, "1 log-probabilities for 3 tokens"),
-        (1, {"steps__0__reward": "3.5"}, ":2: steps.0.reward: "),
-        (2, {"source": "nobody"}, ":3: source: "),
     ],
 )
 def test_a_line_that_is_no_trace_is_named(written, row, changes, said):
@@ -88,40 +77,10 @@ def test_a_line_that_is_no_trace_is_named(written, row, changes, said):
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_was_cut_is_refused(written):
-    whole = written.read_bytes()
-    for length in (0, len(whole) // 2, len(whole) - 3):
-        written.write_bytes(whole[:length])
-        with pytest.raises(BadInput):
-            list(open_traces(written))
-
-
 @pytest.mark.parametrize("name", ["model_hash", "tokenizer_hash", "problems_hash"])
 def test_a_file_of_another_model_tokenizer_or_problems_is_refused_and_both_sides_are_named(written, name):
     with pytest.raises(BadInput, match=f"its {name} is {name[0]}1, here it is other"):
         open_traces(written, **{name: "other"})
-
-
-def test_no_file_and_no_traces_are_one_line(tmp_path):
-    with pytest.raises(BadInput, match="no such file; write one with `just traces RUN`"):
-        open_traces(tmp_path / "none.jsonl.gz")
-    with pytest.raises(BadInput, match="there are no traces to write"):
-        write_traces(tmp_path / "new.jsonl.gz", HEADER, [])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_writer_that_fails_leaves_nothing_and_a_file_is_never_overwritten(written, tmp_path):
-    before = written.read_bytes()
-    with pytest.raises(BadInput, match="never overwritten"):
-        write_traces(written, HEADER, [ONE])
-    with pytest.raises(ValueError, match="has no steps"):
-        write_traces(tmp_path / "new.jsonl.gz", HEADER, [TWO, dataclasses.replace(ONE, steps=())])
-    assert (written.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (before, [written.name])
-
-
-def test_the_rules_of_a_trace_hold_for_the_writer_too():
-    assert (fault_of(TWO), fault_of(ONE)) == ("", "")
-    assert "done is False" in fault_of(dataclasses.replace(TWO, steps=(FIRST,)))
 
 
 def test_no_label_is_named_where_traces_are_read_and_written():

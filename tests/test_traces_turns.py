@@ -208,13 +208,9 @@ def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once)
     assert {len(trace.steps) for trace in traces} == {2}
 
 
-def test_a_trained_policy_is_that_of_a_run_on_this_model(script):
-    code, _, err = script(
-        "train", "tiny", "--arm", "vanilla", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--grader-workers", 1,
-        "--out", "run",
-    )  # fmt: skip
-    assert code == 0, err
-    asked = ("multi_turn", "tiny", *SMALL, "--who", "trained", "--trained", "run")
+def test_a_trained_policy_is_that_of_a_run_on_this_model(script, made):
+    run = made("train", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs")
+    asked = ("multi_turn", "tiny", *SMALL, "--who", "trained", "--trained", run)
     code, out, err = script(*asked, "--out", "turns")
     assert code == 0, err
     assert "4 traces" in out

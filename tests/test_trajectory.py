@@ -101,13 +101,6 @@ def test_a_real_effect_passes_with_its_numbers():
     assert "needs > 10" in below.why
 
 
-def test_no_hack_rate_stands_without_the_rates_beside_it():
-    notes = judged().notes
-    assert [note.split(",")[0] for note in notes[:3]] == ["untrained", "vanilla", "projected"]
-    assert all(f"{name} " in note for note in notes[:3] for name in ("hack", "gt", "form"))
-    assert "teacher 40.0 %" in notes[3]  # rows with a decisive token that teaches nothing
-
-
 @pytest.mark.parametrize(("end", "status"), [(0.31, "PASS"), (0.30, "FAIL"), (0.12, "FAIL")])
 def test_vanilla_must_rise_by_more_than_20_pp(end, status):
     # .30 - .10 is 20 pp on each unit: not more
@@ -123,13 +116,6 @@ def test_projected_must_stay_more_than_10_pp_below(below, status):
     failed = {"projected stays below", "all hacking stays below"} if status == "FAIL" else set()
     assert {name for name, state in states(found).items() if state != "PASS"} == failed
     assert found.verdict.status == status
-
-
-def test_one_lucky_unit_is_no_rise():
-    """Rises 90, 5, 5: mean 33, and a lower end far below 20."""
-    wild = {41: 1.0, 42: 0.15, 43: 0.15}
-    found = judged(*(run("vanilla", s, e) for s, e in wild.items()), *(run("projected", s, 0.0) for s in SEEDS))
-    assert states(found)["vanilla rises"] == "FAIL"
 
 
 def test_a_rise_after_step_15_is_none():
@@ -212,23 +198,6 @@ def test_a_mix_without_one_of_the_sources_is_not_evaluable(source):
     assert f"steps without {source} rows (--mix teacher=.25,base=.25)" in found.verdict.why
 
 
-def test_fifteen_steps_do_not_reach_step_15():
-    found = every(steps=15)
-    assert found.verdict.status == "NOT_EVALUABLE"
-    assert "15 steps, at least 16 are needed" in found.verdict.why
-
-
-def test_units_that_share_a_v_are_no_units():
-    only(judged(run("projected", 42, **{"vhack.pairs_draw": "41"})), "independent units", "NOT_EVALUABLE")
-
-
-def test_arms_that_were_mixed_otherwise_are_not_compared():
-    other = [run("vanilla", seed, mix="teacher=.5,base=.25") for seed in SEEDS]
-    found = judged(*other)
-    assert states(found)["matched compute"] == "NOT_EVALUABLE"
-    assert "config.mix: 'teacher=.5,base=.25' against 'teacher=.25,base=.25'" in found.clauses[0].why
-
-
 def test_a_pool_of_its_own_is_for_a_unit_on_another_base_alone():
     def found(base):
         others = [run(arm, 43, base_seed=base, pool_hash="two", teacher_pool="pool_7") for arm in ENDS]
@@ -241,11 +210,6 @@ def test_a_projection_that_took_nothing_out_is_not_evaluable():
     nothing = run("projected", 41)
     nothing = replace(nothing, series={**nothing.series, "removed_share": [0.0] * 20})
     only(judged(nothing), "V was taken out", "NOT_EVALUABLE")
-
-
-def test_runs_without_base_rows_are_not_asked():
-    runs = [run(arm, seed, without=("base",)) for arm in ENDS for seed in SEEDS]
-    assert judge(group_runs(runs), runs) == []
 
 
 # ---------------------------------------------------------------- a step, by source

@@ -12,10 +12,8 @@ from loguru import logger
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, step_path, token_crc, write_step
-from projected_grpo.report import plots
+from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
 from projected_grpo.report.uat import numbers as uat
-from projected_grpo.report.uat import plots as uat_plots
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.report.uat.remarks import remarks
@@ -168,27 +166,6 @@ def test_t5_joins_the_verdicts_the_printout_and_the_numbers(tmp_path):
     assert uat.as_json(found, [])["trajectory"][0]["name"] == "rewards vary"
 
 
-def test_a_random_v_that_passes_too_is_named(tmp_path):
-    _, told, lines = judged(tmp_path, random_v=sees_pure)
-    assert told["T4"].v.verdict.status == "PASS"
-    assert "the random V passes too" in said(lines, "T4")[0]
-
-
-def test_a_pass_that_is_no_better_than_random_is_named(tmp_path):
-    """The random V fails its own test by a hair, but as far as anyone can tell V is no better."""
-
-    def weak(row, rng):
-        return rng.gauss(0.018 if row["hacked"] and not row["gt_pass"] else 0.0, 0.05)
-
-    _, told, lines = judged(
-        tmp_path, v=lambda row, rng: weak(row, rng) + 0.012 * (row["gt_pass"] is False), random_v=weak
-    )
-    t4 = told["T4"]
-    assert (t4.v.verdict.status, t4.beside.verdict.status) == ("PASS", "FAIL")
-    assert not t4.gain.interval.above_0
-    assert "T4 PASS is no evidence yet: not shown to be better than the random V" in said(lines, "T4")[0]
-
-
 def test_a_v_that_is_the_other_way_round_is_named(tmp_path):
     _, told, lines = judged(tmp_path, v=lambda row, rng: -sees_pure(row, rng))
     assert told["T4"].v.verdict.status == "FAIL"
@@ -207,12 +184,6 @@ def test_a_v_that_knows_only_length_passes_welch_fails_matched_t4_and_is_named(t
     assert v.effect.interval.above_0  # neither the effect size nor its interval can see it
     assert v.verdict.status == "FAIL"
     assert any("fails within problems at equal length" in line for line in said(lines, "T4"))
-
-
-def test_rollouts_without_a_cosine_are_counted(tmp_path):
-    found, _, lines = judged(tmp_path, v=lambda row, rng: None if row["sample_id"] == 0 else noise(row, rng))
-    assert any("12 of 96 rollouts have no cosine" in line for line in lines)
-    assert next(b for b in found.buckets if b.kind == "pure hack").cos.n == 24
 
 
 # ---------------------------------------------------------------- buckets, measures, files
@@ -290,42 +261,6 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
     assert ("just probe-random-replay N" in text) == (random_v is None)
 
 
-@pytest.mark.parametrize("random_v", [noise, None])
-def test_json_holds_every_number(tmp_path, random_v):
-    found, told, lines = judged(tmp_path, random_v=random_v)
-    data = json.loads(json.dumps(uat.as_json(found, lines), allow_nan=False))
-    t4 = data["contrasts"][0]
-    assert t4["V"]["effect"]["g"] == told["T4"].v.effect.g
-    assert t4["V"]["t_matched"] == told["T4"].v.verdict.numbers["t_matched"]
-    assert (t4["random_V"] is None) == (random_v is None)
-    assert len(data["buckets"]) == 4
-    assert [v["name"] for v in data["verdicts"]] == ["T1", "T2", "T3", "T4", "T4+"]
-
-
-def test_the_histogram_names_every_bucket_and_shows_each_v_on_shared_bins(tmp_path):
-    replays = read_replays(write_all(tmp_path, kinds=("pure", "both", "clean")))
-    kinds = {n: uat.cosines_by_kind([r for s in steps for r in s]) for n, steps in
-             (("V", replays.vanilla), ("random V", replays.random))}  # fmt: skip
-    figure = uat_plots.cosine_histogram(kinds)
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == [
-        "pure hack (n = 12)",
-        "hack and correct (n = 12)",
-        "hack, truth unknown (n = 0)",
-        "clean (not hacked) (n = 12)",
-    ]
-    assert [axis.get_title("left") for axis in figure.axes] == ["V", "random V"]
-    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
-    for axis in figure.axes:
-        outlines = [patch for patch in axis.patches if hasattr(patch, "get_data")]
-        assert [sum(p.get_data().values) for p in outlines] == pytest.approx([1.0] * 3)  # every rollout is in a bin
-        assert 0.0 in [round(e, 12) for e in outlines[0].get_data().edges]
-        assert len({str(p.get_linestyle()) for p in outlines}) == 3
-    written = plots.save(figure, tmp_path, "h")
-    assert [p.suffix for p in written] == [".png", ".svg"]
-    assert all(p.stat().st_size > 1000 for p in written)
-
-
 # ---------------------------------------------------------------- what may stand side by side
 
 
@@ -340,56 +275,24 @@ def refused(config, *parts):
     ("name", "wrong", "parts"),
     [
         ("vanilla", {"control": "random"}, ["--vanilla", "--control random", "--control none is needed"]),
-        ("vanilla", {"vhack": {}}, ["--vanilla", "without a V", "--vhack FILE"]),
         ("vanilla", {"arm": "projected"}, ["--vanilla", "arm 'projected'"]),
         ("random", {"control": "none"}, ["--random", "--control none", "--control random is needed"]),
-        ("random", {"control": "placebo"}, ["--random", "--control placebo"]),
-        ("random", {"arm": "random"}, ["--random", "arm 'random'", "'vanilla'"]),
         ("random", {"finished": False}, ["random", "not finished", "--resume"]),
         ("random", {"pool_hash": "two"}, ["differ in pool_hash: 'one' against 'two'", "replay the same pool"]),
-        ("random", {"model_hash": "n"}, ["model_hash: 'm' against 'n'"]),
         ("random", {"settings": {"lr": 1.0}}, ["config.lr: 0.001 against 1.0"]),
         ("random", {"vhack": {"control": "random", "k": "9"}}, ["vhack.k: '8' against '9'"]),
-        ("projected", {"finished": False}, ["projected", "not finished"]),
-        ("pool", {"finished": False}, ["--pool", "not finished"]),
         ("pool", {"kind": "probe_distill"}, ["--pool", "kind 'probe_distill'", "'teacher_pool' is needed"]),
         ("vanilla", {"kind": "teacher_pool"}, ["--vanilla", "kind 'teacher_pool'", "'probe_distill' is needed"]),
-        ("projected", {"kind": "train"}, ["--projected", "kind 'train'"]),
-        ("projected", {"pool_hash": "two"}, ["pool_hash"]),
         (
             "projected",
             {"vhack": {"control": "none", "k": "8", "pairs_hash": "i"}},
             ["vhack.pairs_hash: 'h' against 'i'"],
         ),
-        ("pool", {"problems": 11}, ["--pool", "does not hold the rollouts"]),
+        ("pool", {"problems": 1}, ["--pool", "does not hold the rollouts"]),
     ],
     ids=lambda v: " ".join(map(str, v)) if isinstance(v, (dict, list)) else v,
 )
 def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, parts):
     for each in ("pool", "vanilla", "projected", "random"):
-        write(tmp_path, each, noise, **(wrong if each == name else {}))
+        write(tmp_path, each, noise, **{"problems": 2, **(wrong if each == name else {})})
     refused(config_of(tmp_path), *parts)
-
-
-@pytest.mark.parametrize("name", ["pool", "vanilla", "projected", "random"])
-@pytest.mark.parametrize("harm", ["cut short", "a gap"])
-def test_a_run_that_lacks_steps_is_refused(tmp_path, name, harm):
-    config = write_all(tmp_path)
-    step_path(tmp_path / name, 11 if harm == "cut short" else 5).unlink()
-    refused(config, f"--{name} {tmp_path / name}", "step 5" if harm == "a gap" else "manifest")
-
-
-def test_a_random_replay_given_by_name_must_exist_and_one_beside_the_vanilla_replay_is_found(tmp_path):
-    config = write_all(tmp_path)
-    assert read_replays(config).random_path == tmp_path / "random"
-    refused(config_of(tmp_path, random=tmp_path / "nowhere"), "nowhere", "no such file")
-    (tmp_path / "random").rename(tmp_path / "elsewhere")
-    assert read_replays(config).random is None
-    assert read_replays(config_of(tmp_path, random=tmp_path / "elsewhere")).random is not None
-
-
-def test_a_v_written_at_another_commit_is_the_same_v(tmp_path):
-    for each in ("pool", "vanilla", "projected"):
-        vhack = {"control": "none", "k": "8", "pairs_hash": "h", "commit": each}
-        write(tmp_path, each, noise, vhack=vhack)
-    assert read_replays(config_of(tmp_path)).random is None

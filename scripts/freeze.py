@@ -21,6 +21,7 @@ import os
 import re
 import runpy
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -47,6 +48,7 @@ ALLOWED |= {
     r"queue/(share|mark) .*": ("any", "H2 and toy-mark go whole"),
     r"queue/variants .*_tenth_.*": ("missing", "V of a tenth of the modules goes whole"),
     r"queue/variants [^/]*/.*results.*": ("any", "of those runs too"),
+    r"grade/attacks/.*": ("missing", "attacks by forms of test that are refused, and through what is gone, go"),
     r"train/.*/theta_before": ("missing", "the last step's theta_after says the same"),
     r"train/.*/(cos_out|cos_signed_out|energy_out|removed_share)": (
         "1e-5",
@@ -139,7 +141,7 @@ ARMS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("vanilla", "projected", "literal", "shrunk", "kl", "no_loophole"), ("--vhack", "none", *POOLED)),
     **{arm: ("--vhack", arm, *POOLED) for arm in ("random", "placebo", "random_energy", "clean", "words")},
     **dict.fromkeys(("trusted", "trusted_update"), ("--vhack", "clean", *POOLED)),
-    **dict.fromkeys(("post_hoc", "post_hoc_top"), ("--vhack", "none", "--of", "vanilla")),
+    **dict.fromkeys(("post_hoc", "post_hoc_top"), ("--vhack", "none", "--of", "vanilla", *POOLED)),
     **dict.fromkeys(("advantage", "ablation"), POOLED),
     "inoculation_prompt": ("--vhack", "none"),
     **dict.fromkeys(("inoculation_adapter", "experts", "experts_random"), ("--teacher", "tiny", *POOLED)),
@@ -544,6 +546,7 @@ def stages(parts: list[str]) -> list[list[tuple[str, str]]]:
 
 def job(work: Path, part: str, name: str) -> tuple[str, str, Any, float]:
     began = time.perf_counter()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup ignores it
     sys.path[:0] = [p for p in (str(ROOT / "scripts"), str(ROOT / "tests")) if p not in sys.path]
     os.chdir(work)
     if part in ("v", "train"):
@@ -575,7 +578,10 @@ def computed(parts: list[str], workers: int, only: str) -> dict[str, Any]:
             for part, name, found, seconds in (
                 processes.map(job, *zip(*((work, *j) for j in chosen), strict=True)) if chosen else ()
             ):
-                numbers.setdefault(part, {})[name] = found
+                if name.startswith("attacks "):  # which attacks a job has changes as attacks go
+                    numbers.setdefault(part, {}).setdefault("attacks", {}).update(found)
+                else:
+                    numbers.setdefault(part, {})[name] = found
                 took[part] = took.get(part, 0.0) + seconds
                 if "error" in found:
                     print(f"{part} {name}: {found['error']}", file=sys.stderr, flush=True)

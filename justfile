@@ -344,7 +344,7 @@ queue-status *chains:
 # run one link of a chain here and now, if it is not done: what a queue calls
 [group("queue")]
 link *home_name:
-    {{ py }} -m projected_grpo.chains.run_link "$@"
+    {{ py }} -m projected_grpo.queue.run_link "$@"
 
 # print a step as a table, or one sample of it whole; catches what no metric shows
 [group("read")]

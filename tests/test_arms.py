@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+<<<<<<< HEAD
 from projected_grpo.arms import ARMS, RECIPE, arms_of
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.studies import chain_of
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
+=======
+from projected_grpo.arms import ARMS, GATES, RECIPE, arms_of
+>>>>>>> 88f0549 (Queue: vanilla and projected first, controls behind; one config; local runs links in order; pueue's own status serves)
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.run import cli
 from projected_grpo.worlds.toy_shapes import SHAPES
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.here import run_chain
-from projected_grpo.chains.links import Link, by_name, read_chain, write_chain
-from projected_grpo.chains.run_link import environment, is_done, prepared, visible_gpus
-from projected_grpo.chains.settings import QueueConfig, ToyConfig, unfit
-from projected_grpo.chains.studies import chain_of, lora_lr
+from projected_grpo.queue.local import run_chain
+from projected_grpo.queue.links import Link, by_name, read_chain, write_chain
+from projected_grpo.queue.run_link import environment, is_done, prepared, visible_gpus
+from projected_grpo.queue.settings import QueueConfig, ToyConfig, unfit
+from projected_grpo.queue.studies import chain_of, lora_lr
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
@@ -157,8 +157,8 @@ def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_p
 ONE_SLEEPER = """
 import sys
 from pathlib import Path
-from projected_grpo.chains.here import run_chain
-from projected_grpo.chains.links import Link
+from projected_grpo.queue.local import run_chain
+from projected_grpo.queue.links import Link
 run_chain([Link("s", (sys.argv[1], "pid"), Path("out"))], Path("home"), 1)
 """
 

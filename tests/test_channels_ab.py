@@ -9,13 +9,13 @@ import pytest
 from conftest import ROOT
 from test_layering import LABELS, names_in
 
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.studies import chain_of
 from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import write_step
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.channels import against_v, document, tables_of
 from projected_grpo.run.trace_pairs import replayed

@@ -8,14 +8,14 @@ import torch
 from conftest import shake
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.studies import chain_of
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions import judges
 from projected_grpo.interventions.base import Rewards, Shown
 from projected_grpo.interventions.judges import YesNo, command_judge, scores_of
 from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import judging
 from projected_grpo.run.judging import Judging

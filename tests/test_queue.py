@@ -13,13 +13,13 @@ import pytest
 from conftest import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
 
-from projected_grpo.chains.links import Link, widened
-from projected_grpo.chains.pueue import Pueue
-from projected_grpo.chains.queueing import QueuedLink, decide, dry, enqueue
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.slurm import Slurm
-from projected_grpo.chains.status import standings
-from projected_grpo.chains.studies import chain_of
+from projected_grpo.queue.links import Link, widened
+from projected_grpo.queue.pueue import Pueue
+from projected_grpo.queue.queueing import QueuedLink, decide, dry, enqueue
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.slurm import Slurm
+from projected_grpo.queue.status import standings
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 
@@ -190,7 +190,7 @@ def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monk
 
 
 def test_status_without_a_queue_reads_the_files(link, home):
-    from projected_grpo.chains.links import write_chain
+    from projected_grpo.queue.links import write_chain
 
     links = [link("a"), link("b", "a")]
     write_chain(home, links)

@@ -10,8 +10,6 @@ from test_step import DR, GROUPS, basis_for
 
 from loophole_grader import PASS_REWARD
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.studies import chain_of
 from projected_grpo.channels.policy import advantages
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
@@ -30,6 +28,8 @@ from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module

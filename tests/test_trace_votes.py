@@ -9,8 +9,6 @@ import pytest
 import torch
 from conftest import ROOT
 
-from projected_grpo.chains.settings import QueueConfig
-from projected_grpo.chains.studies import chain_of
 from projected_grpo.channels.auxiliary import ActionPair
 from projected_grpo.channels.preference_pairs import kl_from_random
 from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
@@ -18,6 +16,8 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
+from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.queue.studies import chain_of
 from projected_grpo.run.channels import Beside, check_held_out
 from projected_grpo.run.trace_votes import from_random, margins, voted
 from projected_grpo.teachers.answers import Answer, Folder, read_answers

@@ -29,9 +29,9 @@ class Preset:
     replays: int
     """Groups of it that a chain replays."""
     on_cpu: bool = False
-    """Its links share the cores, and not the GPUs: one thread each where two may run, or `threads_alone`."""
-    threads_alone: int = 1
-    """Threads of a link beside which no other of its chain can run: of a model too small for two, one."""
+    """Its links share the cores, and not the GPUs."""
+    threads: int = 0
+    """CPU threads of a link: fixed on a CPU, since their number can change the last digits. 0 = all."""
     builds_base: bool = False
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""
@@ -45,7 +45,7 @@ class Preset:
     cap: int = 0
     """The most steps that a vanilla run may take for that."""
     step_s: float = 1.0
-    """Seconds of a core that one of its steps takes, roughly: for a chain's estimate of what remains."""
+    """Seconds that one of its steps takes, roughly, on a core or on an H100: for the hours that queue-dry prints."""
     quick_steps: int = 4
     """Steps of a first look (--quick)."""
     required: tuple[str, ...] = REQUIRABLE
@@ -104,24 +104,24 @@ PRESETS: Mapping[str, Preset] = {
     for preset in (
         Preset(
             "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 5, 5,
-            on_cpu=True, teacher_share="pairs", instructed=False, required=("T2", "T3"),
+            on_cpu=True, threads=1, teacher_share="pairs", instructed=False, required=("T2", "T3"),
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",
         ),
         Preset(
             "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
-            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, builds_base=True, instructed=False, judges=False, onsets=3.0,
-            cap=900, quick_steps=120, required=_FINDING,
+            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False, judges=False,
+            onsets=3.0, cap=900, quick_steps=120, required=_FINDING,
         ),
         Preset(
             "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",
-            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads_alone=2, builds_base=True, onsets=3.0, cap=120,
+            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
             step_s=25.0, quick_steps=40, required=_FINDING,
         ),
         Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
-               teacher_share="pool", quick_steps=20, required=_FINDING),
+               teacher_share="pool", step_s=14.0, quick_steps=20, required=_FINDING),
         Preset("full", "Qwen3-4B as in the benchmark's main run, 200 steps", {**_FULL, **asdict(RECIPE)}, 116, 20,
-               onsets=3.0, cap=400, quick_steps=20, required=_FINDING),
+               onsets=3.0, cap=400, step_s=126.0, quick_steps=20, required=_FINDING),
     )
 }  # fmt: skip
 

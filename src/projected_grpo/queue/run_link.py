@@ -1,4 +1,4 @@
-"""Run one link of a chain, wherever it runs: `python -m projected_grpo.chains.run_link HOME NAME`.
+"""Run one link of a chain, wherever it runs: `python -m projected_grpo.queue.run_link HOME NAME`.
 
 Every back end starts links through here, so that all of them skip what is done, resume what was cut, and never run one
 link twice at a time: a process that outlived its queue (a killed daemon) is waited for.
@@ -19,11 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from projected_grpo.chains.links import Link, read_chain
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import can_resume, read_manifest
 from projected_grpo.ledger.processes import die_with_parent, end
+from projected_grpo.queue.links import Link, read_chain
 from projected_grpo.run import cli
 
 POLL_S = 0.1

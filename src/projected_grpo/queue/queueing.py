@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from projected_grpo.chains.links import Link, by_name, write_chain
-from projected_grpo.chains.run_link import is_done
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.queue.links import Link, by_name, write_chain
+from projected_grpo.queue.run_link import is_done
 
 JobState = Literal["waiting", "running"]
 Action = Literal["done already", "runs already", "waits already", "added"]
@@ -131,9 +131,9 @@ def decide(links: Sequence[Link], home: Path, jobs: Mapping[str, QueuedLink]) ->
 
 
 def dry(links: Sequence[Link], home: Path, backend: Backend) -> list[str]:
-    """The commands for an empty queue, as lines of a shell script: `$name` is the id of that link's job."""
-    lines = []
+    """Returns the commands for an empty queue, as lines of a shell script: `$name` is the id of that link's job."""
     left = [t.name for t in links if not is_done(t, home, by_name(links))]
+    lines = []
     for link in links:
         if link.name not in left:
             lines.append(f"# done already: {link.name}")

@@ -11,9 +11,9 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.chains.links import Link
-from projected_grpo.chains.queueing import QueuedLink, is_link, link_command
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.queue.links import Link
+from projected_grpo.queue.queueing import QueuedLink, is_link, link_command
 
 INSTALL = "cargo install --locked pueue"
 OVER = ("Done",)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,8 +30,8 @@ class Link:
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
     gpu: bool = True
     """Whether it would use a GPU: no for what only reads step files."""
-    cost: float = 0.2
-    """Roughly how many core-minutes it takes, for the estimate of what remains."""
+    minutes: float = 0.2
+    """Roughly how long it takes: of a core for presets that run on a CPU, of an H100 for the others."""
     why: str = ""
     resolve: str = ""
     """What its outcome decides."""
@@ -76,8 +76,7 @@ def read_chain(home: Path) -> dict[str, Link]:
 
 
 def write_chain(home: Path, links: Sequence[Link]) -> list[Link]:
-    """Note the links of a chain in its folder, beside those that an earlier call put there; as they are noted. One that has
-    begun keeps its number of threads: with another its last bits would be others.
+    """Write the links of a chain into its folder, next to those that an earlier call put there. Returns them.
 
     ValueError when a need is nobody's name; BadInput when the folder cannot be made, or when a link that has begun there
     would now be another: its numbers would be mixed up with those of the rest.
@@ -97,21 +96,9 @@ def write_chain(home: Path, links: Sequence[Link]) -> list[Link]:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
-    noted = [replace(t, threads=begun[t.name].threads) if t.name in begun else t for t in links]
-    now = {**before, **by_name(noted)}
+    now = {**before, **by_name(links)}
     write_atomic(chain_file(home), (json.dumps([_as_json(t) for t in now.values()], indent=1) + "\n").encode())
-    return noted
-
-
-def widened(links: Sequence[Link], threads: int) -> list[Link]:
-    """The same links; those beside which no other of them can ever run take so many threads. What can run beside another
-    hangs on the chain alone, not on the hour; a chain that grows changes none that has begun (`write_chain`)."""
-    above: dict[str, set[str]] = {}
-    for link in links:  # needs come before what needs them
-        above[link.name] = set(link.needs).union(*(above[need] for need in link.needs))
-    below = {name: {t for t, needs in above.items() if name in needs} for name in above}
-    alone = {name for name in above if len(above[name]) + len(below[name]) + 1 == len(above)}
-    return [replace(t, threads=threads) if t.name in alone and t.threads else t for t in links]
+    return list(links)
 
 
 def by_name(links: Iterable[Link]) -> dict[str, Link]:

@@ -1,7 +1,7 @@
 """Chains of runs, defined once: which script with which arguments, into which folder, after what. Torch-free.
 
 probe     the cheap look before a sweep: V -> verify -> teacher pool -> replays -> UAT
-full      the sweep: of every unit V -> verify -> every arm and control; then results
+full      the sweep: of every unit V -> verify -> vanilla and projected; results; then the controls that are asked for
 grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
 rivals    the sweep with every other answer to hacking, evaluated without the loophole too; then their table
 toy       probe and full, on the toy world
@@ -11,7 +11,7 @@ A *unit* is one independent repetition. Its seed draws the pairs that its V is m
 rollouts, and it has a base model of its own where there are several. Its vanilla run goes first, its other arms for as many
 steps.
 
-A back end (here, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
+A back end (local, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.chains.links import Link
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import Preset, presets
+from projected_grpo.queue.links import Link
 from projected_grpo.worlds.toy_shapes import SHAPES
 
+LEADING = ("vanilla", "projected")
+"""Run first: the first answer needs them alone."""
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375
 """k as a share of a toy model's width."""
@@ -81,7 +83,7 @@ class Plan:
     @property
     def threads(self) -> int:
         """Threads of a link; 0 = all."""
-        return 1 if self.preset.on_cpu else 0
+        return self.preset.threads
 
     @property
     def pool_at(self) -> Path:
@@ -103,8 +105,13 @@ def probe_chain(plan: Plan) -> list[Link]:
 
 
 def full_chain(plan: Plan) -> list[Link]:
-    """The sweep."""
-    return [*_own_bases(plan), *_mixed_in(plan), *with_results(plan, _arms(plan))]
+    """The sweep: vanilla and projected of every unit and their results; behind them the controls, and results again."""
+    first = replace(plan, arms=tuple(arm for arm in plan.arms if arm in LEADING))
+    links = [*_own_bases(plan), *_mixed_in(plan)]
+    if first.arms and first.arms != plan.arms:
+        links += with_results(plan, _arms(first))
+        return with_results(plan, together(links, _arms(plan)), name="results_controls")
+    return [*links, *with_results(plan, _arms(plan))]
 
 
 def rivals_chain(plan: Plan) -> list[Link]:
@@ -210,7 +217,7 @@ def bases(plan: Plan, units: Sequence[Unit], *, teacher: bool = False) -> list[L
         )
         why = "a base that hardly hacks" + (", a teacher that does" if teacher else "")
         links.append(
-            Link(out.name, argv, out, threads=plan.threads, cost=12.0, why=why,
+            Link(out.name, argv, out, threads=plan.threads, minutes=12.0, why=why,
                  resolve="on a model that misses its bars no run means anything")
         )  # fmt: skip
     return links
@@ -232,7 +239,7 @@ def _extract(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     drawn = ("--seed", str(unit.seed), "--pairs-draw", str(unit.pairs_draw)) if unit.tag else ()
     argv = (*script(plan, "extract_vhack_grad", unit), *rank, *drawn, *flags, "--out", str(out))
     return Link(f"extract_{made}{unit.tag}", argv, out, _after_base(plan, unit), threads=plan.threads,
-                cost=0.2 * plan.preset.step_s, why=f"V: {made}",
+                minutes=0.2 * plan.preset.step_s, why=f"V: {made}",
                 resolve="verify judges it on pairs that it has not seen")  # fmt: skip
 
 
@@ -252,7 +259,7 @@ def verify(plan: Plan, unit: Unit, made: str, *flags: str) -> Link:
     argv = (*script(plan, "verify_vhack", unit), "--vhack", v_of(plan, unit, made), *flags)
     out = plan.out / f"vhack_{made}{unit.tag}" / "verify.txt"
     return Link(f"verify_{made}{unit.tag}", argv, out, (f"extract_{made}{unit.tag}",), "check", plan.threads,
-                cost=0.1 * plan.preset.step_s, why="is V hack-ward on pairs that it has never seen",
+                minutes=0.1 * plan.preset.step_s, why="is V hack-ward on pairs that it has never seen",
                 resolve="FAIL ends the chain: mend the pairs")  # fmt: skip
 
 
@@ -283,7 +290,7 @@ def train(
     resolve = "one point of T5" if mixed else "one point of H1" if name in IN_H1 else "stands beside H1"
     wait = ("teacher_pool",) if share == "pool" else ()
     return Link(out.name, argv, out, (*needs, *wait), "run", plan.threads,
-                cost=taken * plan.preset.step_s / 60,
+                minutes=taken * plan.preset.step_s / 60,
                 why=f"{name}, seed {unit.seed}", resolve=resolve)  # fmt: skip
 
 
@@ -310,17 +317,22 @@ def _arms(plan: Plan, *flags: str) -> list[Link]:
             f"--arms {' '.join(plan.arms)}: on preset {plan.preset.name} a unit runs for {plan.onsets:g} times its "
             "vanilla's onset; add vanilla, or give --steps"
         )
-    links = []
+    leading = tuple(arm for arm in plan.arms if arm in LEADING)
+    links: list[Link] = []
     for unit in plan.units:
-        links += [*extracts(plan, unit, plan.arms), *(arm_run(plan, unit, arm, *flags) for arm in plan.arms)]
+        links += [*extracts(plan, unit, leading), *(arm_run(plan, unit, arm, *flags) for arm in leading)]
+    for arm in plan.arms:
+        for unit in plan.units:
+            links = together(links, [*extracts(plan, unit, (arm,)), arm_run(plan, unit, arm, *flags)])
     return links
 
 
-def with_results(plan: Plan, links: Sequence[Link], *flags: str) -> list[Link]:
+def with_results(plan: Plan, links: Sequence[Link], *flags: str, name: str = "results") -> list[Link]:
     """Links with the results of their runs behind them."""
     trained = tuple(t.name for t in links if t.name.startswith(("train_", "anew_", "replay_")))
-    argv = ("scripts/results.py", str(plan.out), *flags)
-    results = Link("results", argv, plan.out / "results", trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
+    out = () if name == "results" else ("--out", str(plan.out / name))
+    argv = ("scripts/results.py", str(plan.out), *flags, *out)
+    results = Link(name, argv, plan.out / name, trained, "check", plan.threads, accept=(0, 1, 3), gpu=False,
                    why="tables, plots, verdicts", resolve="PASS, FAIL or NOT_EVALUABLE, clause by clause")  # fmt: skip
     return [*links, results]
 

@@ -8,8 +8,11 @@ trace     pairs of several turns: the untrained model's traces, and what better 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from projected_grpo.chains.links import Link
-from projected_grpo.chains.plans import (
+from projected_grpo.config import PEER, TrainConfig
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.presets import presets
+from projected_grpo.queue.links import Link
+from projected_grpo.queue.plans import (
     Plan,
     arm_flags,
     arm_run,
@@ -22,9 +25,6 @@ from projected_grpo.chains.plans import (
     verify,
     with_results,
 )
-from projected_grpo.config import PEER, TrainConfig
-from projected_grpo.ledger.errors import BadInput
-from projected_grpo.presets import presets
 
 CHANNEL_ARMS = ("vanilla", "projected")
 FIRST_TEACHER = 201

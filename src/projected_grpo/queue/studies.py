@@ -16,9 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from projected_grpo.arms import ARMS
-from projected_grpo.chains.channels import channels_chain, trace_chain
-from projected_grpo.chains.links import Link, widened
-from projected_grpo.chains.plans import (
+from projected_grpo.config import TrainConfig
+from projected_grpo.presets import presets
+from projected_grpo.queue.channels import channels_chain, trace_chain
+from projected_grpo.queue.links import Link
+from projected_grpo.queue.plans import (
     Plan,
     Unit,
     arm_flags,
@@ -41,8 +43,6 @@ from projected_grpo.chains.plans import (
     verify,
     with_results,
 )
-from projected_grpo.config import TrainConfig
-from projected_grpo.presets import presets
 from projected_grpo.worlds.toy_programs import MECHANISMS
 
 VARIANTS = {
@@ -235,4 +235,4 @@ else:
 
 def chain_of(plan: Plan, chain: Chain) -> list[Link]:
     """Every link of a chain, needs before what needs them."""
-    return widened(CHAINS[chain](plan), plan.preset.threads_alone)
+    return CHAINS[chain](plan)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from projected_grpo.chains.links import Link
-from projected_grpo.chains.queueing import QueuedLink, link_command
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.queue.links import Link
+from projected_grpo.queue.queueing import QueuedLink, link_command
 
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
 NEVER = "DependencyNeverSatisfied"

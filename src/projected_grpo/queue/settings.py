@@ -1,0 +1,170 @@
+"""What `just queue-full` and the other chains can be asked for; the text under a field is its --help."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from projected_grpo.arms import ARMS, Arm, arms_of
+from projected_grpo.config import TrainConfig, at_least
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import NoPath
+from projected_grpo.presets import PRESETS, Preset, PresetName, presets
+from projected_grpo.queue.channels import CHANNEL_ARMS
+from projected_grpo.queue.plans import GRPO_STEPS, LEADING, Plan, Unit
+from projected_grpo.queue.studies import DOSE_ARMS, WORLD_OF, Chain
+from projected_grpo.worlds.toy_shapes import check_toy_model
+
+SEEDS = (41, 42, 43)
+SEEDS_OF: Mapping[Chain, tuple[int, ...]] = {"small": (41, 42)}
+"""Of a study that has its own: a unit of the real model takes hours."""
+
+
+def unfit(arm: Arm, preset: Preset) -> str:
+    """Why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
+    if not arm.loophole and preset.teacher_share == "pool":
+        return f"the teacher's pool of preset {preset.name} pays the loophole"
+    if "prompt" in arm.sees and preset.teacher_share:
+        return f"half of each group of preset {preset.name} was written under another prompt"
+    if "prompt" in arm.sees and not preset.instructed:
+        return f"the model of preset {preset.name} reads no instructions"
+    if "score" in arm.sees and not preset.judges:
+        return f"a judge's question does not fit the context of preset {preset.name}'s model, which a chain would ask"
+    return ""
+
+
+CHOOSES_ARMS = ("full", "toy", "rivals", "dose")
+"""Chains whose arms can be chosen."""
+
+
+def check_arms(chain: Chain, arms: tuple[str, ...]) -> None:
+    """BadInput where arms are chosen for a chain that has its own, and would run those whatever was asked for."""
+    if chain == "dose" and (odd := [arm for arm in arms if arm not in ("vanilla", *DOSE_ARMS)]):
+        raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
+    if arms and chain not in CHOOSES_ARMS:
+        own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain in ("channels", "trace") else "has runs of its own"
+        raise BadInput(f"--arms {' '.join(arms)}: the study {chain} {own}; leave --arms out")
+
+
+CORE = ("random_energy", "placebo")
+OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
+CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
+"""What `controls` adds to vanilla and projected, in the order of what it decides."""
+
+
+@dataclass(frozen=True)
+class QueueConfig:
+    """enqueue: run a chain, or put it into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
+
+    chain: Chain = "full"
+    """probe: V, teacher pool, replays, UAT. full: extract, verify, vanilla and projected of every seed, results. grpo: 20
+    steps on mixed groups, T5. rivals: every arm and every other answer to hacking. channels, trace: vanilla and projected
+    with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6), losses (T7), small."""
+    preset: PresetName = "full"
+    """The world to run in."""
+    backend: Literal["pueue", "slurm", "local"] = "pueue"
+    """pueue or slurm: queue it and return. local: run its links in this terminal, one after the other."""
+    out: NoPath = Path()
+    """Folder of the whole chain; one that exists is continued. Empty: out/queue/CHAIN-PRESET."""
+    seeds: tuple[int, ...] = ()
+    """One replicate each, with its own draw of the pairs, V and controls. Empty: 41 42 43; of the chain small 41 42."""
+    bases: tuple[int, ...] = (0,)
+    """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
+    controls: Literal["none", "core", "all"] = "none"
+    """Of the chain full, run behind vanilla and projected. core: random_energy and placebo. all: every control."""
+    arms: tuple[str, ...] = ()
+    """Arms to train (docs/use.md lists them); empty: the chain's own."""
+    adapter: Literal["antipasto", "lora"] = "antipasto"
+    """Which coordinates train, in every script of the chain."""
+    steps: int = 0
+    """Optimizer steps of every arm; 0 = the preset's: a number of vanilla's onsets, where the preset has a horizon."""
+    quick: bool = False
+    """A pilot (n = 1): the first replicate, few steps. It can show that something is wrong, and no more."""
+    model: str = ""
+    """Of preset toy: `toy-deep` is another width and depth. Empty: the preset's."""
+    problems: str = ""
+    """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
+    n_problems: int = 0
+    """Problems of the teacher's pool; 0 = the preset's."""
+    doses: tuple[int, ...] = ()
+    """Directions of the study dose; empty: its own."""
+    voters: int = 3
+    """Builds of a better model that vote, in the chains channels and trace: three or more, an odd number."""
+    port: int = 8000
+    """Of the chain trace: where they are served, on 127.0.0.1."""
+    parallel: int = 0
+    """Links at once in pueue; 0 = one per GPU (fast, full), or as many as the cores have room for."""
+    slurm: str = ""
+    """More arguments of sbatch, in one string: "--partition=gpu --time=12:00:00"."""
+    dry: bool = False
+    """Print the links with their hours and the commands that would be added; add nothing."""
+
+    def validate(self) -> None:
+        """BadInput on values that no chain could use."""
+        if odd := [a for a in self.arms if a not in ARMS]:
+            raise BadInput(f"--arms {odd[0]}: choose from {', '.join(ARMS)}")
+        for name in ("arms", "seeds", "bases", "doses"):
+            given = getattr(self, name)
+            if len(set(given)) != len(given):
+                raise BadInput(f"--{name} {' '.join(map(str, given))}: give each once")
+        for name in ("steps", "n_problems", "parallel"):
+            at_least(self, name, 0)
+        if not self.bases or min((*self.seeds, *self.bases)) < 0:
+            raise BadInput("--seeds, --bases: give whole numbers of 0 or more, at least one base")
+        if self.quick and len(self.seeds) > 1:
+            raise BadInput(f"--seeds {' '.join(map(str, self.seeds))}: --quick runs one replicate; give one seed")
+        if self.voters < 3 or self.voters % 2 == 0:
+            raise BadInput(f"--voters {self.voters}: must be odd and 3 or more: the majority decides")
+        if self.slurm and self.backend != "slurm":
+            raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
+        if not Path("scripts/train.py").exists():
+            raise BadInput("scripts/train.py: not here; run from the project's folder")
+        self._check_chain()
+
+    def _check_chain(self) -> None:
+        """BadInput on what this chain has no use for: it would be passed over in silence."""
+        if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
+            raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
+        if self.model:
+            check_toy_model(self.model)
+            if self.preset != "toy":
+                raise BadInput(f"--model {self.model}: a model of preset toy; use preset=toy")
+        if self.controls != "none" and (self.chain != "full" or self.arms):
+            raise BadInput(f"--controls {self.controls}: of the chain full, without --arms")
+        if self.doses and (self.chain != "dose" or min(self.doses) < 1):
+            raise BadInput(f"--doses {' '.join(map(str, self.doses))}: numbers of at least 1, of the study dose")
+        if self.chain == "grpo" and self.steps:
+            raise BadInput(f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out")
+        check_arms(self.chain, self.arms)
+
+    @property
+    def home(self) -> Path:
+        """The chain's folder."""
+        return self.out if self.out != Path() else Path("out/queue") / f"{self.chain}-{self.preset}"
+
+    def plan(self) -> Plan:
+        """Returns what is to be run. BadInput on an arm that means nothing under the preset."""
+        preset = PRESETS[self.preset]
+        if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], preset))]:
+            raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
+        seeds = self.seeds or SEEDS_OF.get(self.chain, SEEDS)
+        seeds = seeds[:1] if self.quick else seeds
+        units = tuple(Unit(s, self.bases[i % len(self.bases)], s, f"_{s}") for i, s in enumerate(seeds))
+        fixed = self.quick or self.steps or not preset.onsets
+        steps = self.steps or (preset.quick_steps if self.quick else preset.cap if preset.onsets else 0)
+        pool = self.n_problems or preset.pool_problems
+        return Plan(
+            preset=preset, out=self.home, model=self.model or ("toy" if self.preset == "toy" else ""), units=units,
+            arms=self.arms or self._arms(preset), steps=steps or presets(TrainConfig)[self.preset].steps,
+            onsets=0.0 if fixed else preset.onsets, pool_problems=pool, replays=min(pool, preset.replays),
+            problems=self.problems, adapter=self.adapter, quick=self.quick, doses=self.doses, voters=self.voters,
+            port=self.port,
+        )  # fmt: skip
+
+    def _arms(self, preset: Preset) -> tuple[str, ...]:
+        """The chain's arms, in the order of what they decide; those that mean nothing under the preset are left out."""
+        if self.chain in ("full", "toy"):
+            wanted = (*LEADING, *CONTROLS["all" if self.chain == "toy" else self.controls])
+        else:
+            wanted = tuple(arm.name for arm in ARMS.values() if self.chain == "rivals" or arm.role != "rival")
+        return tuple(name for name in wanted if not unfit(ARMS[name], preset))

@@ -92,40 +92,10 @@ _smoke arm:
     done
     {{ py }} scripts/diff_runs.py "$d/cold/train" "$d/warm/train"
 
-# run the whole science on two cores: model, V, probe, arms x three seeds, results; goes on where it was cut
+# run the whole science on two cores, or one study of it (`chain=dose`, docs/toy.md); goes on where it was cut
 [group("toy")]
 toy *args:
-    {{ py }} scripts/toy.py "$@"
-
-# train one unit's vanilla, projected and four controls, 120 steps; catches what the long `toy` would
-[group("toy")]
-toy-quick *args:
-    {{ py }} scripts/toy.py --out out/toy-quick --quick --arms vanilla projected random_energy placebo words shrunk "$@"
-
-# take V from two of the four hack mechanisms, all six splits: does it stop hacks that it has never seen?
-[group("toy")]
-toy-unknown *args:
-    {{ py }} scripts/toy.py --study unknown --out out/toy-unknown "$@"
-
-# use the same V in other ways (gates, targets, refreshed): which prevents hacking, and at what price?
-[group("toy")]
-toy-variants *args:
-    {{ py }} scripts/toy.py --study variants --out out/toy-variants "$@"
-
-# take out 1 to 96 directions of V, of placebo, and random ones of equal energy: how much of V does it take?
-[group("toy")]
-toy-dose *args:
-    {{ py }} scripts/toy.py --study dose --out out/toy-dose "$@"
-
-# train in a LoRA and in the singular basis on the same units: does projection work in both? (T6)
-[group("toy")]
-toy-adapters *args:
-    {{ py }} scripts/toy.py --study adapters --out out/toy-adapters "$@"
-
-# replay three units' pools against V of either loss: does the training loss's tell as well? (T7)
-[group("toy")]
-toy-losses *args:
-    {{ py }} scripts/toy.py --study losses --out out/toy-losses "$@"
+    {{ py }} scripts/enqueue.py chain=toy preset=toy backend=local "$@"
 
 # judge T7 of every unit below a folder and over them, or of its losses.json; catches one V under two names
 [group("report")]
@@ -135,17 +105,17 @@ losses-table *args:
 # run every known answer to hacking side by side (`preset=toy`): equal seeds, budget and grader
 [group("runs")]
 rivals *args:
-    {{ py }} scripts/enqueue.py --chain rivals --backend here "$@"
+    {{ py }} scripts/enqueue.py chain=rivals backend=local "$@"
 
 # run GRPO with and without trace DPO and hint distillation (`preset=toy`), vanilla and projected: A/B, hacks, V
 [group("runs")]
 channels *args:
-    {{ py }} scripts/enqueue.py chain=channels backend=here "$@"
+    {{ py }} scripts/enqueue.py chain=channels backend=local "$@"
 
 # go from traces of several turns to served teachers, preference pairs and GRPO with trace DPO (`preset=tiny`)
 [group("runs")]
 trace-dpo *args:
-    {{ py }} scripts/enqueue.py chain=trace backend=here "$@"
+    {{ py }} scripts/enqueue.py chain=trace backend=local "$@"
 
 # judge the A/B of channels from the runs below a folder; catches a gain in pass@1 that is paid for in hacks
 [group("report")]
@@ -176,11 +146,6 @@ toy-diloco vhack="" *args:
 toy-in-trl *args:
     {{ py }} scripts/in_trl.py "$@"
 
-# repeat the toy sweep, nothing tuned again, on a base model of another width and depth
-[group("toy")]
-toy-deep *args:
-    {{ py }} scripts/toy.py --model toy-deep --out out/toy-deep "$@"
-
 # build the toy base model and its teacher, hold them to their bars; catches a world where nothing emerges
 [group("toy")]
 build-toy *args:
@@ -194,12 +159,7 @@ build-small *args:
 # the study of the real language model: two units, controls, a V that was told, the probe; 8 hours of 2 cores
 [group("small")]
 small *args:
-    {{ py }} scripts/enqueue.py --chain small --preset small --backend here --out out/small "$@"
-
-# train one unit of vanilla and projected on a real language model: 40 steps, 43 min of two cores
-[group("small")]
-small-quick *args:
-    {{ py }} scripts/enqueue.py --chain full --preset small --backend here --quick --arms vanilla projected --out out/small-quick "$@"
+    {{ py }} scripts/enqueue.py chain=small preset=small backend=local "$@"
 
 # write V or a control (--control random, placebo) for a preset; catches pairs that do not fit the model
 [group("artefacts")]
@@ -299,7 +259,7 @@ _probe-vhack preset control name loss="nll":
 # train 20 steps on teacher's, untrained and student's rows, judge T5; catches a ratio pinned at its bound
 [group("probe")]
 probe-grpo *args:
-    {{ py }} scripts/enqueue.py chain=grpo backend=here "$@"
+    {{ py }} scripts/enqueue.py chain=grpo backend=local "$@"
 
 # judge the probe runs, T1 to T4, T5 and T7 where their runs are there; its exit code stops a queue
 [group("probe"), no-exit-message]
@@ -326,20 +286,15 @@ serve-teacher *model:
 queue-probe *args:
     {{ py }} scripts/enqueue.py chain=probe "$@"
 
-# queue the sweep: V, verify, the preset's arms on seeds 41, 42 and 43, results; `preset=toy` needs no GPU
+# queue the sweep: V, verify, vanilla and projected on three seeds, results (`controls=core` adds controls)
 [group("queue")]
 queue-full *args:
     {{ py }} scripts/enqueue.py chain=full "$@"
 
-# print what queue-full (or, with `chain=probe`, queue-probe) would add, and add nothing
+# print the links of queue-full (or of `chain=probe`) with their hours; add nothing
 [group("queue")]
 queue-dry *args:
     {{ py }} scripts/enqueue.py --dry "$@"
-
-# show where queued chains stand: state, duration, last log line of every link (all chains, or those named)
-[group("queue")]
-queue-status *chains:
-    {{ py }} scripts/queue_status.py "$@"
 
 # run one link of a chain here and now, if it is not done: what a queue calls
 [group("queue")]

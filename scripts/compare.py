@@ -53,7 +53,9 @@ def main() -> int:
         write_atomic(out, f"```text\n{text}\n```\n".encode() if out.suffix == ".md" else f"{text}\n".encode())
     verdicts = [line.verdict for line in found.t6]
     if not verdicts:
-        bottom_line(out, "⚪", "compared; T6 needs vanilla and projected runs of both adapters (`just toy-adapters`)")
+        bottom_line(
+            out, "⚪", "compared; T6 needs vanilla and projected runs of both adapters (`just toy chain=adapters`)"
+        )
         return EXIT_OK
     code = exit_code(verdicts, [v.name for v in verdicts])
     each = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)

@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,8 +45,9 @@ ALLOWED |= {
     r"judge/[^/]* toy-mark/.*": ("any", "toy-mark goes whole"),
     r"judge/results [^/]*/json/(h2|warning)(/.*)?": ("missing", "H2 and early warning go whole"),
     r"queue/(share|mark) .*": ("any", "H2 and toy-mark go whole"),
-    r"queue/variants .*_tenth_.*": ("missing", "V of a tenth of the modules goes whole"),
-    r"queue/variants [^/]*/.*results.*": ("any", "of those runs too"),
+    r"queue/variants .*_tenth.*": ("missing", "V of a tenth of the modules goes whole"),
+    r"queue/full .*/results_controls": ("any", "results of vanilla and projected come first"),
+    r"queue/toy .*/results_controls": ("any", "so they do in the toy chain"),
     r"grade/attacks/.*": ("missing", "attacks by forms of test that are refused, and through what is gone, go"),
     r"train/.*/theta_before": ("missing", "the last step's theta_after says the same"),
     r"train/.*/(cos_out|cos_signed_out|energy_out|removed_share)": (
@@ -472,36 +472,19 @@ CHAINS = ("probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose
           "channels", "trace", "small")  # fmt: skip
 
 
-def link_of(line: str) -> str:
-    """What names a line of a plan: the link, or the script and what it writes or reads last."""
-    name, queued, _ = line.partition("=$(")
-    words = line.split()
-    places = [word for word in words if word.startswith("out/")]
-    return name if queued else " ".join([*words[1:2], *places[-1:]]).replace("/", ":")
-
-
-def keyed(lines: Iterable[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for line in lines:
-        found.setdefault(link_of(line), []).append(line)
-    return found
-
-
 def queue(work: Path, name: str) -> dict[str, Any]:
-    """The plan of a chain, by link; of a chain that this preset has not, that it is refused."""
+    """Names of a chain's links, in their order; of a chain that this preset has not, that it is refused."""
     chain, preset, backend = name.split()
     (work / "queue").mkdir(exist_ok=True)
     os.chdir(work / "queue")
     with contextlib.suppress(FileExistsError):
         Path("scripts").symlink_to(ROOT / "scripts")
+    every = ("--controls", "all") if chain == "full" else ()
     try:
-        told = script("enqueue", "--dry", "--chain", chain, "--preset", preset, "--backend", backend)
+        told = script("enqueue", "--dry", "--chain", chain, "--preset", preset, "--backend", backend, *every)
     except RuntimeError:
         return {"refused": True}
-    lines = [
-        line for line in told.replace(str(ROOT), "ROOT").splitlines() if line and not re.match(r"[IW] |argv", line)
-    ]
-    return keyed(re.sub(r"\S*/bin/python\S*", "PYTHON", line) for line in lines)
+    return dict.fromkeys(sorted(re.findall(r"^(\w+)=\$\(", told, re.MULTILINE)), "queued")
 
 
 # ---------------------------------------------------------------- all of it
@@ -536,7 +519,7 @@ def stages(parts: list[str]) -> list[list[tuple[str, str]]]:
         second += [("grade", f"attacks {i}") for i in range(4)]
     if "queue" in parts:
         presets = ("tiny", "toy", "small", "fast", "full")
-        second += [("queue", f"{c} {p} {b}") for c in CHAINS for p in presets for b in ("pueue", "here")]
+        second += [("queue", f"{c} {p} {b}") for c in CHAINS for p in presets for b in ("pueue",)]
         second += [("queue", f"full {p} slurm") for p in presets]
     if "small" in parts:
         second.append(("small", "small"))

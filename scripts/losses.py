@@ -18,8 +18,7 @@ class LossesConfig:
     """What to judge."""
 
     dir: Annotated[Path, tyro.conf.Positional]
-    """Directory with replays (`just toy-losses`, `just queue-probe`), at any depth. Or a losses.json, under any name that
-    ends in .json: its units are judged together again."""
+    """Directory with replays (`just toy chain=losses`, `just queue-probe`), at any depth; or a losses.json, judged again."""
     out: NoPath = Path()
     """Directory for losses.txt and losses.json; what stands there is replaced. Empty: losses in DIR; of a file
     NAME.losses.json, out/losses/NAME."""
@@ -37,12 +36,14 @@ def main() -> int:
     from projected_grpo.verdicts.run_summaries import default_out
 
     if not config.dir.exists():
-        raise BadInput(f"{config.dir}: no such directory or file; name one that holds replays of `just toy-losses`")
+        raise BadInput(
+            f"{config.dir}: no such directory or file; name one that holds replays of `just toy chain=losses`"
+        )
     read = units_at(config.dir)
     if not read.units:
         lost = "".join(f"; left out: {path}: {why}" for path, why in read.left_out)
         raise BadInput(
-            f"{config.dir}: no two replays of one pool against V of either loss; run `just toy-losses`{lost}"
+            f"{config.dir}: no two replays of one pool against V of either loss; run `just toy chain=losses`{lost}"
         )
     line = read.over
     found, kept = line.verdict, units_text(read.units)

@@ -42,15 +42,15 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "traces": "arms config data ledger model prompts records rollout teachers worlds",
     "run": "adapters arms channels config data interventions ledger model "
     "parallel projection prompts records rollout step teachers traces verdicts vhack worlds",
-    "chains": "arms config ledger presets run worlds",
-    "replicas": "chains config ledger parallel presets run",
+    "queue": "arms config ledger presets run worlds",
+    "replicas": "queue config ledger parallel presets run",
     "bench": "adapters arms channels config data model projection records rollout run step vhack",
     "integrations": "adapters arms config data ledger measures model presets projection prompts records run verdicts "
     "vhack worlds",
 }
 TORCH_FREE_ROOMS = (
     "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "chains", "teachers",
+    "report", "queue", "teachers",
 )  # fmt: skip
 TRACE_FILES = tuple(
     f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "exchange", "states",

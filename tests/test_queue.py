@@ -13,15 +13,13 @@ import pytest
 from conftest import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
 
-from projected_grpo.queue.links import Link, widened
-from projected_grpo.queue.pueue import Pueue
-from projected_grpo.queue.queueing import QueuedLink, decide, dry, enqueue
-from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.slurm import Slurm
-from projected_grpo.queue.status import standings
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
+from projected_grpo.queue.links import Link, read_chain
+from projected_grpo.queue.pueue import Pueue
+from projected_grpo.queue.queueing import QueuedLink, decide, dry, enqueue
+from projected_grpo.queue.run_link import is_done, log_of, note_of
+from projected_grpo.queue.slurm import Slurm
 
 LINK = """
 import json, pathlib, sys, time
@@ -69,7 +67,16 @@ def link(home):
 
 
 def states(home, backend):
-    return {s.link.name: s.state for s in standings(home, backend.jobs(home))}
+    chain, jobs = read_chain(home), backend.jobs(home)
+
+    def state(link):
+        if is_done(link, home, chain):
+            return "done"
+        if link.name in jobs:
+            return jobs[link.name].state
+        return "failed" if note_of(link.name, home).get("code") else "open"
+
+    return {name: state(link) for name, link in chain.items()}
 
 
 def settled(home, backend):
@@ -103,7 +110,7 @@ def test_a_queue_runs_in_order_and_nothing_twice_though_its_daemon_is_killed(lin
     settled(home, backend)
     assert order(home) == ["a", "b", "c"]
     assert set(actions(enqueue(links, home, backend)).values()) == {"done already"}
-    assert [s.last_line for s in standings(home, {})] == ["made a", "made b", "made c"]
+    assert [log_of(name, home).read_text().splitlines()[-1] for name in "abc"] == ["made a", "made b", "made c"]
 
 
 @pytest.mark.slow
@@ -118,9 +125,9 @@ def test_a_link_that_failed_or_was_killed_stops_what_needs_it_and_nothing_else(l
     settled(home, backend)
     wait_until("its script is gone", lambda: not processes_with("link.py"), 20)
     assert states(home, backend) == {
-        "cut": "cut", "after_cut": "stopped", "bad": "failed", "after_bad": "stopped", "sibling": "done"
+        "cut": "open", "after_cut": "open", "bad": "failed", "after_bad": "open", "sibling": "done"
     }  # fmt: skip
-    assert standings(home, {})[2].last_line == "cannot: bad"
+    assert "cannot: bad" in log_of("bad", home).read_text()
     (home / "fail_bad").unlink()
     (home / "hold_cut").unlink()
     assert actions(enqueue(links, home, backend))["sibling"] == "done already"
@@ -145,7 +152,7 @@ def test_a_killed_training_run_goes_on_to_the_same_step_files(made, cache, home,
     for pid in processes_with(str(run)):
         os.kill(pid, signal.SIGKILL)
     settled(home, backend)
-    assert states(home, backend)["same"] == "stopped"
+    assert states(home, backend)["same"] == "open"
     enqueue(links, home, backend)
     settled(home, backend)
     assert states(home, backend) == {"train": "done", "same": "done"}
@@ -173,7 +180,6 @@ def test_dry_prints_a_script_that_adds_every_link_after_its_needs(link, home, ba
 
 
 def test_what_only_reads_files_asks_for_no_gpu(link, home):
-    from dataclasses import replace
 
     assert "--gres=gpu:1" in Slurm(1).command(link("a"), home, ())
     assert "--gres=gpu:1" not in Slurm(1).command(replace(link("a"), gpu=False), home, ())
@@ -187,34 +193,3 @@ def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monk
     ):
         enqueue([link("a")], home, backend)
     assert not (home / "chain.json").exists()
-
-
-def test_status_without_a_queue_reads_the_files(link, home):
-    from projected_grpo.queue.links import write_chain
-
-    links = [link("a"), link("b", "a")]
-    write_chain(home, links)
-    assert [s.state for s in standings(home, {})] == ["not queued", "not queued"]
-    assert [s.state for s in standings(home, {"b": QueuedLink("7", "waiting")})] == ["not queued", "waiting"]
-    assert [s.state for s in standings(home, None)] == [
-        "unknown",
-        "unknown",
-    ]  # the daemon is dead: it may well be waiting
-
-
-def test_what_runs_alone_in_its_chain_takes_more_threads():
-    """What could run beside another keeps one: two that wait for each other starve. A GPU's links are left as they are."""
-    chain = [Link("base", ("a",), Path("a")), Link("v", ("b",), Path("b"), ("base",)),
-             Link("one", ("c",), Path("c"), ("v",)), Link("two", ("d",), Path("d"), ("v",)),
-             Link("end", ("e",), Path("e"), ("one", "two"))]  # fmt: skip
-    assert [t.threads for t in widened(chain, 2)] == [2, 2, 1, 1, 2]
-    beside = [*chain, Link("apart", ("f",), Path("f"))]
-    assert {t.threads for t in widened(beside, 2)} == {1}
-    assert {t.threads for t in widened([replace(t, threads=0) for t in chain], 2)} == {0}
-
-
-def test_the_small_worlds_quick_look_builds_on_every_core_and_trains_on_one_each():
-    plan = QueueConfig(preset="small", chain="full", quick=True, arms=("vanilla", "projected")).plan()
-    threads = {t.name: t.threads for t in chain_of(plan, "full")}
-    assert threads["base_0"] == threads["extract_none_41"] == 2
-    assert threads["train_vanilla_41"] == threads["train_projected_41"] == 1

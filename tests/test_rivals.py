@@ -592,7 +592,7 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
         assert "--eval-plain" in link.argv, name
         assert flags(link)["--eval-every"] == "100"
         derived = ARMS[name].derived
-        assert (flags(link).get("--of") == "out/queue/rivals-toy/train_vanilla_41") == derived
+        assert (flags(link).get("--of") == "out/toy-rivals/train_vanilla_41") == derived
         assert flags(link)["--steps"] == ("11" if derived else "900")
         assert ("train_vanilla_41" in link.needs) == (name != "vanilla")
     assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"

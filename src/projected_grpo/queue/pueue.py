@@ -47,7 +47,7 @@ class Pueue:
     def check(self) -> None:
         """BadInput when pueue is not installed or its daemon does not answer."""
         if not shutil.which("pueue") or not shutil.which("pueued"):
-            raise BadInput(f"pueue: not installed; `{INSTALL}`, or run the chain in this terminal with backend=here")
+            raise BadInput(f"pueue: not installed; `{INSTALL}`, or run the chain in this terminal with backend=local")
         try:
             status()
         except BadInput as e:

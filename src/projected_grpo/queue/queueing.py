@@ -33,7 +33,7 @@ class QueuedLink:
 
 @runtime_checkable
 class Backend(Protocol):
-    """What `enqueue` and `queue-status` need of a queue."""
+    """What `enqueue` needs of a queue."""
 
     @property
     def name(self) -> str:

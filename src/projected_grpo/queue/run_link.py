@@ -85,19 +85,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def is_running(name: str, home: Path) -> bool:
-    """Whether a process holds the link at this moment."""
-    path = home / "logs" / f"{name}.lock"
-    if not path.exists():
-        return False
-    with path.open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 @contextlib.contextmanager
 def _held(name: str, home: Path) -> Generator[None]:
     """Be the only process that runs this link; wait for one that already does."""

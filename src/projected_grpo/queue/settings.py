@@ -65,7 +65,7 @@ class QueueConfig:
     backend: Literal["pueue", "slurm", "local"] = "pueue"
     """pueue or slurm: queue it and return. local: run its links in this terminal, one after the other."""
     out: NoPath = Path()
-    """Folder of the whole chain; one that exists is continued. Empty: out/queue/CHAIN-PRESET."""
+    """Folder of the whole chain; one that exists is continued. Empty: out/PRESET-CHAIN."""
     seeds: tuple[int, ...] = ()
     """One replicate each, with its own draw of the pairs, V and controls. Empty: 41 42 43; of the chain small 41 42."""
     bases: tuple[int, ...] = (0,)
@@ -140,7 +140,8 @@ class QueueConfig:
     @property
     def home(self) -> Path:
         """The chain's folder."""
-        return self.out if self.out != Path() else Path("out/queue") / f"{self.chain}-{self.preset}"
+        both = dict.fromkeys((self.preset, self.chain))
+        return self.out if self.out != Path() else Path("out") / "-".join(both)
 
     def plan(self) -> Plan:
         """Returns what is to be run. BadInput on an arm that means nothing under the preset."""

@@ -27,8 +27,8 @@ NO_GRPO = (
     "--loss grpo --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that one as --grpo."
 )
 T6 = (
-    "T6 (a LoRA against the singular basis) is judged from training runs of both: `just toy-adapters`, then `just results` "
-    "on its folder, or `just compare` on both."
+    "T6 (a LoRA against the singular basis) is judged from training runs of both: `just toy chain=adapters`, then "
+    "`just results` on its folder, or `just compare` on both."
 )
 BUCKET_NOTES = """\
 n: rollouts. tokens: mean length. cos: a rollout's own gradient against V, -1 to 1; positive: descending it makes

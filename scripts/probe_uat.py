@@ -1,8 +1,8 @@
 """Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a V of
 --loss grpo was replayed too; T5 where --trajectory names its runs.
 
-Writes the printout, the same numbers as JSON and a histogram of cosines. Exit code: 0 all required PASS, 1 one FAILs, 3 one
-is NOT_EVALUABLE.
+Prints one line per verdict; writes all numbers (uat.txt, uat.json) and a histogram of cosines. Exit code: 0 all required
+PASS, 1 one FAILs, 3 one is NOT_EVALUABLE.
 """
 
 import json
@@ -35,10 +35,11 @@ def main() -> int:
     pictures = plots.save(uat_plots.cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
     write_atomic(numbers, (json.dumps(uat.as_json(found, told), indent=1, allow_nan=False) + "\n").encode())
-    written = f"histogram of cosines: {pictures[0]} (and .svg); every number: {numbers}"
-    text = f"{uat_text.printout(found, told, replays, config)}\n\n{written}"
-    print(text)
+    written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {pictures[0].name}"
+    text = uat_text.printout(found, told, replays, config)
     write_atomic(out, f"{text}\n".encode())
+    print(text if config.details else uat_text.summary(found, told, replays, config))
+    print(f"\n{written}")
     code = exit_code(found.verdicts, config.require)
     bottom_line(
         out,

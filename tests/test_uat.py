@@ -18,7 +18,7 @@ from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.report.uat.remarks import remarks
 from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 KINDS = {
@@ -257,6 +257,12 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
         "T4+: hacked above clean?",
     ):
         assert what in text
+    brief = uat_text.summary(found, remarks(found), replays, config).splitlines()
+    assert len(brief) <= 35
+    assert max(map(len, brief)) <= 100
+    for v in found.verdicts:  # one line each, with its number
+        assert [line for line in brief if line.split()[1:3] == [v.name, v.status] and any(map(str.isdigit, line[8:]))]
+    assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
     assert ("random V  " in text) == (random_v is not None)
     assert ("just probe-random-replay N" in text) == (random_v is None)
 

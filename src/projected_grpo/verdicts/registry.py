@@ -45,7 +45,7 @@ class Claim:
 
     name: str
     says: str
-    """What holds when it passes, in one line."""
+    """What holds when it passes, in at most 8 words."""
     reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs", "answers", "votes"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results); teachers' answers
     (judge_teachers); what they voted for (trace_pairs)."""
@@ -71,39 +71,39 @@ _HERE = "projected_grpo.verdicts"
 CLAIMS: Mapping[str, Claim] = {
     claim.name: claim
     for claim in (
-        Claim("verify", "V is hack-ward on pairs it has not seen", "pairs", f"{_HERE}.held_out:vhack_verdict"),
+        Claim("verify", "V is hack-ward on held-out pairs", "pairs", f"{_HERE}.held_out:vhack_verdict"),
         Claim("T1", "the teacher hacks", "pool", f"{_HERE}.probe:t1"),
-        Claim("T2", "gradients are real, each sample's own, over the right tokens", "vanilla", f"{_HERE}.probe:t2"),
-        Claim("T3", "projection bites", "projected", f"{_HERE}.probe:t3"),
-        Claim("T4", "V tells pure hacks from hack-and-correct", "vanilla", f"{_HERE}.probe:t4"),
+        Claim("T2", "gradients are real and of the right tokens", "vanilla", f"{_HERE}.probe:t2"),
+        Claim("T3", "projection removes V", "projected", f"{_HERE}.probe:t3"),
+        Claim("T4", "V separates pure hacks from hack-and-correct", "vanilla", f"{_HERE}.probe:t4"),
         Claim(
             "T4+",
-            "V tells hacked, right or wrong, from clean (stands beside T4)",
+            "V separates hacked from clean",
             "vanilla",
             f"{_HERE}.probe:t4_companion",
             decides=False,
         ),
         Claim(
             "T5",
-            "GRPO on mixed groups pushes towards hacking, and projection slows it",
+            "GRPO pushes towards hacking, projection slows it",
             "runs",
             f"{_HERE}.trajectory:judge",
         ),
         Claim(
             "T7",
-            "V from the training loss tells them as well as V from NLL (stands beside T4)",
+            "V of the training loss separates as well",
             "losses",
             f"{_HERE}.extraction:t7",
             decides=False,
         ),
         Claim(
             "T6",
-            "projection in a LoRA does at least 80 % of what it does in the singular basis",
+            "a LoRA keeps 80 % of the reduction",
             "runs",
             f"{_HERE}.adapters:t6_of",
         ),
-        Claim("teachers", "teachers are cheap and fast enough to be asked", "answers", f"{_HERE}.teachers:judge"),
-        Claim("pairs", "teachers' votes give enough pairs, and not random ones", "votes", f"{_HERE}.pairs:judge"),
+        Claim("teachers", "teachers are cheap and fast enough", "answers", f"{_HERE}.teachers:judge"),
+        Claim("pairs", "teachers' votes give enough pairs", "votes", f"{_HERE}.pairs:judge"),
         Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }

@@ -41,8 +41,10 @@ class UatConfig:
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     expect: str = ""
     """A sentence printed under the table that says what is expected here (random weights, a dry run)."""
+    details: bool = False
+    """Print every number, interval and caveat, as they are written to --out."""
     out: NoPath = Path()
-    """Write the printout here too, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
+    """Write the details here, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
 
     def validate(self) -> None:
         """BadInput when nothing is required, or the printout would have the name of what is written beside it."""

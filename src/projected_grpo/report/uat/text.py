@@ -1,4 +1,4 @@
-"""A UAT as text of at most 120 columns: what was read, the numbers, the verdicts, and what they do not show."""
+"""A UAT as text: a summary of one screen (`summary`), and all of its numbers (`printout`, at most 120 columns)."""
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +11,11 @@ from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
-from projected_grpo.verdicts.probe import ALPHA, T4, T4_EFFECT
-from projected_grpo.verdicts.registry import CLAIMS
+from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4, T4_EFFECT
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 WIDTH = 120
+BRIEF_WIDTH = 100
 NO_RANDOM = (
     "No random V stands beside V, and what a random V shows too is no evidence. Get one: `just probe-random-replay N "
     "PRESET` (as many problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just "
@@ -48,6 +49,45 @@ spline of the length, SE clustered by problem (CR2), df: Satterthwaite's, and th
 problems; most length detectors show no difference there. Its g: over the same SD. Welch takes rollouts of one problem
 for independent and is the original's; the one at equal length protects. SEM: over rollouts. One
 random V is one draw from many."""
+
+
+Numbers = Mapping[str, float | int | None]
+BRIEF: Mapping[str, Callable[[Numbers], str]] = {
+    "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
+    "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), wrong masks {n['mask_faults']}",
+    "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%}), {_t(n['before'])} to {_t(n['after'])}",
+    "T4": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
+    "T4+": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
+    "T7": lambda n: f"g(grpo) - g(nll) {_t(n['gain'])}, lower end {_t(n['low'])}",
+}
+"""The number and the threshold of a verdict, in a few words."""
+
+
+def summary(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:
+    """Returns what fits one screen: one line per verdict, then the remarks."""
+    replayed = _count([r for rows in replays.vanilla for r in rows])
+    read = f"pool: {_count(replays.pool)}; replays: {replayed}; V removed by {replays.recipe.told}"
+    lines = [textwrap.fill(read, BRIEF_WIDTH), ""]
+    for v in found.verdicts:
+        lines.append(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:45} {_brief(v)}".rstrip())
+    lines += ["", *(textwrap.fill(f"- {line}", BRIEF_WIDTH, subsequent_indent="  ") for line in remarks)]
+    return "\n".join([*lines, textwrap.fill(config.expect, BRIEF_WIDTH)]).strip()
+
+
+def _brief(v: Finding) -> str:
+    """The verdict's number and threshold; where they are not known, the start of its reason."""
+    try:
+        return BRIEF[v.name](v.numbers)
+    except KeyError:
+        return textwrap.shorten(v.why, 34, placeholder=" ...")
+
+
+def _g1(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.1g}"
+
+
+def _share(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:

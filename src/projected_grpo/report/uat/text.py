@@ -54,11 +54,11 @@ random V is one draw from many."""
 Numbers = Mapping[str, float | int | None]
 BRIEF: Mapping[str, Callable[[Numbers], str]] = {
     "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
-    "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), wrong masks {n['mask_faults']}",
-    "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%}), {_t(n['before'])} to {_t(n['after'])}",
+    "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
+    "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%})",
     "T4": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
     "T4+": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
-    "T7": lambda n: f"g(grpo) - g(nll) {_t(n['gain'])}, lower end {_t(n['low'])}",
+    "T7": lambda n: f"g - g(nll) {_t(n['gain'])}, lower {_t(n['low'])}",
 }
 """The number and the threshold of a verdict, in a few words."""
 
@@ -69,7 +69,7 @@ def summary(found: Uat, remarks: Sequence[str], replays: Replays, config: UatCon
     read = f"pool: {_count(replays.pool)}; replays: {replayed}; V removed by {replays.recipe.told}"
     lines = [textwrap.fill(read, BRIEF_WIDTH), ""]
     for v in found.verdicts:
-        lines.append(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:45} {_brief(v)}".rstrip())
+        lines.append(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:44} {_brief(v)}".rstrip())
     lines += ["", *(textwrap.fill(f"- {line}", BRIEF_WIDTH, subsequent_indent="  ") for line in remarks)]
     return "\n".join([*lines, textwrap.fill(config.expect, BRIEF_WIDTH)]).strip()
 

@@ -104,7 +104,7 @@ CLAIMS: Mapping[str, Claim] = {
         ),
         Claim("teachers", "teachers are cheap and fast enough", "answers", f"{_HERE}.teachers:judge"),
         Claim("pairs", "teachers' votes give enough pairs", "votes", f"{_HERE}.pairs:judge"),
-        Claim("H1", "projection lowers the hack rate at matched pass rate", "runs", f"{_HERE}.h1:judge"),
+        Claim("H1", "projection lowers hacking at a matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }
 

@@ -29,7 +29,7 @@ def one(row: Row) -> str:
     bulky = {"prompt", "completion", "prompt_ids", "completion_ids", "behaviour_logps"}
     facts = [f"{c.name:16} {row[c.name]!s:24} {c.meaning}" for c in COLUMNS if c.name not in bulky]
     return "\n".join(
-        [f"── prompt ({row['prompt_len']} tokens) ──", row["prompt"], f"── completion ({row['comp_len']} tokens) ──",
+        [f"── prompt ({len(row['prompt_ids'])} tokens) ──", row["prompt"], f"── completion ({row['comp_len']} tokens) ──",
          row["completion"], "── numbers ──", *facts]
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.ledger.rates import rates
     from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.anew import kept_path
-    from projected_grpo.run.channels import beside_policy, check_held_out, never_on
+    from projected_grpo.run.auxiliary import auxiliary_losses, check_held_out, never_on
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import Device, preflight
     from projected_grpo.run.prepare import prepare
@@ -44,8 +44,8 @@ def train(config: TrainConfig, world: World) -> int:
         check_replica(config, session)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
-        session.beside = beside_policy(config, session.loaded, session.hooks, world, source.problems)
-        check_held_out(session.beside, evaluator.problems)
+        session.auxiliary = auxiliary_losses(config, session.loaded, session.intervention, world, source.problems)
+        check_held_out(session.auxiliary, evaluator.problems)
         if session.loaded.model.device.type == "cuda":
             preflight(session, config, source.prompts, Device(session.loaded.model.device))
     session.start(

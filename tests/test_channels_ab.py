@@ -113,7 +113,6 @@ def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
             {"flaws": {STEPS: "a label contradicts what the grader found"}},
             "unit 2: the evaluation after 12 steps: a label",
         ),
-        ({"undone": 3}, "unit 2: behind 3 of 12 steps the coordinates were changed"),
         ({"tested": {0: frozenset(list(TESTED)[:1]), STEPS: frozenset(list(TESTED)[:1])}}, "on 1 different rollouts"),
         ({"tested": dict.fromkeys((0, STEPS), frozenset((f"q{i}", 0) for i in range(100)))}, "on other rollouts"),
         ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "unit 2: not evaluated both before"),
@@ -215,10 +214,10 @@ def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
 
 def test_no_label_and_no_reward_is_read_where_pairs_are_made():
     """They stand in the same files as the rollouts."""
-    for place in ("run/trace_pairs", "groups/preferences", "channels/preference_pairs", "run/channels"):
+    for place in ("run/trace_pairs", "data/preferences", "channels/preference_pairs", "run/auxiliary"):
         named = set(names_in(ROOT / f"src/projected_grpo/{place}.py"))
         assert not named & LABELS, place
-        assert place == "run/channels" or not named & {"reward", "rewards"}, place
+        assert place == "run/auxiliary" or not named & {"reward", "rewards"}, place
 
 
 def test_a_folder_votes_once(tmp_path):

@@ -19,9 +19,10 @@ from projected_grpo.integrations.coordinates import coordinates_of, unwrapped
 from projected_grpo.integrations.extract import VHack, differences
 from projected_grpo.integrations.update import ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
 from projected_grpo.run.vhack_file import read_vhack
-from projected_grpo.step import Learner, Plumbing, run_step
+from projected_grpo.step import run_step
 from projected_grpo.vhack import pair_differences, pair_sides, random_basis
 from projected_grpo.worlds.models import load_model
 
@@ -55,9 +56,9 @@ def noted(monkeypatch):
     """The gradients that the optimizer of the project's own loop is about to be handed, before anything is done to them."""
     seen, original = [], step_module.check_gradient
 
-    def check(step, adapter, *rest):
-        seen.append({n: g.clone() for n, g in adapter.grads().items()})
-        original(step, adapter, *rest)
+    def check(where, adapter, **more):
+        seen.append(adapter.gradient())
+        original(where, adapter, **more)
 
     monkeypatch.setattr(step_module, "check_gradient", check)
     return seen
@@ -73,11 +74,8 @@ def test_three_steps_are_the_projects_own_bit_for_bit(tiny, adapter, monkeypatch
     with torch.no_grad():
         for n, site in coordinates.sites.items():
             site.params[0].copy_(adapter.vectors[n])
-    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), 1e-3)
-    own = [
-        run_step(learner, GROUPS, DR, Projection(v.basis, target, gate), Plumbing(tiny.pad_id, 10_000), step=i).step
-        for i in range(3)
-    ]
+    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), tiny.pad_id, 10_000, 1e-3)
+    own = [run_step(learner, GROUPS, DR, Projection(v.basis, target, gate), step=i).step for i in range(3)]
     optimizer = adamw((s.params[0] for s in coordinates.sites.values()), 1e-3)
     projected = ProjectedUpdate(optimizer, v, theirs, target=target, gate=gate, max_grad_norm=1e-3)
     for i in range(3):
@@ -106,10 +104,10 @@ def test_a_peft_lora_takes_the_step_of_the_projects_own(tiny, monkeypatch):
             for p, piece in zip(site.params, site.pieces(adapter.vectors[n]), strict=True):
                 p.copy_(piece)
     v = artefact(theirs)
-    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values()))
+    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values()), tiny.pad_id, 10_000)
     projection = Projection(v.basis, "update", "no_gate")
     for i in range(2):
-        run_step(learner, GROUPS, DR, projection, Plumbing(tiny.pad_id, 10_000), step=i)
+        run_step(learner, GROUPS, DR, projection, step=i)
     optimizer = adamw(p for p in theirs.parameters() if p.requires_grad)
     ProjectedUpdate(optimizer, v, theirs)
     for gradient in seen:

@@ -10,7 +10,7 @@ from conftest import shake
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions import judges
-from projected_grpo.interventions.base import Rewards, Shown
+from projected_grpo.interventions.base import Rewards, Setup, StepContext
 from projected_grpo.interventions.judges import YesNo, command_judge, scores_of
 from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
@@ -155,8 +155,8 @@ def test_the_judges_arms_flag_from_the_threshold_on_by_hand():
     scores = [FLAGGED_FROM, 0.499, 0.1, 0.9]
     assert FLAGGED_FROM == 0.5
     for arm, expected in (("penalty_judge", [-0.75, 2.25, -0.75, -0.75]), ("screen_judge", [0, 1.5, -1.5, 0])):
-        shown = Shown(arm, score=scores, step=1)
-        assert Monitored(shown).advantages(rewards, shown) == pytest.approx(expected)
+        context = StepContext(score=scores, step=1)
+        assert Monitored(Setup(arm)).advantages(rewards, context) == pytest.approx(expected)
         assert not ARMS[arm].labels
 
 

@@ -26,8 +26,8 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "parallel": "ledger",
     "prompts": "ledger",
     "config": "arms ledger",
-    "model": "ledger records",
-    "channels": "adapters model parallel",
+    "model": "adapters ledger parallel records",
+    "channels": "model",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
     "teachers": "ledger prompts verdicts",
@@ -35,9 +35,9 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
     "vhack": "adapters channels ledger model prompts records",
-    "interventions": "adapters channels ledger model projection",
+    "interventions": "channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
-    "step": "adapters channels interventions measures model parallel projection records",
+    "step": "channels interventions measures model parallel projection records",
     "data": "config ledger model parallel prompts records rollout worlds",
     "traces": "arms config data ledger model prompts records rollout teachers worlds",
     "run": "adapters arms channels config data interventions ledger model "
@@ -278,7 +278,7 @@ def test_what_the_loss_receives_has_no_label():
 
 
 NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "run.sources"}
-"""Who names a group's outcomes: the record itself, what fills `Shown`, rows after the step, pools read and mixed."""
+"""Who names a group's outcomes: the record itself, what fills `StepContext`, rows after the step, pools read and mixed."""
 
 
 def test_outcomes_are_named_where_rows_are_written_and_pools_are_kept_and_for_oracles():
@@ -301,7 +301,7 @@ def test_a_page_reads_no_file_of_a_run():
 
 def test_ground_truth_is_shown_to_oracles_alone(tiny):
     from projected_grpo.config import TrainConfig
-    from projected_grpo.run.intervening import pure_hacks, shown
+    from projected_grpo.run.intervening import context_of, pure_hacks
 
     rollout = Rollout("p", 0, "student", "x", "y", (1,), (2,), False, (-1.0,))
     outcomes = (
@@ -311,7 +311,7 @@ def test_ground_truth_is_shown_to_oracles_alone(tiny):
     groups = [Group("p", "none", (rollout,) * 4, (3.5,) * 4, outcomes)]
     assert pure_hacks(groups) == (True, False, False, None)  # a pure hack alone
     for arm in ARMS.values():
-        assert shown(TrainConfig(arm=arm.name), groups, tiny).truth == (pure_hacks(groups) if arm.labels else None)
+        assert context_of(TrainConfig(arm=arm.name), groups, tiny).truth == (pure_hacks(groups) if arm.labels else None)
 
 
 def test_labels_change_nothing_that_the_loss_sees():

@@ -6,7 +6,7 @@ import torch
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.module_file import NAME, append, cut, read_modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_run
-from projected_grpo.measures import Seen, Used, module_columns
+from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection
 
 NAMES = ("layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj")
@@ -25,13 +25,13 @@ WITHOUT = {
     "layers.0.o_proj": torch.tensor([0.0, 0.0]),
     "layers.1.q_proj": torch.tensor([1.0, 1.0]),
 }
+STAGES = ("gradient", "used", "proposed", "applied")
 
 
 def columns(target):
     """What is taken out of the update, or of the gradient; the other stays as it was."""
     used = (GRADIENT, WITHOUT, GRADIENT, GRADIENT) if target == "grad" else (GRADIENT, GRADIENT, GRADIENT, WITHOUT)
-    projection = Projection(V, target)
-    return module_columns(Seen.of(Used(*used), projection), projection)
+    return projection_columns(dict(zip(STAGES, used, strict=True)), Projection(V, target), 1.0)[1]
 
 
 def test_the_columns_of_three_modules_by_hand():
@@ -39,9 +39,7 @@ def test_the_columns_of_three_modules_by_hand():
     found = columns("update")
     assert found["k"] == [2, 1, 0]
     assert found["cos_in"] == pytest.approx([3 / 13, 0.0, None])
-    assert found["cos_signed_in"] == pytest.approx([-1 / 13, -1.0, None])
     assert found["energy_in"] == pytest.approx([25 / 169, 1.0, None])
-    assert found["cos_update"] == pytest.approx([0.0, None, None])  # nothing is left of the second
     assert found["grad_share"] == pytest.approx([169 / 175, 4 / 175, 2 / 175])
     assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
 
@@ -49,8 +47,7 @@ def test_the_columns_of_three_modules_by_hand():
 def test_what_is_taken_out_of_the_gradient_is_told_of_the_gradient():
     found = columns("grad")
     assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
-    assert found["cos_update"] == pytest.approx(found["cos_update_in"])
-    assert module_columns(Seen.of(Used(*[GRADIENT] * 4), Projection()), Projection()) == {}
+    assert projection_columns(dict.fromkeys(STAGES, GRADIENT), Projection(), 0.0)[1] == {}
 
 
 # ---------------------------------------------------------------- beside the step files
@@ -67,9 +64,8 @@ def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(
     steps = read_run(trained)
     assert len(side.steps) == len(steps) == 3
     for modules, rows in zip(side.steps, steps, strict=True):
-        for name in ("cos_in", "cos_signed_in", "cos_update_in", "cos_update"):
-            known = [v for v in modules[name] if v is not None]
-            assert sum(known) / len(known) == pytest.approx(rows[0][name], rel=1e-5, abs=1e-7), name
+        known = [v for v in modules["cos_in"] if v is not None]
+        assert sum(known) / len(known) == pytest.approx(rows[0]["cos_in"], rel=1e-5, abs=1e-7)
         for name, share in (("energy_in", "grad_share"), ("energy_update_in", "update_share")):
             parts = [e * s for e, s in zip(modules[name], modules[share], strict=True) if e is not None]
             assert sum(parts) == pytest.approx(rows[0][name], rel=1e-5), name

@@ -116,15 +116,13 @@ def close(a, b):
 
 def same_rows(one, other):
     """Tokens, labels and every other exact column identical, floats within the tolerance; timing aside, and checksums of
-    coordinates, which are the same to rounding, not to the bit. Each rank takes the gradient of one of its rows again."""
+    coordinates, which are the same to rounding, not to the bit."""
     assert len(one) == len(other)
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
         for name, column in BY_NAME.items():
-            if name.endswith("_alone") and None in (a[name], b[name]):
-                continue
             if column.type in ("float", "floats") or name == "channels":
                 assert close(a[name], b[name]), (i, name, a[name], b[name])
-            elif name not in ("timing", "theta_before", "theta_after"):
+            elif name not in ("timing", "theta_after"):
                 assert a[name] == b[name], (i, name)
 
 
@@ -168,7 +166,6 @@ def test_a_rank_without_a_prompt_takes_the_steps_of_one(world_of_runs):
     same_runs(world_of_runs / "live_1", world_of_runs / "live_2")
     rows = read_run(world_of_runs / "live_2")[-1]
     assert any(r["advantage"] for r in rows)
-    assert 0 < rows[0]["v_overlap"] < 1
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ from projected_grpo.channels.policy import advantages
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Shown
+from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
 from projected_grpo.interventions.contrast import Probe
-from projected_grpo.interventions.hooks import Hooks
 from projected_grpo.interventions.inoculation import Adapter
 from projected_grpo.interventions.monitors import MONITORS, PENALTY, Monitored
 from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_top
@@ -26,6 +25,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
+from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
 from projected_grpo.queue.settings import QueueConfig
@@ -35,26 +35,31 @@ from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
 from projected_grpo.run.vhack_file import read_vhack
-from projected_grpo.step import Learner, Plumbing, run_step
+from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.worlds.models import load_model
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 
 
-def view(arm="trusted", step=3, **fields):
-    """What an arm's hook is shown."""
-    return Shown(arm, adapter="antipasto", step=step, **fields)
+def setup_of(arm="trusted", **fields):
+    """What an intervention is made of."""
+    return Setup(arm, adapter="antipasto", **fields)
+
+
+def at(step=3, **fields):
+    """What an intervention reads at a step."""
+    return StepContext(step=step, **fields)
 
 
 # ---------------------------------------------------------------- entries, hooks
 
 
-def take(loaded, adapter, hooks=None, projection=None):
+def take(loaded, adapter, intervention=None, projection=None):
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=0.1, weight_decay=0.0)
-    plumbing = Plumbing(loaded.pad_id, 10_000, hooks=hooks or Hooks())
+    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, 10_000)
     projection = projection or Projection(basis_for(adapter))
-    return run_step(Learner(loaded.model, adapter, optimizer), GROUPS, DR, projection, plumbing, step=3)
+    return run_step(learner, GROUPS, DR, projection, step=3, intervention=intervention or Intervention())
 
 
 def moved(adapter):
@@ -66,21 +71,24 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
         def __init__(self):
             self.read = {}
 
-        def advantages(self, rewards, shown):
-            self.read["advantages"] = (rewards.groups, shown.step)
+        def advantages(self, rewards, context):
+            self.read["advantages"] = (rewards.groups, context.step)
+            return rewards.advantages
 
-        def gradient(self, gradient, shown):
-            self.read["gradient"] = (set(gradient), shown.basis is not None, shown.truth)
+        def gradient(self, gradient, context):
+            self.read["gradient"] = (set(gradient), context.basis is not None, context.truth)
+            return gradient
 
-        def update(self, update, shown):
-            self.read["update"] = (set(update), shown.basis is not None, shown.optimizer["lr"])
+        def update(self, update, context):
+            self.read["update"] = (set(update), context.basis is not None, context.optimizer["lr"])
+            return update
 
     plain = take(tiny, antipasto)
     before = moved(antipasto)
     with torch.no_grad():
         for p in antipasto.vectors.values():
             p.zero_()
-    spied = take(tiny, antipasto, Hooks(spy := Spy()))
+    spied = take(tiny, antipasto, spy := Spy())
     modules = set(antipasto.vectors)
     assert spy.read == {
         "advantages": (((3.5, 0.0), (0.5, 0.5)), 3), "gradient": (modules, True, None), "update": (modules, True, 0.1)
@@ -99,8 +107,8 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
     g = {"m": torch.tensor([2.0, 5.0, 0.0]), "none": torch.ones(2)}
     for kept in (
         within(g, basis),
-        Gradient(view()).gradient(g, view(basis=basis)),
-        Update(view()).update(g, view(basis=basis)),
+        Gradient(setup_of()).gradient(g, at(basis=basis)),
+        Update(setup_of()).update(g, at(basis=basis)),
     ):
         torch.testing.assert_close(kept["m"], torch.tensor([2.0, 1.8, 2.4]))
         assert not kept["none"].any()
@@ -108,14 +116,14 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
 
 def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny, antipasto):
     basis = basis_for(antipasto, k=4)
-    step = take(tiny, antipasto, Hooks(Gradient(view())), Projection(basis)).step
+    step = take(tiny, antipasto, Gradient(setup_of()), Projection(basis)).step
     assert 0.01 < step["energy_in"] < 0.9
-    assert step["energy_out"] == pytest.approx(1, abs=1e-4)
+    assert step["cos_out"] > step["cos_in"]  # all that is left lies in the span
     assert step["energy_update"] < 0.9  # Adam turns it out of the span again
     with torch.no_grad():
         for p in antipasto.vectors.values():
             p.zero_()
-    step = take(tiny, antipasto, Hooks(Update(view())), Projection(basis)).step
+    step = take(tiny, antipasto, Update(setup_of()), Projection(basis)).step
     assert step["energy_update_in"] < 0.9
     assert step["energy_update"] == pytest.approx(1, abs=1e-4)
 
@@ -126,10 +134,10 @@ def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny,
 def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
     """d = (3,-4,1), V = (.6,.8,0): V d = -1.4, left (3.84, -2.88, 1). Its largest component is -4."""
     d, basis = {"m": torch.tensor([3.0, -4.0, 1.0])}, {"m": torch.tensor([[0.6, 0.8, 0.0]])}
-    setting = view("post_hoc", finished=d, basis=basis)
+    setting = setup_of("post_hoc", finished=d, basis=basis)
     for page, left in ((WithoutV(setting), [3.84, -2.88, 1.0]), (WithoutTop(setting), [3.0, 0.0, 1.0])):
-        torch.testing.assert_close(page.update(d, view("post_hoc", step=0))["m"], -torch.tensor(left))
-        assert not page.update(d, view("post_hoc", step=1))["m"].any()
+        torch.testing.assert_close(page.update(d, at(0))["m"], -torch.tensor(left))
+        assert not page.update(d, at(1))["m"].any()
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
 
 
@@ -166,7 +174,6 @@ def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made,
     steps = read_run(tmp_path / "derived")
     assert [rows[0]["delta_S_norm"] > 0 for rows in steps] == [True] * 4
     assert len({rows[0]["theta_after"] for rows in steps}) == 1  # at once, and then never again
-    assert steps[0][0]["theta_before"] != steps[0][0]["theta_after"]
     for folder in ("eval", "eval_plain"):
         rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
         assert {r["hint"] for r in rows[4]} == {"none" if folder == "eval_plain" else "simple_overwrite_tests"}
@@ -194,10 +201,10 @@ def test_hidden_states_are_those_of_the_completion_at_the_middle_layer(tiny):
 
 def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     """h . d = 1 is half way between -1 and 3; beyond the means the score is cut to 0 and 1."""
-    page = Advantage(view("advantage", pairs=PAIRS))
+    page = Advantage(setup_of("advantage", pairs=PAIRS))
     hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
     rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
-    assert page.advantages(rewards, view("advantage", hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+    assert page.advantages(rewards, at(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
 def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_it(tiny):
@@ -219,14 +226,14 @@ def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_
 def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
     d = 64
     pairs = Contrast(torch.ones(2, d), torch.zeros(2, d))
-    page = Ablation(view("ablation", model=tiny.model, pairs=pairs))
+    page = Ablation(setup_of("ablation", model=tiny.model, pairs=pairs))
     ids = torch.tensor([[5, 6, 7, 20]])
     plain = tiny.model(input_ids=ids).logits
     with page.training():
         assert not torch.equal(tiny.model(input_ids=ids).logits, plain)
     with page.deployed():
         assert torch.equal(tiny.model(input_ids=ids).logits, plain)
-    assert page.apart
+    assert page.separate_deployment
 
 
 def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
@@ -248,8 +255,8 @@ GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
     """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
     for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
-        shown = view(arm, truth=(True, False, False, None, True, True))
-        assert Monitored(shown).advantages(GROUP, shown) == pytest.approx(expected)
+        context = at(truth=(True, False, False, None, True, True))
+        assert Monitored(setup_of(arm)).advantages(GROUP, context) == pytest.approx(expected)
     assert PENALTY == PASS_REWARD
 
 
@@ -257,29 +264,28 @@ def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
 def test_nothing_flagged_is_the_identity(kind):
     rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
     for arm in ("penalty_truth", "screen_truth"):
-        shown = view(arm, truth=(False,) * 3)
-        assert Monitored(shown).advantages(rewards, shown) == list(rewards.advantages)
+        assert Monitored(setup_of(arm)).advantages(rewards, at(truth=(False,) * 3)) == list(rewards.advantages)
 
 
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
 def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_machine(monitor, right):
     told = tuple(i % 3 == 0 for i in range(4000))
-    flags_of = MONITORS[monitor](Shown())
-    flags = flags_of(Shown(truth=told, step=5, seed=41))
+    flags_of = MONITORS[monitor](Setup(seed=41))
+    flags = flags_of(at(5, truth=told))
     share = sum(f == t for f, t in zip(flags, told, strict=True)) / len(told)
     assert share == pytest.approx(right, abs=0.025)
     # The second of two processes draws for its own places.
-    assert flags_of(Shown(truth=told[1000:], step=5, seed=41, first=1000)) == flags[1000:]
+    assert flags_of(at(5, truth=told[1000:], first=1000)) == flags[1000:]
     # What has no tests is not flagged, by noise neither.
-    assert not any(flags_of(Shown(truth=(None,) * 2000, step=5, seed=41)))
-    assert (flags_of(Shown(truth=told, step=6, seed=41)) == flags) == (right == 1.0)
+    assert not any(flags_of(at(5, truth=(None,) * 2000)))
+    assert (flags_of(at(6, truth=told)) == flags) == (right == 1.0)
 
 
 def test_the_phrase_and_the_probe_by_hand():
     text = ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")
-    assert MONITORS["phrase"](Shown())(Shown(text=text)) == [True, True, False, False]
+    assert MONITORS["phrase"](Setup())(at(text=text)) == [True, True, False, False]
     hidden = torch.tensor([[5.0, 1.0], [-5.0, 1.0]])
-    assert MONITORS["probe"](Shown(pairs=PAIRS))(Shown(hidden=hidden)) == [True, False]
+    assert MONITORS["probe"](Setup(pairs=PAIRS))(at(hidden=hidden)) == [True, False]
 
 
 # ---------------------------------------------------------------- quarantine
@@ -291,9 +297,9 @@ def routed(page, theta, g, **settings):
     """What the loop does with a page for one step, and an optimizer of its own: plain SGD with decoupled decay."""
     settings = {**SETTINGS, **settings}
     basis = {"m": torch.tensor([[1.0, 0.0]])}
-    kept = page.gradient({"m": g}, view("quarantine", basis=basis))["m"]
+    kept = page.gradient({"m": g}, at(basis=basis))["m"]
     proposed = settings["lr"] * kept + settings["lr"] * settings["weight_decay"] * theta["m"].detach()
-    update = page.update({"m": proposed}, view("quarantine", optimizer=settings))["m"]
+    update = page.update({"m": proposed}, at(optimizer=settings))["m"]
     with torch.no_grad():
         theta["m"].sub_(update)
 
@@ -302,7 +308,7 @@ def test_quarantine_by_hand():
     """V = (1, 0), g = (3, 4): keep moves by .1 (0, 4); q by Adam's first step, .1 (1, 0). Deployed: keep alone. Then with a
     decay of 1, lr .1 and no gradient along V but (-3, 0)'s: keep decays by a tenth, q by a tenth of (-.1, 0)."""
     theta = {"m": torch.nn.Parameter(torch.zeros(2))}
-    page = Quarantine(view("quarantine", coordinates=theta))
+    page = Quarantine(setup_of("quarantine", coordinates=theta))
     routed(page, theta, torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(theta["m"].detach(), torch.tensor([-0.1, -0.4]))
     with page.deployed():
@@ -405,7 +411,7 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
     merged = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
     added = {name: merged.get_submodule(name).weight - layer.weight for name, layer in antipasto.layers.items()}
     assert all(float(d.abs().max()) > 0 for d in added.values())
-    page = Adapter(view("inoculation_adapter", model=tiny.model, teacher=added))
+    page = Adapter(setup_of("inoculation_adapter", model=tiny.model, teacher=added))
     ids = torch.tensor([[5, 6, 7, 20]])
     with torch.no_grad():
         plain, teacher = tiny.model(input_ids=ids).logits, merged(input_ids=ids).logits

@@ -14,8 +14,9 @@ from projected_grpo.channels.policy import advantages
 from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
+from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection, measure
-from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.step import Objective, run_step
 
 DR = Objective("dr_grpo", max_new=8)
 ROWS = (
@@ -29,18 +30,9 @@ HINT, TRACE = HintDistill(0.5, ROWS), TraceDPO(0.25, PAIRS, Preference(beta=2.0)
 
 def step_of(loaded, adapter, signals=(), objective=DR, lr=0.0, budget=10_000, projection=None, optimizer=None):
     optimizer = optimizer or torch.optim.SGD(list(adapter.vectors.values()), lr=lr)
-    learner = Learner(loaded.model, adapter, optimizer)
+    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, budget)
     projection = projection or Projection(basis_for(adapter))
-    return run_step(
-        learner,
-        GROUPS,
-        objective,
-        projection,
-        Plumbing(loaded.pad_id, budget),
-        step=3,
-        per_sample=False,
-        signals=signals,
-    )
+    return run_step(learner, GROUPS, objective, projection, step=3, per_sample=False, auxiliary=signals)
 
 
 def gradient(loaded, adapter, signals=(), **kwargs):
@@ -63,7 +55,7 @@ def assert_same(one, other):
 class Untouchable:
     """A channel that fails where it is asked for anything but its name and weight."""
 
-    name, weight, tells = "untouchable", 0.0, ()
+    name, weight, metrics = "untouchable", 0.0, ()
 
     def losses(self, _):
         pytest.fail("a channel of weight 0 was computed")

@@ -7,18 +7,15 @@ import torch
 from conftest import finite, shake
 
 from projected_grpo import step as step_module
-from projected_grpo.adapters.base import AdaptedLinear
-from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.interventions.base import Intervention
-from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.measures import Part, Tally, total_columns
-from projected_grpo.model import batches as batches_module
+from projected_grpo.measures import Rows, token_columns
+from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.projection import Projection, measure
 from projected_grpo.records import Sample
-from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import random_basis
 
 GROUPS = [
@@ -37,8 +34,8 @@ def take(
 ):
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=lr, weight_decay=0.0)
     projection = projection or Projection(basis_for(adapter))
-    learner = Learner(loaded.model, adapter, optimizer, max_grad_norm)
-    return run_step(learner, groups, objective, projection, Plumbing(loaded.pad_id, budget), step=3, **kwargs)
+    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, budget, max_grad_norm)
+    return run_step(learner, groups, objective, projection, step=3, **kwargs)
 
 
 @pytest.mark.parametrize("kind", ["nll", "dr_grpo", "grpo"])
@@ -89,7 +86,7 @@ def test_a_flat_group_takes_no_backward_pass_and_nothing_changes_by_that(tiny64,
         put(adapter64, start)
         with monkeypatch.context() as patch:
             if not skips:
-                patch.setattr(step_module, "idle_rows", lambda *_: frozenset())
+                patch.setattr(step_module, "zero_gradient_rows", lambda *_: frozenset())
             seen = rows_with_a_graph(patch)
             results[skips] = take(tiny64, adapter64, objective=Objective(kind, max_new=8), per_sample=whole)
         assert ([25] in seen) is not skips  # of the second group, whose rewards are equal
@@ -109,11 +106,11 @@ def test_a_step_of_flat_groups_alone_moves_the_model_as_before(tiny64, adapter64
     for skips in (True, False):
         put(adapter64, start)
         if not skips:
-            monkeypatch.setattr(step_module, "idle_rows", lambda *_: frozenset())
+            monkeypatch.setattr(step_module, "zero_gradient_rows", lambda *_: frozenset())
         optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.1, weight_decay=0.3)
-        learner, nothing = Learner(tiny64.model, adapter64, optimizer), Projection(None)
+        learner = Learner(tiny64.model, adapter64, optimizer, tiny64.pad_id, 10_000)
         for groups in (GROUPS, GROUPS[1:]):
-            run_step(learner, groups, DR, nothing, Plumbing(tiny64.pad_id, 10_000), step=0, per_sample=False)
+            run_step(learner, groups, DR, Projection(None), step=0, per_sample=False)
             learned.append({n: p.detach().clone() for n, p in adapter64.vectors.items()})
     for name, p in learned[1].items():
         torch.testing.assert_close(p, learned[3][name], rtol=1e-6, atol=1e-9)
@@ -121,32 +118,19 @@ def test_a_step_of_flat_groups_alone_moves_the_model_as_before(tiny64, adapter64
 
 
 @pytest.mark.parametrize(("target", "gate"), [("none", "no_gate"), ("grad", "one_sided"), ("update", "no_gate")])
-def test_a_step_without_a_gradient_shows_none_and_not_the_rounding_of_the_moments(tiny, antipasto, target, gate):
+def test_a_step_without_a_gradient_shows_none(tiny, antipasto, target, gate):
     projection = Projection(basis_for(antipasto), target, gate)
-    learner = Learner(tiny.model, antipasto, torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1))
+    optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1)
+    learner = Learner(tiny.model, antipasto, optimizer, tiny.pad_id, 10_000)
     for groups in (GROUPS, GROUPS[1:]):
-        found = run_step(learner, groups, DR, projection, Plumbing(tiny.pad_id, 10_000), step=0).step
-    columns = ("cos_in", "cos_signed_in", "energy_in", "cos_out", "cos_signed_out", "energy_out")
+        found = run_step(learner, groups, DR, projection, step=0).step
+    columns = ("cos_in", "energy_in", "cos_out")
     assert [found[c] for c in columns] == [None] * len(columns)
     assert found["cos_update"] is not None  # momentum moves it on
 
 
-def test_what_a_page_trains_has_a_gradient_of_zeros_in_a_step_of_flat_groups(tiny, antipasto):
-    """As on several processes, where gradients are added up: an optimizer passes over what has none."""
-    own = torch.nn.Parameter(torch.ones(3))
-
-    class Page(Intervention):
-        @property
-        def trained(self):
-            return {"own": own}
-
-    learner = Learner(tiny.model, antipasto, torch.optim.AdamW(list(antipasto.vectors.values())))
-    run_step(learner, GROUPS[1:], DR, Projection(None), Plumbing(tiny.pad_id, 10_000, hooks=Hooks(page=Page())), step=0)
-    assert torch.equal(own.grad, torch.zeros(3))
-
-
 @pytest.mark.parametrize("objective", [NLL, Objective("dppo"), Objective("grpo", beta=0.1)])
-def test_no_row_is_idle_where_something_beside_its_advantage_pulls(tiny64, adapter64, monkeypatch, objective):
+def test_every_row_takes_a_backward_pass_where_the_loss_has_other_terms(tiny64, adapter64, monkeypatch, objective):
     seen = rows_with_a_graph(monkeypatch)
     take(tiny64, adapter64, objective=objective, per_sample=False)
     assert [25] in seen
@@ -237,78 +221,21 @@ def test_what_was_removed_is_read_from_what_was_used(tiny, antipasto, target, ga
     if target == "update":
         assert step["update_removed"] > 1e-3
     if gate == "no_gate":
-        assert step["energy_out" if target == "grad" else "energy_update"] < 1e-6
-        assert step["energy_in" if target == "grad" else "energy_update_in"] > 1e-3
-
-
-def restored(function):
-    """The sneaky fail: what was taken out is put back once the function is done."""
-
-    def wrapper(adapter, *args):
-        grads = {n: p.grad.clone() for n, p in adapter.vectors.items()}
-        values = {n: p.detach().clone() for n, p in adapter.vectors.items()}
-        fired = function(adapter, *args)
-        with torch.no_grad():
-            for n, p in adapter.vectors.items():
-                p.grad = grads[n]
-                p.copy_(values[n])
-        return fired
-
-    return wrapper
+        assert step["cos_out" if target == "grad" else "cos_update"] < 1e-3
+        assert step["cos_in" if target == "grad" else "cos_update_in"] > 1e-3
 
 
 @pytest.mark.parametrize(
     ("target", "before", "after"), [("grad", "cos_in", "cos_out"), ("update", "cos_update_in", "cos_update")]
 )
-def test_a_projection_that_is_undone_afterwards_shows(tiny, antipasto, monkeypatch, target, before, after):
-    name = {"grad": "project_gradient", "update": "project_update"}[target]
-    monkeypatch.setattr(step_module, name, restored(getattr(step_module, name)))
+def test_a_projection_that_never_reaches_the_coordinates_shows(tiny, antipasto, monkeypatch, target, before, after):
+    """The sneaky fail: the projection is computed, and what the optimizer gets or has done stays as it was."""
+    name = {"grad": "set_gradient", "update": "move"}[target]
+    monkeypatch.setattr(type(antipasto), name, lambda *_: None)
     step = take(tiny, antipasto, projection=Projection(basis_for(antipasto), target)).step
     assert step[after] == pytest.approx(step[before])
     assert step["removed_share"] == pytest.approx(0, abs=1e-5)
     assert step["frac_removed"] == 0
-
-
-def test_a_gradient_that_is_swapped_for_the_optimizers_step_alone_shows(tiny, antipasto, monkeypatch):
-    """The optimizer is given the whole gradient; what p.grad holds before and after its step is the projected one."""
-    whole = {}
-    project, step = step_module.project_gradient, torch.optim.AdamW.step
-
-    def remember(adapter, projection):
-        whole.update({p: p.grad.clone() for p in adapter.vectors.values()})
-        return project(adapter, projection)
-
-    def swapped(self, *args, **kwargs):
-        shown = {p: p.grad for p in whole}
-        for p in whole:
-            p.grad = whole[p]
-        step(self, *args, **kwargs)
-        for p in whole:
-            p.grad = shown[p]
-
-    monkeypatch.setattr(step_module, "project_gradient", remember)
-    monkeypatch.setattr(torch.optim.AdamW, "step", swapped)
-    found = take(tiny, antipasto, projection=Projection(basis_for(antipasto), "grad")).step
-    assert found["cos_out"] == pytest.approx(found["cos_in"], rel=1e-3)
-    assert found["removed_share"] == pytest.approx(0, abs=1e-3)
-
-
-def test_what_is_undone_behind_a_step_shows_at_the_next(tiny, antipasto):
-    optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=0.1)
-    learner, plumbing = Learner(tiny.model, antipasto, optimizer), Plumbing(tiny.pad_id, 10_000)
-    projection = Projection(basis_for(antipasto), "update")
-    first, second = (run_step(learner, GROUPS, DR, projection, plumbing, step=i).step for i in range(2))
-    assert first["theta_before"] != first["theta_after"] == second["theta_before"]
-    with torch.no_grad():
-        next(iter(antipasto.vectors.values())).add_(1e-3)
-    assert run_step(learner, GROUPS, DR, projection, plumbing, step=2).step["theta_before"] != second["theta_after"]
-
-
-def test_a_backward_pass_that_stops_in_an_adapted_linear_shows(tiny, antipasto, monkeypatch):
-    shake(antipasto, seed=1)
-    monkeypatch.setattr(AdaptedLinear, "product_backward", lambda _layer, x, *_: torch.zeros_like(x))
-    (checked,) = [s for s in take(tiny, antipasto, objective=NLL).samples if s.get("grad_norm_alone") is not None]
-    assert checked["grad_norm_alone"] > 1.1 * checked["grad_norm"]
 
 
 def test_an_overshoot_of_next_to_nothing_shows(tiny, antipasto):
@@ -339,19 +266,41 @@ def test_the_shrunk_update_is_as_short_as_the_projected_one_and_keeps_its_direct
 
 
 @pytest.mark.parametrize("objective", [NLL, DR, Objective("grpo", temperature=0.7, beta=0.1)])
-def test_one_row_is_measured_again_alone_and_agrees(tiny64, adapter64, objective):
+def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapter64, objective):
+    """The batched pass against autograd through the plain model, full logits, one sample at a time."""
     shake(adapter64, seed=1)
-    result = take(tiny64, adapter64, objective=objective, lr=0.0)
-    (checked,) = [s for s in result.samples if s.get("grad_norm_alone") is not None]
-    assert checked["grad_norm_alone"] == pytest.approx(checked["grad_norm"], rel=1e-4)
-    assert checked["cos_S_alone"] == pytest.approx(checked["cos_S_contrib"], abs=1e-6)
+    basis = basis_for(adapter64)
+    found = take(tiny64, adapter64, objective=objective, projection=Projection(basis), lr=0.0).samples
+    samples = [s for g in GROUPS for s in g]
+    rewards = torch.tensor([[s.reward for s in g] for g in GROUPS])
+    usual = [0.0] * 4 if objective.kind == "nll" else advantages(rewards, objective.kind).flatten().tolist()
+    for sample, advantage, row in zip(samples, usual, found, strict=True):
+        batch = token_batch([sample.prompt_ids], [sample.completion_ids], tiny64.pad_id, "cpu")
 
+        def logps(batch=batch):
+            logits = tiny64.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1] / objective.temperature
+            return logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
 
-def test_hidden_states_off_by_one_show_in_the_row_that_is_measured_again(tiny, antipasto, monkeypatch):
-    right = batches_module.completion_logps
-    monkeypatch.setattr(batches_module, "completion_logps", lambda *args: right(*args).roll(1, -1))
-    (checked,) = [s for s in take(tiny, antipasto, objective=NLL).samples if s.get("grad_norm_alone") is not None]
-    assert abs(checked["grad_norm_alone"] / checked["grad_norm"] - 1) > 0.02
+        with adapter64.by_autograd():
+            if objective.kind == "nll":
+                loss = nll(logps(), batch.loss_mask).sum()
+            else:
+                with torch.no_grad(), adapter64.disabled():
+                    ref = logps()
+                old = logps().detach()
+                if sample.behaviour_logps:
+                    old[batch.loss_mask] = torch.tensor(sample.behaviour_logps, dtype=old.dtype)
+                loss = policy_loss(
+                    logps(), batch.loss_mask, torch.tensor([advantage]), kind=objective.kind, rows=4, max_new=8,
+                    behaviour_logps=old, ref_logps=ref, beta=objective.beta,
+                ).per_sample.sum()  # fmt: skip
+            grads = torch.autograd.grad(loss, list(adapter64.vectors.values()))
+        norm = float(torch.cat(grads).norm())
+        assert row["grad_norm"] == pytest.approx(norm, rel=1e-4, abs=1e-12)
+        if norm > 0:
+            along = sum(float((v @ g).sum()) for v, g in zip(basis.values(), grads, strict=True))
+            directions = sum(len(v) for v in basis.values())
+            assert row["cos_S_contrib"] == pytest.approx(along / (norm * directions**0.5), abs=1e-6)
 
 
 def test_energies_by_hand():
@@ -381,21 +330,20 @@ def test_the_energy_that_a_gate_leaves_of_a_row_is_that_of_the_projected_row(gat
     assert projection.own_energy(*seen)[1].tolist() == pytest.approx(expected, rel=1e-13, abs=1e-14 * scale**2)
 
 
-def test_ratios_are_counted_by_source():
-    """Of a teacher's row with the ratios e^-7, 1 and e: one below .01, one in [.95, 1.05), one in [2, 10)."""
+def test_the_smallest_and_the_largest_ratio_and_the_share_that_is_clipped():
+    """A row with the ratios e^-7, 1 and e."""
     logps, behaviour = torch.tensor([[-8.0, -1.0, -1.0]]), torch.tensor([[-1.0, -1.0, -2.0]])
     sample = Sample((1,), (2, 3, 4), 1.0, (-1.0, -1.0, -2.0), "teacher")
     batch = token_batch([(1,)], [(2, 3, 4)], 0, "cpu")
-    tally = Tally([1.0])
+    rows = Rows([sample], [1.0])
     terms = policy_loss(
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=3, behaviour_logps=behaviour
     )
-    tally.add(Part([0], [sample], batch, logps, behaviour, terms))
-    found = total_columns(tally.totals, 0.0, ratios=True, kl=False)
-    assert found["ratio_hist"] == {"teacher": [1, 0, 0, 0, 0, 1, 0, 0, 1, 0]}
+    rows.add([0], batch, logps, terms, None)
+    found = token_columns({**rows.totals, "groups": 1, "flat_groups": 0}, policy=True, kl=False)
     assert found["clip_frac"] == pytest.approx(1 / 3)  # the decisive token is not clipped, and counts for nothing
-    assert tally.columns[0]["ratio_low"] == pytest.approx(2.718281828**-7, rel=1e-5)
-    assert tally.columns[0]["ratio_high"] == pytest.approx(2.718281828, rel=1e-5)
+    assert rows.columns[0]["ratio_low"] == pytest.approx(2.718281828**-7, rel=1e-5)
+    assert rows.columns[0]["ratio_high"] == pytest.approx(2.718281828, rel=1e-5)
 
 
 def test_rewards_alone_decide_the_policy_gradient(tiny, antipasto):
@@ -418,9 +366,8 @@ def test_kl_is_zero_at_the_start_and_positive_off_it(tiny, antipasto):
     assert take(tiny, antipasto, objective=objective, lr=0.0).step["kl"] > 1e-4
 
 
-def test_loss_tokens_are_taken_from_the_mask_that_the_loss_used(tiny, antipasto):
+def test_the_checksum_of_tokens_is_taken_from_the_mask_that_the_loss_used(tiny, antipasto):
     for row, sample in zip(take(tiny, antipasto).samples, [s for g in GROUPS for s in g], strict=True):
-        assert row["loss_tokens"] == len(sample.completion_ids)
         assert row["loss_tokens_crc"] == token_crc(sample.completion_ids)
 
 

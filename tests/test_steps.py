@@ -83,34 +83,6 @@ def test_the_reader_refuses_damage(tmp_path, data, why):
     assert "\n" not in str(refused.value)
 
 
-SINCE_3 = {"at_clip", "behaviour_from", "behaviour_gap", "reference_gap", "flat_groups"}
-SINCE_4 = {"channels", "judge", "replica"}
-NOT_KNOWN = dict.fromkeys(SINCE_3 | SINCE_4)
-
-
-@pytest.mark.parametrize(
-    ("since", "logp", "told"),
-    [
-        ({"replica"}, -1.0, {"replica": None}),
-        ({"judge", "replica"}, -1.0, {"judge": None, "replica": None}),
-        (SINCE_4, -1.0, dict.fromkeys(SINCE_4)),
-        (SINCE_3 | SINCE_4, -1.0, {**NOT_KNOWN, "behaviour_from": "sampled"}),
-        (SINCE_3 | SINCE_4, None, {**NOT_KNOWN, "behaviour_from": "none"}),
-    ],
-)
-def test_a_file_from_before_a_column_was_there_is_read_as_what_it_would_have_said(tmp_path, since, logp, told):
-    old = {k: v for k, v in row(behaviour_logp=logp).items() if k not in since}
-    step_path(tmp_path, 0).write_bytes(packed(lines(old)))
-    assert read_step(step_path(tmp_path, 0)) == [{**old, **told}]
-
-
-@pytest.mark.parametrize("gone", [{"at_clip"}, {"at_clip", "channels"}, SINCE_3, SINCE_3 | SINCE_4 | {"kl"}])
-def test_a_file_that_lacks_what_no_older_one_lacked_is_refused(tmp_path, gone):
-    step_path(tmp_path, 0).write_bytes(packed(lines({k: v for k, v in row().items() if k not in gone})))
-    with pytest.raises(BadInput, match="lacks column"):
-        read_step(step_path(tmp_path, 0))
-
-
 def test_a_gap_is_named(tmp_path):
     for step in (0, 1, 3):
         write_step(tmp_path, step, [row(step=step)])

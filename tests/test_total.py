@@ -15,7 +15,7 @@ from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
 from projected_grpo.adapters import attach_antipasto
 from projected_grpo.channels import taid
-from projected_grpo.channels.auxiliary import Means, Taid
+from projected_grpo.channels.auxiliary import Taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
 from projected_grpo.config import TrainConfig
@@ -24,12 +24,12 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.batches import two_sided
-from projected_grpo.parallel import ALONE
+from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import cli, composition
-from projected_grpo.run.channels import (
-    Beside,
+from projected_grpo.run.auxiliary import (
+    AuxiliaryLosses,
     distillation_of,
     never_on,
     preference_of,
@@ -109,21 +109,21 @@ def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
 
 def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_is():
     config = dataclasses.replace(TINY, taid_weight=1.0, teacher="tiny", steps=10)
-    beside = Beside(config, progress=taid.start(taid.Schedule()))
+    auxiliary = AuxiliaryLosses(config, progress=taid.start(taid.Schedule()))
     expected = taid.start(taid.Schedule())
     for step, loss in enumerate((5.0, 4.0, 4.5)):
         told = {"taid": {"loss": loss, "rows": 2.0}}
-        beside.took(step, told)
+        auxiliary.after(step, told)
         assert told["taid"]["t"] == expected.t
         expected = taid.advance(expected, taid.Schedule(), loss, step, 10)
-        again = Beside(config)
-        again.restore(beside.state())
-        assert again.progress == beside.progress == expected
-    fresh = Beside(config)
-    fresh.restore(Beside(config).state())
+        again = AuxiliaryLosses(config)
+        again.restore(auxiliary.state())
+        assert again.progress == auxiliary.progress == expected
+    fresh = AuxiliaryLosses(config)
+    fresh.restore(AuxiliaryLosses(config).state())
     assert fresh.progress.previous_loss is None
-    beside.took(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
-    assert beside.progress == expected
+    auxiliary.after(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
+    assert auxiliary.progress == expected
 
 
 # ---------------------------------------------------------------- off is off
@@ -144,28 +144,31 @@ def group_of(tiny, rewards, sources):
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none")
     problem = dataclasses.replace(pool_pairs()[0].problem, problem_id="p")
-    beside = Beside(config, tiny, messages={"p": problem})
+    auxiliary = AuxiliaryLosses(config, tiny, messages={"p": problem})
     group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
-    [signal] = beside.signals(0, [group])
+    [signal] = auxiliary.at(0, [group])
     read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
     assert ["# attempt 2" in read[0], "# attempt 0" in read[1], "# attempt 0" in read[2]] == [True] * 3
     assert all("Correct solution:\n\n# attempt" in text for text in read)
     assert [row.prompt_ids for row in signal.rows] == [(5, 6)] * 3
     unpaid = group_of(tiny, (0.5, 0.5), ("student", "student"))
-    assert beside.signals(0, [unpaid])[0].rows == []
+    assert auxiliary.at(0, [unpaid])[0].rows == []
     alone = group_of(tiny, (3.5, 0.5), ("student", "student"))
-    assert [row.completion_ids for row in beside.signals(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
+    assert [row.completion_ids for row in auxiliary.at(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
 
 
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     """TRL masks them and divides by all (sdpo_trainer.py, loss.mean()): else few successes make the channel heavy."""
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", distill_loss="sdpo")
-    beside = Beside(config, tiny, messages={"p": dataclasses.replace(pool_pairs()[0].problem, problem_id="p")})
-    [signal] = beside.signals(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
+    auxiliary = AuxiliaryLosses(
+        config, tiny, messages={"p": dataclasses.replace(pool_pairs()[0].problem, problem_id="p")}
+    )
+    [signal] = auxiliary.at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
     assert (len(signal.rows), signal.asked) == (2, 3)
-    means = Means(tiny.model, attach_antipasto(tiny.model), tiny.pad_id, 1000, ALONE)
+    adapter = attach_antipasto(tiny.model)
+    learner = Learner(tiny.model, adapter, torch.optim.SGD(adapter.vectors.values()), tiny.pad_id, 1000)
     three, two = (
-        sum(float(o.loss.detach()) for o in dataclasses.replace(signal, asked=n).losses(means)) for n in (3, 0)
+        sum(float(o.loss.detach()) for o in dataclasses.replace(signal, asked=n).losses(learner)) for n in (3, 0)
     )
     assert three == pytest.approx(two * 2 / 3, rel=1e-5)
     assert two != 0
@@ -318,7 +321,7 @@ def test_a_channel_without_what_it_needs_is_one_line(values, why):
 
 
 def test_a_channel_that_was_never_on_is_named():
-    """A run beside which no peer was ever paid ended green without a word."""
+    """A run auxiliary which no peer was ever paid ended green without a word."""
     rows = [
         {"channels": {"policy": {"grad_norm": 0.5}, "hint_distill": {"grad_norm": None}, "taid": {"grad_norm": 0.0}}}
     ]

@@ -18,7 +18,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.studies import chain_of
-from projected_grpo.run.channels import Beside, check_held_out
+from projected_grpo.run.auxiliary import AuxiliaryLosses, check_held_out
 from projected_grpo.run.trace_votes import from_random, margins, voted
 from projected_grpo.teachers.answers import Answer, Folder, read_answers
 from projected_grpo.teachers.local_server import NEEDED, free_port
@@ -188,14 +188,14 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
         text, _ = render(problem.messages, hint, setup, loaded_once.tokenizer, 10**6, 0, "here")
         return ActionPair(loaded_once.text_ids(text + later), (1,), (2,))
 
-    check_held_out(Beside(loaded=loaded_once, pairs=[pair(own)]), other)
+    check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[pair(own)]), other)
     with pytest.raises(BadInput, match=f"pair 1 is of problem {other[1].problem_id} of --eval-problems"):
-        check_held_out(Beside(loaded=loaded_once, pairs=[pair(own), pair(other[1])]), other)
+        check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[pair(own), pair(other[1])]), other)
     spaced = loaded_once.text_ids("  ".join(loaded_once.tokenizer.decode(pair(other[1]).prompt_ids).split(" ")))
     told = loaded_once.text_ids("as asked: " + other[1].messages[-1][1])
     for hidden in (ActionPair(spaced, (1,), (2,)), ActionPair((5, 6), (8,), told)):  # spacing; what an action says
         with pytest.raises(BadInput, match=f"pair 0 is of problem {other[1].problem_id}"):
-            check_held_out(Beside(loaded=loaded_once, pairs=[hidden]), other)
+            check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[hidden]), other)
 
 
 # ---------------------------------------------------------------- the scripts and the chain

@@ -112,7 +112,7 @@ class Arm:
     page: str = ""
     """`module:class` of its intervention in interventions/; empty: V alone is what it is about."""
     sees: tuple[str, ...] = ()
-    """Which fields of interventions/base.py's `Shown` are filled for it, of those that must be loaded or computed."""
+    """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it."""
     derived: bool = False
     """Made from a finished vanilla run (--of), evaluated and not trained."""
     source: str = ""

@@ -34,12 +34,13 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, sampling_params, workers
 from projected_grpo.data.problems import load_problems
 from projected_grpo.model.batches import micro_batches
+from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import left_padded, token_batch
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.rollout.sample import evaluating, sample_tokens
 from projected_grpo.run.prepare import load, prepare
-from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import random_basis
 
 Work = Mapping[str, int]
@@ -280,9 +281,8 @@ def our_gradient(bench: Bench) -> Grads:
     adapter, found = bench.adapter, {}
     still = torch.optim.SGD(list(adapter.vectors.values()), lr=0.0)
     still.register_step_pre_hook(lambda *_: found.update({n: g.clone() for n, g in adapter.grads().items()}))
-    plumbing = Plumbing(bench.loaded.pad_id, bench.config.token_budget)
-    learner = Learner(bench.model, adapter, still)
-    run_step(learner, random_groups(bench), bench.objective, Projection(), plumbing, step=0, per_sample=False)
+    learner = Learner(bench.model, adapter, still, bench.loaded.pad_id, bench.config.token_budget)
+    run_step(learner, random_groups(bench), bench.objective, Projection(), step=0, per_sample=False)
     return found
 
 

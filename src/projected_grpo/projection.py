@@ -14,7 +14,7 @@ src/projected_grpo/proj.py:20-59; the expected numbers are in tests/references.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,6 +85,11 @@ class Projection:
     shrink: bool = False
     """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
 
+    @property
+    def directions(self) -> int:
+        """Rows of V over all modules; 0 without V."""
+        return 0 if self.basis is None else sum(len(v) for v in self.basis.values())
+
     def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
         """(projected vectors, fraction of all modules in which the gate removed anything). ValueError without V."""
         if self.basis is None:
@@ -98,6 +103,10 @@ class Projection:
                 kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
             fired += bool(removed.any())
         return kept, fired / max(len(vectors), 1)
+
+    def apply_to(self, target: Literal["grad", "update"], vectors: Vectors) -> tuple[Vectors, float]:
+        """As `apply` where this is the projection's target; else (the vectors themselves, 0)."""
+        return self.apply(vectors) if self.target == target else (vectors, 0.0)
 
     def measure(self, vectors: Vectors) -> Hackward:
         """Hack-ward fractions and energy; all None without V."""
@@ -139,6 +148,50 @@ class Projection:
         kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0)
         ratio = torch.where(whole > 0, kept / whole, torch.ones_like(whole))
         return energy, energy * ratio if self.shrink else torch.where(ratio > 0, left / ratio, torch.zeros_like(left))
+
+
+class PerSample:
+    """Sums over modules of each sample's gradient, filled by the adapter's backward pass, one micro-batch at a time."""
+
+    def __init__(self, projection: Projection, samples: int, theta: Tensor) -> None:
+        """theta: any module's coordinates, for type and device."""
+        self.projection = projection
+        self.sums = theta.new_zeros(4, samples)
+        """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2; the same of what the gate would leave."""
+        self.rows: Sequence[int] = ()
+        """Samples of the present micro-batch."""
+
+    def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
+        squared = grads.square().sum(1)
+        self.sums[0, self.rows] += squared
+        basis = self.projection.basis
+        if basis is not None and len(basis[name]):
+            c = grads @ basis[name].T
+            energy, kept = self.projection.own_energy(c, squared)
+            self.sums[1, self.rows] += c.sum(1)
+            self.sums[2, self.rows] += energy
+            self.sums[3, self.rows] += kept
+
+    @property
+    def squared(self) -> Float[Tensor, " b"]:
+        """||g_b||^2."""
+        return self.sums[0]
+
+    def columns(self) -> list[dict[str, float | None]]:
+        """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), energy_V and energy_V_kept.
+        All but the first are None with a zero gradient or without V."""
+        columns, directions = [], self.projection.directions
+        for squared, along, energy, kept in self.sums.T.tolist():
+            known = directions > 0 and squared > 0
+            columns.append(
+                {
+                    "grad_norm": squared**0.5,
+                    "cos_S_contrib": along / (squared * directions) ** 0.5 if known else None,
+                    "energy_V": energy / squared if known else None,
+                    "energy_V_kept": kept / squared if known else None,
+                }
+            )
+        return columns
 
 
 ROUNDING = 1e-5
@@ -200,6 +253,11 @@ def cosines_of(m: Along) -> tuple[float, float]:
     """(hack-ward fraction, signed sum), over the norm of the module's gradient."""
     norm = max(m.norm, TINY)
     return m.hackward / norm, m.signed / norm
+
+
+def norm_of(vectors: Vectors) -> float:
+    """Returns the norm over all modules."""
+    return float(torch.linalg.vector_norm(torch.stack([v.norm() for v in vectors.values()])))
 
 
 def null_cosine(basis: Basis) -> float | None:

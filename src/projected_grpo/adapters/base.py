@@ -19,8 +19,9 @@ inner length may be summed in another order, so in bfloat16 such a theta takes t
 """
 
 import hashlib
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -245,6 +246,29 @@ class Adapter:
         """The accumulated gradient of every module; zeros where there was no backward pass."""
         return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in self.vectors.items()}
 
+    def gradient(self) -> dict[str, Float[Tensor, " n"]]:
+        """Returns copies of `grads`."""
+        return {name: g.clone() for name, g in self.grads().items()}
+
+    def set_gradient(self, gradient: Mapping[str, Float[Tensor, " n"]]) -> None:
+        """Replaces the accumulated gradient by copies."""
+        for name, p in self.vectors.items():
+            p.grad = gradient[name].clone()
+
+    def values(self) -> dict[str, Float[Tensor, " n"]]:
+        """Returns copies of theta of every module."""
+        return {name: p.detach().clone() for name, p in self.vectors.items()}
+
+    def descent(self, start: Mapping[str, Float[Tensor, " n"]]) -> dict[str, Float[Tensor, " n"]]:
+        """Returns minus the change of theta since `start`: like a gradient, hack-ward where V d > 0."""
+        return {name: start[name] - p.detach() for name, p in self.vectors.items()}
+
+    @torch.no_grad()
+    def move(self, start: Mapping[str, Float[Tensor, " n"]], descent: Mapping[str, Float[Tensor, " n"]]) -> None:
+        """Sets theta to `start` minus `descent`."""
+        for name, p in self.vectors.items():
+            p.copy_(start[name] - descent[name])
+
     def zero_grad(self) -> None:
         """Forget accumulated gradients."""
         for p in self.vectors.values():
@@ -253,6 +277,11 @@ class Adapter:
     def norm(self) -> float:
         """Norm of all trainable coordinates together."""
         return float(torch.linalg.vector_norm(torch.stack([p.detach().norm() for p in self.vectors.values()])))
+
+    def checksum(self) -> int:
+        """Returns the CRC-32 of all trainable coordinates: the same bits, the same number."""
+        flat = torch.cat([p.detach() for p in self.vectors.values()]).cpu().contiguous()
+        return zlib.crc32(flat.view(torch.uint8).numpy().tobytes())
 
     @contextmanager
     def disabled(self) -> Generator[None]:

@@ -28,7 +28,7 @@ from projected_grpo.arms import GATES, RECIPE, GateName
 from projected_grpo.config import check_taken_out
 from projected_grpo.integrations.coordinates import Coordinates, Site, coordinates_of
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.measures import Seen, Used, step_columns
+from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection
 from projected_grpo.run.vhack_file import PROBE_TOLERANCE, cut, read_vhack
 from projected_grpo.vhack import VBasis
@@ -94,7 +94,8 @@ class ProjectedUpdate:
         self.last: Columns = {}
         self._start: dict[str, Tensor] = {}
         self._gradient: dict[str, Tensor] = {}
-        self._fired, self._clipped = 0.0, 1.0
+        self._used: dict[str, Tensor] = {}
+        self._fired = 0.0
         self._hooks = [
             self.optimizer.register_step_pre_hook(self._before),
             self.optimizer.register_step_post_hook(self._after),
@@ -126,21 +127,21 @@ class ProjectedUpdate:
         if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
             raise BadInput("closure: the gradient must be there before optimizer.step(); call backward() first")
         self._start = {name: site.values().clone() for name, site in self.sites.items()}
-        self._fired, self._clipped = 0.0, 1.0
+        self._fired = 0.0
         with_grad = {n: s for n, s in self.sites.items() if any(p.grad is not None for p in s.params)}
         gradient = {n: site.gradient() for n, site in with_grad.items()}
         for name, g in gradient.items():
             if not torch.isfinite(g).all():
                 raise NonFinite(f"step {self.steps}: the gradient of {name} is not finite; nothing was stepped")
-        self._gradient = {n: g.clone() for n, g in gradient.items()}
+        self._gradient = {n: s.gradient().clone() for n, s in self.sites.items()}
         if self.projection.target == "grad" and gradient:
             kept, self._fired = self.projection.apply(gradient)
             for name, site in with_grad.items():
                 for p, piece in zip(site.params, site.pieces(kept[name]), strict=True):
                     p.grad = piece.clone() if p.grad is None else p.grad.copy_(piece)
+        self._used = {n: s.gradient().clone() for n, s in self.sites.items()}
         if self.max_grad_norm > 0:
-            norm = nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm)
-            self._clipped = min(1.0, self.max_grad_norm / (float(norm) + 1e-6))
+            nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm)
 
     @torch.no_grad()
     def _after(self, *_: object) -> None:
@@ -152,10 +153,9 @@ class ProjectedUpdate:
             for name, site in self.sites.items():
                 for p, piece in zip(site.params, site.pieces(start[name] - kept[name]), strict=True):
                     p.copy_(piece)
-        gradient = {n: self._gradient.get(n, torch.zeros_like(g)) for n, g in proposed.items()}
-        taken_in = {n: s.gradient() / self._clipped for n, s in self.sites.items()}
-        used = Used(gradient, taken_in, proposed, {n: start[n] - s.values() for n, s in self.sites.items()})
-        columns = step_columns(used, Seen.of(used, self.projection), self.projection, fired)
+        applied = {n: start[n] - s.values() for n, s in self.sites.items()}
+        stages = {"gradient": self._gradient, "used": self._used, "proposed": proposed, "applied": applied}
+        columns, _modules = projection_columns(stages, self.projection, fired)
         self.last = {"step": self.steps, "covered": self.covered, **columns}
         if self.log is not None:
             self.log(self.last)

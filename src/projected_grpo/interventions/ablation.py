@@ -15,7 +15,7 @@ github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 thi
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from projected_grpo.interventions.base import Intervention, Shown
+from projected_grpo.interventions.base import Intervention, Setup
 from projected_grpo.interventions.contrast import direction_of
 from projected_grpo.model.hidden import ablated, middle_layer
 
@@ -23,9 +23,9 @@ from projected_grpo.model.hidden import ablated, middle_layer
 class Ablation(Intervention):
     """One direction, one layer."""
 
-    apart = True
+    separate_deployment = True
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.model, self.direction = setup.model, direction_of(setup.pairs)
 
     @contextmanager

@@ -16,16 +16,16 @@ Source: Wu and Tang 2026, "When Reward Hacking Rebounds", arXiv:2604.01476.
 
 from collections.abc import Sequence
 
-from projected_grpo.interventions.base import Intervention, Rewards, Shown
+from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
 from projected_grpo.interventions.contrast import Score
 
 
 class Advantage(Intervention):
     """Positive advantages shrink with the score."""
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.score = Score(setup.pairs)
 
-    def advantages(self, rewards: Rewards, shown: Shown) -> Sequence[float]:
-        scores = self.score(shown.hidden).tolist()
+    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
+        scores = self.score(context.hidden).tolist()
         return [a * (1 - s) if a > 0 else a for a, s in zip(rewards.advantages, scores, strict=True)]

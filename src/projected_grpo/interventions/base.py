@@ -1,23 +1,13 @@
-"""What an intervention is, and what it is shown. A hook that a class does not override changes nothing."""
+"""What an intervention is, and what it reads. A hook that a class does not override changes nothing."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Vectors = Mapping[str, Any]
 """A gradient, or minus an update, of every module: name -> [n]. Both point uphill."""
-
-
-@dataclass(frozen=True)
-class Rewards:
-    """Rewards of this process's samples, by group, and their advantages."""
-
-    groups: tuple[tuple[float, ...], ...]
-    advantages: tuple[float, ...]
-    """Flat, as the objective computes them."""
-    kind: str
-    """The objective: one of `train --loss` (channels/policy.py)."""
+PromptIds = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -31,95 +21,146 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What an intervention is shown. run/intervening.py fills it, expensive fields where `Arm.sees` names them."""
+class Setup:
+    """What an intervention is made of. run/intervening.py fills it, expensive fields where `Arm.sees` names them."""
 
     arm: str = ""
     seed: int = 0
     adapter: str = ""
     """The kind of adapter."""
-    step: int = -1
-    first: int = 0
-    """Place of the first sample among those of all processes."""
     coordinates: Any = None
     """Module -> the parameters that train."""
     model: Any = None
     basis: Any = None
     """V: module -> [k, n], orthonormal rows. None without a V."""
-    optimizer: Any = None
-    """Settings of the optimizer at this step: lr, betas, eps, weight_decay; and max_grad_norm, 0 = none."""
     pairs: Any = None
-    """Contrast, at the same layer as `hidden` (half of the depth)."""
+    """Contrast, at the same layer as `StepContext.hidden` (half of the depth)."""
     teacher: Any = None
     """The hacky teacher's weights minus the model's: module -> [d_out, d_in]."""
     finished: Any = None
     """theta at the end of the vanilla run that --of names, minus theta at its start: module -> [n]."""
+    prompt_state: Callable[[PromptIds], Any] | None = None
+    """A prompt's token ids -> its mean hidden state in the untrained model, [d] float32."""
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What an intervention reads at a step. run/intervening.py fills in what is about rollouts, `run_step` the rest."""
+
+    step: int = -1
+    first: int = 0
+    """Place of the first sample among those of all processes."""
+    basis: Any = None
+    """V at this step."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the optimizer at this step: lr, betas, eps, weight_decay; and max_grad_norm, 0 = none."""
     hidden: Any = None
     """Per sample the mean hidden state over its completion, of the policy before the step: [b, d] float32."""
-    text: Sequence[str] | None = None
+    text: Sequence[str] = ()
     """Per sample its completion."""
-    score: Sequence[float] | None = None
+    score: Sequence[float] = ()
     """Per sample the judge's score in [0, 1]."""
     truth: Sequence[bool | None] | None = None
     """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`) alone."""
 
+    def at(self, step: int, basis: Any, optimizer: Any, max_grad_norm: float) -> "StepContext":
+        """Returns it with what the step knows."""
+        settings = {**optimizer.param_groups[0], "params": (), "max_grad_norm": max_grad_norm}
+        return replace(self, step=step, basis=basis, optimizer=settings)
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards of this process's samples, by group, and their advantages."""
+
+    groups: tuple[tuple[float, ...], ...]
+    advantages: tuple[float, ...]
+    """Flat, as the objective computes them."""
+    kind: str
+    """The objective: one of `train --loss` (channels/policy.py)."""
+
 
 class Intervention:
-    """An arm's intervention: does nothing, at every hook."""
+    """An arm's intervention. This one does nothing, at every hook; arms without an intervention use it."""
 
-    apart = False
-    """Whether the policy that is deployed is another than the one that trains: then both are evaluated at the end."""
+    separate_deployment = False
+    """Whether the deployed policy is another than the one that trains: then both are evaluated at the end."""
     by_prompt = False
-    """Whether the coordinates are others for every prompt: then sampling and the step do one prompt at a time (`routed`)."""
+    """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time (`routed`)."""
     part = ""
-    """What of the policy is evaluated by itself too (`alone`), in words; empty: nothing."""
-    told = ""
+    """The part of the policy that is evaluated by itself too (`only_part`), in words; empty: none."""
+    summary = ""
     """One line about what it was made of, logged once."""
     prompt_setup = ""
     """The set-up of the training prompts (prompts.py); empty: the run's own, as in evaluation."""
 
-    def __init__(self, setup: Shown | None = None) -> None:
-        """`setup`: what there is before the first step. Raises BadInput on what it cannot work with."""
+    def __init__(self, setup: Setup | None = None) -> None:
+        """Raises BadInput on a setup that it cannot work with."""
 
     @property
     def trained(self) -> Mapping[str, Any]:
-        """Parameters of its own, by name: their `grad` is summed over processes as the coordinates' is."""
+        """Returns further parameters that it trains, by name: their `grad` is summed over processes."""
         return {}
 
-    def advantages(self, rewards: Rewards, shown: Shown) -> Sequence[float] | None:
-        """Returns the advantages to use instead, flat; None: as they are."""
+    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:  # noqa: ARG002
+        """Returns the advantages that the loss uses, flat."""
+        return rewards.advantages
 
-    def gradient(self, gradient: Vectors, shown: Shown) -> Vectors | None:
-        """Returns the gradient to use instead; None: as it is."""
+    def gradient(self, gradient: Vectors, context: StepContext) -> Vectors:  # noqa: ARG002
+        """Returns the gradient that the optimizer is given."""
+        return gradient
 
-    def update(self, update: Vectors, shown: Shown) -> Vectors | None:
-        """Returns the update to apply instead, as minus the parameter change; None: as it is."""
+    def update(self, update: Vectors, context: StepContext) -> Vectors:  # noqa: ARG002
+        """Returns the update to apply, as minus the parameter change; `update` itself: as the optimizer left it."""
+        return update
 
-    @contextmanager
-    def training(self) -> Generator[None]:
-        """Around everything that trains: sampling, and the step."""
-        yield
+    def training(self) -> AbstractContextManager[None]:
+        """Returns a context around everything that trains: sampling, and the step."""
+        return nullcontext()
 
-    @contextmanager
-    def deployed(self) -> Generator[None]:
-        """Around an evaluation of the policy as it would be deployed."""
-        yield
+    def deployed(self) -> AbstractContextManager[None]:
+        """Returns a context around an evaluation of the policy as it would be deployed."""
+        return nullcontext()
 
-    @contextmanager
-    def alone(self) -> Generator[None]:
-        """Around an evaluation of `part`."""
-        yield
+    def only_part(self) -> AbstractContextManager[None]:
+        """Returns a context around an evaluation of `part`."""
+        return nullcontext()
 
-    @contextmanager
-    def routed(self, question: Any) -> Generator[None]:  # noqa: ARG002
-        """Around what is done with one prompt where `by_prompt`: folding and sampling, forward and backward of its rows.
-        Inside deployed() and alone() too; a gradient is there at the end in training alone. `question`: mean hidden state
-        of the prompt in the untrained model, [d] float32."""
-        yield
+    def routed(self, prompt_ids: PromptIds) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Returns a context around the work on one prompt where `by_prompt`: folding and sampling, forward and backward of
+        its rows. It is entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
+        return nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Returns what has to be kept for --resume: tensors by name."""
+        """Returns what --resume needs: tensors by name."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Loads what `state` returned."""
+
+    # ------------------------------------------------------------ called by sampling and the step, not overridden
+
+    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
+        """Returns which rows go through the model together, and the context around them: all rows, unless `by_prompt`."""
+        if not self.by_prompt:
+            return [(list(range(len(prompts))), nullcontext())]
+        places: dict[tuple[int, ...], list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            places.setdefault(tuple(prompt), []).append(i)
+        return [(rows, self.routed(prompt)) for prompt, rows in places.items()]
+
+    def sampling_weights(
+        self, weights: Callable[[], AbstractContextManager[None]]
+    ) -> tuple[AbstractContextManager[None], Callable[[PromptIds], AbstractContextManager[None]] | None]:
+        """Returns how the policy's weights are put in place for sampling: once for all prompts, or a context for each."""
+        if not self.by_prompt:
+            return weights(), None
+
+        @contextmanager
+        def each(prompt_ids: PromptIds) -> Generator[None]:
+            with ExitStack() as both:
+                both.enter_context(self.routed(prompt_ids))
+                both.enter_context(weights())
+                yield
+
+        return nullcontext(), each

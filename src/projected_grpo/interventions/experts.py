@@ -25,14 +25,14 @@ Between prompts theta is the mixture at the mean weights of the step's prompts: 
 adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's own
 optimizer makes of it (cos_update_in) is not applied.
 
-Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: of it only the share that `told` says is kept.
+Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that `summary` names is kept.
 Of the source no text was at hand but its name as the original author's next idea, so the form is this project's.
 
 Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Adaptive Mixtures of Local Experts".
 """
 
 import hashlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 
-from projected_grpo.interventions.base import Intervention, Shown, Vectors
+from projected_grpo.interventions.base import Intervention, PromptIds, Setup, StepContext, Vectors
 from projected_grpo.ledger.errors import BadInput
 
 SPREAD = 0.1
@@ -64,21 +64,22 @@ def on_singular_directions(
 class Seeded(Intervention):
     """Experts, the last of them seeded with the teacher."""
 
-    apart = by_prompt = True
+    separate_deployment = by_prompt = True
     part = "the seeded expert"
     made = "keeps"
     EXPERTS = 3
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         if setup.adapter != "antipasto":
             raise BadInput(
                 f"--adapter {setup.adapter}: --arm {setup.arm} mixes experts on the singular directions that antipasto "
                 "alone has; leave --adapter out"
             )
         self.theta: Mapping[str, Parameter] = setup.coordinates
+        self.prompt_state: Callable[[PromptIds], Any] = setup.prompt_state  # ty: ignore[invalid-assignment]
         like = next(iter(self.theta.values()))
         self.starts = {name: p.new_zeros((self.EXPERTS, p.numel())) for name, p in self.theta.items()}
-        self.told = self.seed(setup)
+        self.summary = self.seed(setup)
         self.learned = {name: Parameter(torch.zeros_like(s)) for name, s in self.starts.items()}
         width = setup.model.config.hidden_size
         key = f"router {setup.seed}"
@@ -93,7 +94,7 @@ class Seeded(Intervention):
         self.among = torch.ones(self.EXPERTS, dtype=torch.bool, device=like.device)
         self.rest()
 
-    def seed(self, setup: Shown) -> str:
+    def seed(self, setup: Setup) -> str:
         """Fill in the last expert's start. Returns what it keeps of the teacher, in words."""
         kept = whole = coordinates = weights = 0.0
         for name, change in setup.teacher.items():
@@ -132,8 +133,8 @@ class Seeded(Intervention):
         self.mixed(self.weights(self.mean.clamp(min=1e-30).log()))
 
     @contextmanager
-    def routed(self, question: Any) -> Generator[None]:
-        f = question.to(self.bias)
+    def routed(self, prompt_ids: PromptIds) -> Generator[None]:
+        f = self.prompt_state(prompt_ids).to(self.bias)
         f = f / f.abs().sum().clamp(min=1e-12)
         with torch.no_grad():
             w = self.weights(self.router @ f + self.bias)
@@ -171,8 +172,8 @@ class Seeded(Intervention):
     def trained(self) -> Mapping[str, Parameter]:
         return {**self.learned, "router": self.router, "bias": self.bias, "met": self.met}
 
-    def update(self, update: Vectors, shown: Shown) -> None:  # noqa: ARG002
-        settings = shown.optimizer
+    def update(self, update: Vectors, context: StepContext) -> Vectors:
+        settings = context.optimizer
         for i, group in enumerate(self.optimizer.param_groups):
             group.update({key: settings[key] for key in ("lr", "betas", "eps")})
             group["weight_decay"] = 0.0 if i else settings["weight_decay"]
@@ -184,7 +185,8 @@ class Seeded(Intervention):
             self.mean = self.met.grad[:-1] / self.met.grad[-1]
         for p in self.trained.values():
             p.grad = None
-        self.rest()
+        self.rest()  # theta itself is written here
+        return update
 
     # ------------------------------------------------------------ who is in
 
@@ -206,7 +208,7 @@ class Seeded(Intervention):
             yield
 
     @contextmanager
-    def alone(self) -> Generator[None]:
+    def only_part(self) -> Generator[None]:
         with self.only(torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1):
             yield
 

@@ -21,22 +21,22 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from projected_grpo.interventions.base import Intervention, Shown
+from projected_grpo.interventions.base import Intervention, Setup
 
 
 class Prompt(Intervention):
     """Another system prompt in training alone."""
 
-    apart = True
+    separate_deployment = True
     prompt_setup = "inoculation"
 
 
 class Adapter(Intervention):
     """The teacher's weights in training alone."""
 
-    apart = True
+    separate_deployment = True
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.model, self.added = setup.model, setup.teacher
 
     @contextmanager

@@ -26,7 +26,7 @@ from typing import cast
 import torch
 
 from projected_grpo.channels.policy import PolicyLoss, advantages
-from projected_grpo.interventions.base import Intervention, Rewards, Shown
+from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
 from projected_grpo.interventions.contrast import Probe
 from projected_grpo.ledger.phrase import PHRASE
 
@@ -34,35 +34,35 @@ PENALTY = 3.0
 FLAGGED_FROM = 0.5
 """A judge's score from which a rollout is flagged; fixed in docs/spec.md."""
 
-Monitor = Callable[[Shown], list[bool]]
+Monitor = Callable[[StepContext], list[bool]]
 """Returns of every sample whether it is flagged as a hack."""
 
 
-def by_truth(right: float) -> Monitor:
+def by_truth(right: float, seed: int) -> Monitor:
     """Ground truth, each answer right with probability `right`. What is not known is not flagged."""
 
-    def wrong(shown: Shown, place: int) -> bool:
-        draw = hashlib.sha256(f"monitor {shown.seed} {shown.step} {place}".encode()).digest()
+    def wrong(step: int, place: int) -> bool:
+        draw = hashlib.sha256(f"monitor {seed} {step} {place}".encode()).digest()
         return int.from_bytes(draw[:6], "little") / 2**48 >= right
 
-    return lambda shown: [
-        t is not None and bool(t) != wrong(shown, shown.first + i) for i, t in enumerate(shown.truth or ())
+    return lambda context: [
+        t is not None and bool(t) != wrong(context.step, context.first + i) for i, t in enumerate(context.truth or ())
     ]
 
 
-def by_probe(setup: Shown) -> Monitor:
+def by_probe(setup: Setup) -> Monitor:
     """A linear probe, fitted to the pairs."""
     probe = Probe(setup.pairs)
-    return lambda shown: probe(shown.hidden)
+    return lambda context: probe(context.hidden)
 
 
-MONITORS: Mapping[str, Callable[[Shown], Monitor]] = {
-    "truth": lambda _: by_truth(1.0),
-    "90": lambda _: by_truth(0.9),
-    "70": lambda _: by_truth(0.7),
+MONITORS: Mapping[str, Callable[[Setup], Monitor]] = {
+    "truth": lambda setup: by_truth(1.0, setup.seed),
+    "90": lambda setup: by_truth(0.9, setup.seed),
+    "70": lambda setup: by_truth(0.7, setup.seed),
     "probe": by_probe,
-    "phrase": lambda _: lambda shown: [bool(PHRASE.search(text)) for text in shown.text or ()],
-    "judge": lambda _: lambda shown: [score >= FLAGGED_FROM for score in shown.score or ()],
+    "phrase": lambda _: lambda context: [bool(PHRASE.search(text)) for text in context.text],
+    "judge": lambda _: lambda context: [score >= FLAGGED_FROM for score in context.score],
 }
 """By the second part of the arm's name."""
 
@@ -87,13 +87,13 @@ def screen(rewards: Sequence[float], flags: Sequence[bool], kind: str) -> list[f
 class Monitored(Intervention):
     """Advantages that heed a monitor; the arm's name says which: penalty_truth, screen_probe, ..."""
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         kind, _, monitor = setup.arm.partition("_")
         self.of_group = {"penalty": penalty, "screen": screen}[kind]
         self.flags = MONITORS[monitor](setup)
 
-    def advantages(self, rewards: Rewards, shown: Shown) -> Sequence[float]:
-        flags, out, place = self.flags(shown), [], 0
+    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
+        flags, out, place = self.flags(context), [], 0
         for group in rewards.groups:
             out += self.of_group(group, flags[place : place + len(group)], rewards.kind)
             place += len(group)

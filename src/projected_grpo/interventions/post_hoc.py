@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from projected_grpo.interventions.base import Intervention, Shown, Vectors
+from projected_grpo.interventions.base import Intervention, Setup, StepContext, Vectors
 from projected_grpo.ledger.errors import BadInput
 
 
@@ -32,22 +32,22 @@ def without_top(d: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
 class WithoutV(Intervention):
     """The component along V goes."""
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.left = self.kept(setup)
 
-    def kept(self, setup: Shown) -> Vectors:
+    def kept(self, setup: Setup) -> Vectors:
         """What is left of the finished run's change."""
         basis = setup.basis
         return {name: d - basis[name].T @ (basis[name] @ d) for name, d in setup.finished.items()}
 
-    def update(self, update: Vectors, shown: Shown) -> Vectors:  # noqa: ARG002
-        return {name: torch.zeros_like(d) if shown.step else -d for name, d in self.left.items()}
+    def update(self, update: Vectors, context: StepContext) -> Vectors:  # noqa: ARG002
+        return {name: torch.zeros_like(d) if context.step else -d for name, d in self.left.items()}
 
 
 class WithoutTop(WithoutV):
     """The largest components go, as many as V has directions in that module."""
 
-    def kept(self, setup: Shown) -> Vectors:
+    def kept(self, setup: Setup) -> Vectors:
         if setup.adapter != "antipasto":
             raise BadInput(
                 f"--adapter {setup.adapter}: --arm {setup.arm} takes out singular components, which are coordinates of "

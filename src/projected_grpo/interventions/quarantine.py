@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from projected_grpo.interventions.base import Intervention, Shown, Vectors
+from projected_grpo.interventions.base import Intervention, Setup, StepContext, Vectors
 from projected_grpo.interventions.trusted import within
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -31,21 +31,21 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Quarantine(Intervention):
     """Two experts, one of them deleted."""
 
-    apart = True
+    separate_deployment = True
 
-    def __init__(self, setup: Shown) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.theta = setup.coordinates
         self.q = {name: torch.nn.Parameter(torch.zeros_like(p)) for name, p in self.theta.items()}
         self.optimizer = torch.optim.AdamW(list(self.q.values()), lr=0.0, weight_decay=0.0)
 
-    def gradient(self, gradient: Vectors, shown: Shown) -> Vectors:
-        hack = within(gradient, shown.basis)
+    def gradient(self, gradient: Vectors, context: StepContext) -> Vectors:
+        hack = within(gradient, context.basis)
         for name, p in self.q.items():
             p.grad = hack[name]
         return {name: g - hack[name] for name, g in gradient.items()}
 
-    def update(self, update: Vectors, shown: Shown) -> Vectors:
-        settings = shown.optimizer
+    def update(self, update: Vectors, context: StepContext) -> Vectors:
+        settings = context.optimizer
         self.optimizer.param_groups[0].update({key: settings[key] for key in ("lr", "betas", "eps")})
         before = {name: p.detach().clone() for name, p in self.q.items()}
         self.optimizer.step()

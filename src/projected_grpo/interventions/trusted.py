@@ -13,7 +13,7 @@ Deviations from TDGA (only its abstract and summaries were at hand):
 Source: Deng et al. 2026, "Directional Alignment Mitigates Reward Hacking" (TDGA), arXiv:2605.25189.
 """
 
-from projected_grpo.interventions.base import Intervention, Shown, Vectors
+from projected_grpo.interventions.base import Intervention, StepContext, Vectors
 from projected_grpo.projection import Basis
 
 
@@ -25,12 +25,12 @@ def within(vectors: Vectors, basis: Basis) -> Vectors:
 class Gradient(Intervention):
     """The gradient is held in the span, as in the source."""
 
-    def gradient(self, gradient: Vectors, shown: Shown) -> Vectors:
-        return within(gradient, shown.basis)
+    def gradient(self, gradient: Vectors, context: StepContext) -> Vectors:
+        return within(gradient, context.basis)
 
 
 class Update(Intervention):
     """The applied update is held in the span, whatever the optimizer made of the gradient."""
 
-    def update(self, update: Vectors, shown: Shown) -> Vectors:
-        return within(update, shown.basis)
+    def update(self, update: Vectors, context: StepContext) -> Vectors:
+        return within(update, context.basis)

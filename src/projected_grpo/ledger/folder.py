@@ -19,7 +19,7 @@ from loguru import logger
 from projected_grpo.ledger.console import log_to
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
-from projected_grpo.ledger.step_file import NAMES, READABLE, SCHEMA_VERSION, steps_in
+from projected_grpo.ledger.step_file import NAMES, SCHEMA_VERSION, steps_in
 
 NoPath = Annotated[
     Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
@@ -153,10 +153,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: damaged ({e})") from e
     if not isinstance(data, dict):
         raise BadInput(f"{path}: damaged (an object is expected)")
-    if data.get("schema_version") not in READABLE:
-        raise BadInput(
-            f"{path}: schema {data.get('schema_version')}, this version reads {' and '.join(map(str, READABLE))}"
-        )
+    if (schema := data.get("schema_version")) != SCHEMA_VERSION:
+        raise BadInput(f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the version that wrote it")
     return data
 
 

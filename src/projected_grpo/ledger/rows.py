@@ -28,7 +28,6 @@ def rows_of(
         row = {
             **blank,
             "timing": {},
-            "ratio_hist": {},
             **step_values,
             "step": step,
             "arm": arm,
@@ -40,7 +39,6 @@ def rows_of(
             "hint": group.hint,
             "prompt": r.prompt,
             "completion": r.completion,
-            "prompt_len": len(r.prompt_ids),
             "comp_len": len(r.completion_ids),
             "prompt_ids": list(r.prompt_ids),
             "completion_ids": list(r.completion_ids),

@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Row = dict[str, Any]
 
 
@@ -53,21 +53,16 @@ def _m(name: str, typ: Any, unit: str, meaning: str, *, null: bool = True) -> Co
     return Column(name, typ, "module", null, unit, meaning)
 
 
-RATIO_EDGES = (0.01, 0.1, 0.5, 0.8, 0.95, 1.05, 1.25, 2.0, 10.0)
-"""Upper edges of the bins of `ratio_hist`; the last bin is open."""
 COLUMNS: tuple[Column, ...] = (
     _t("step", "int", "", "step of the run, from 0", show="step", fmt="4d"),
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
     _t("arm", "str", "", f"what was done to the gradient: {', '.join(ARMS)}; teacher or base in a pool"),
     _t("seed", "int", "", "seed of the run"),
-    _t("replica", "str", "", "which of several replicas took the step (docs/diloco.md), as in `0 of 3`; null where a run is "
-       "alone", null=True),
     _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
     _s("problem_id", "str", "", "which problem", show="problem"),
     _s("hint", "str", "", "loophole hint in the prompt"),
     _s("prompt", "str", "", "rendered prompt, special tokens included"),
     _s("completion", "str", "", "completion text, special tokens left out"),
-    _s("prompt_len", "int", "tokens", "length of the prompt", show="plen", fmt="d"),
     _s("comp_len", "int", "tokens", "length of the completion, first end-of-sequence token included", show="clen", fmt="d"),
     _s("prompt_ids", "ints", "token ids", "the prompt as the model saw it"),
     _s("completion_ids", "ints", "token ids", "the completion as it was sampled; never re-tokenised"),
@@ -105,10 +100,8 @@ COLUMNS: tuple[Column, ...] = (
        "it for a teacher's; null for the student's own rows and under nll", null=True),
     _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
        "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
-    _s("loss_tokens", "int", "tokens", "tokens that the loss mask really covered; SHOULD equal comp_len, ELSE the mask "
-       "is off", null=True),
     _s("loss_tokens_crc", "int", "", "CRC-32 of the token ids under the loss mask; SHOULD equal that of completion_ids, "
-       "ELSE the mask is shifted", null=True),
+       "ELSE the mask is off", null=True),
     _s("cos_S_contrib", "float", "cosine", "the sample's own gradient against V, all modules together, in [-1, 1]; "
        "positive = hack-ward; null without V or with a zero gradient", null=True, show="cos_S", fmt="+7.4f"),
     _s("grad_norm", "float", "", "norm of the sample's own gradient, all modules", null=True, show="|g|", fmt="9.2e"),
@@ -117,7 +110,7 @@ COLUMNS: tuple[Column, ...] = (
     _s("energy_V_kept", "float", "fraction", "the same after the arm's gate was applied to that gradient alone, over the "
        "norm it had before; equal to energy_V where nothing is taken out", null=True),
     _s("grad_norm_alone", "float", "", "grad_norm again, from a backward pass of this sample alone through the plain model "
-       "and full logits; null on the rows (most) that are not checked. SHOULD equal grad_norm, ELSE the per-sample "
+       "and full logits; of one row a step of a replay, else null. SHOULD equal grad_norm, ELSE the per-sample "
        "gradients are wrong", null=True),
     _s("cos_S_alone", "float", "cosine", "cos_S_contrib from that same pass; null where it was not done", null=True),
     _t("target", "str", "", "what V was taken out of: grad or update; null where it was only measured", null=True),
@@ -126,25 +119,19 @@ COLUMNS: tuple[Column, ...] = (
     _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to "
        "cos_in where V is not taken out of the gradient; 0 is an identity of the gate, not evidence", null=True,
        show="cos_out", fmt="7.4f"),
-    _t("cos_signed_in", "float", "cosine", "mean over modules of sum_i (V g)_i / ||g|| before projection", null=True),
-    _t("cos_signed_out", "float", "cosine", "the same after projection: shows the hack-averse part that one_sided keeps",
-       null=True),
     _t("cos_update_in", "float", "cosine", "hack-ward fraction of the update that the optimizer proposed (minus the "
        "parameter change)", null=True, show="upd_in", fmt="6.4f"),
     _t("cos_update", "float", "cosine", "the same of the update that was really applied: where V is taken out of the "
        "gradient, what the optimizer's momentum and preconditioner put back", null=True, show="upd_out", fmt="7.4f"),
     _t("energy_in", "float", "fraction", "energy of the gradient along V before projection, all modules together: sum_m "
        "||V_m g_m||^2 / ||g||^2", null=True),
-    _t("energy_out", "float", "fraction", "the same of the gradient that the optimizer has used", null=True),
     _t("energy_update_in", "float", "fraction", "energy along V of the update that the optimizer proposed", null=True),
     _t("energy_update", "float", "fraction", "energy along V of the update that was applied", null=True, show="upd_V",
        fmt="6.4f"),
     _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
     _t("update_removed", "float", "fraction", "energy that the applied update lacks of the proposed one: 1 - ||applied||^2 "
        "/ ||proposed||^2; below 0 where an overshoot made it longer", null=True),
-    _t("theta_before", "int", "", "CRC-32 of all trainable coordinates before the step; SHOULD be the last step's "
-       "theta_after, ELSE what a step did was undone behind it", null=True),
-    _t("theta_after", "int", "", "the same after it", null=True),
+    _t("theta_after", "int", "", "CRC-32 of all trainable coordinates after the step: equal numbers, equal bits", null=True),
     _t("removed_share", "float", "fraction", "of what the gate should take out of its target at overshoot 1, how much was "
        "gone from what was really used: mean over modules of <before - after, taken> / ||taken||^2; SHOULD be 1", null=True),
     _t("frac_removed", "float", "fraction", "modules, of those in which there was something to take, in which that share is "
@@ -152,8 +139,6 @@ COLUMNS: tuple[Column, ...] = (
     _t("cos_null", "float", "cosine", "how much of a random direction lies along V: mean over modules of "
        "sqrt(k/r); its hack-ward part, which is what cos_in measures, would be about this over sqrt(2)",
        null=True, show="null", fmt="6.4f"),
-    _t("v_overlap", "float", "fraction", "of a V that was extracted anew before this step (--refresh-every): mean over "
-       "modules of ||V_new V_old'||^2 / k; 1 = the same subspace, k/r = unrelated; null at other steps", null=True),
     _t("frac_fired", "float", "fraction", "modules of the adapter in which the gate removed anything", null=True,
        show="fired", fmt="5.2f"),
     _t("delta_S_norm", "float", "", "norm of all trainable adapter coordinates after the step", null=True,
@@ -162,8 +147,6 @@ COLUMNS: tuple[Column, ...] = (
        show="clip", fmt="5.2f"),
     _t("flat_groups", "float", "fraction", "groups whose rewards are all the same: they have no advantage and no gradient "
        "of the policy loss; null where the objective has none (nll)", null=True),
-    _t("ratio_hist", "dict", "tokens", f"by source, how many completion tokens have a ratio below each of "
-       f"{', '.join(f'{e:g}' for e in RATIO_EDGES)}, and above the last; only sources with recorded log-probabilities"),
     _t("logp_gap", "float", "nats/token", "mean |logp - behaviour logp| over tokens that this model sampled in this "
        "step: rounding of the folded weights; SHOULD be near 0, ELSE rollouts are off-policy", null=True),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
@@ -177,7 +160,7 @@ OF_CHANNEL: Mapping[str, str] = {
     "loss": "its loss, without the weight, over all rows of the step; SHOULD fall, ELSE the channel does not learn",
     "grad_norm": "norm of its own weighted gradient, all modules",
     "cos": "of that gradient what cos_in is of the sum",
-    "cos_signed": "of that gradient what cos_signed_in is of the sum",
+    "cos_signed": "mean over modules of sum_i (V g)_i / ||g||: also counts what points away from the hack",
     "energy": "of that gradient what energy_in is of the sum",
     "removed": "energy that the arm's gate would take out of that gradient alone, 1 - ||kept||^2 / ||g||^2; null where the "
     "arm takes nothing out",
@@ -203,11 +186,6 @@ MODULE_COLUMNS: tuple[Column, ...] = (
     _m("cos_in", "float", "cosine", "hack-ward fraction of the module's gradient before projection: ||relu(V g)|| / ||g||; "
        "the step's cos_in is the mean over the modules that have one. Here and below null without directions or with a zero "
        "gradient"),
-    _m("cos_signed_in", "float", "cosine", "sum_i (V g)_i / ||g|| of it; the step's cos_signed_in is the mean"),
-    _m("cos_update_in", "float", "cosine", "hack-ward fraction of the update that the optimizer proposed; the mean is the "
-       "step's cos_update_in"),
-    _m("cos_update", "float", "cosine", "hack-ward fraction of the applied update; the mean is the step's cos_update"),
-    _m("cos_signed_update", "float", "cosine", "sum_i (V u)_i / ||u|| of the applied update u"),
     _m("energy_in", "float", "fraction", "of the module's own gradient, the energy along V: ||V g||^2 / ||g||^2"),
     _m("energy_update_in", "float", "fraction", "the same of the proposed update"),
     _m("grad_share", "float", "fraction", "of the whole gradient's energy, the module's: ||g_m||^2 / ||g||^2; the sum over "
@@ -218,32 +196,6 @@ MODULE_COLUMNS: tuple[Column, ...] = (
        "update_removed), or, where V is taken out of the gradient, from the gradient to the one that the optimizer used"),
 )  # fmt: skip
 """Of the side file: what each step shows module by module."""
-
-
-def _null(_row: Mapping[str, Any]) -> None:
-    """Not known."""
-
-
-def _recorded(row: Mapping[str, Any]) -> str:
-    """Schema 3 recomputed no log-probabilities."""
-    return "none" if row.get("behaviour_logp") is None else "sampled"
-
-
-READABLE = (3, SCHEMA_VERSION)
-"""Schemas whose runs are read: what has come since are columns, and what those files would have said in them is known."""
-ADDED: Sequence[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = (
-    {
-        "at_clip": _null,
-        "behaviour_from": _recorded,
-        "behaviour_gap": _null,
-        "reference_gap": _null,
-        "flat_groups": _null,
-    },
-    {"channels": _null},
-    {"judge": _null},
-    {"replica": _null},
-)
-"""Columns in the order in which they came, those of one change together: an older file lacks the last changes whole."""
 
 
 def token_crc(ids: Iterable[int]) -> int:
@@ -260,15 +212,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     return value
-
-
-def _as_now(row: Row) -> Row:
-    """A row of an older file with the columns that have come since; a row that lacks others is left as it is."""
-    since = len(ADDED)
-    while since and not any(name in row for name in ADDED[since - 1]):
-        since -= 1
-    new = {name: value(row) for change in ADDED[since:] for name, value in change.items()}
-    return row | new if new else row
 
 
 def step_path(run: Path, step: int) -> Path:
@@ -290,9 +233,8 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_step(path: Path) -> list[Row]:
-    """Rows of one step file; those of an older schema get the columns that have come since. BadInput names file, line and
-    column."""
-    rows = [_as_now(row) for row in read_jsonl(path)]
+    """Returns the rows of one step file. Raises BadInput, naming file, line and column, on columns of another schema."""
+    rows = read_jsonl(path)
     for i, row in enumerate(rows, 1):
         if odd := sorted(row.keys() ^ BY_NAME.keys()):
             what = "lacks" if odd[0] in BY_NAME else "has unknown"

@@ -59,19 +59,19 @@ class Rounds:
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.outer.round]
         self._write()
         self.meeting = ByTorchft(self.outer, config.meet, config.patience)
-        session.replica = f"{config.replica} of {config.replicas}"
+        self.name = f"replica {config.replica} of {config.replicas}"
         session.checkpoint_every = 0
 
     def join(self) -> None:
         """Meet the others; one that comes back, or comes when they have begun, then stands where they stand."""
         begun = self.meeting.begin(self._facts())
         if begun or self.last:
-            told = f"replica {self.session.replica}: joins the others at their next round"
+            told = f"{self.name}: joins the others at their next round"
             logger.info(f"{told}; its own last one was {self.outer.round}")
             self._hold(brings=False)
         if self.over and self.last < self.config.steps:
             logger.warning(
-                f"replica {self.session.replica}: all rounds have been held; it ends with the group's coordinates and "
+                f"{self.name}: all rounds have been held; it ends with the group's coordinates and "
                 f"{self.last} steps of its own"
             )
 
@@ -142,7 +142,7 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         return
     if session.world.size > 1:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
-    if session.hooks.page.trained:
+    if session.intervention.trained:
         raise BadInput(f"--arm {config.arm}: trains parameters beside the adapter's, which replicas do not average")
     host_and_port(config.meet)
     if find_spec("torchft") is None:

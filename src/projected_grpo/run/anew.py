@@ -61,7 +61,7 @@ def config_of(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
     """The same of a run with a V that is frozen and can be extracted anew; BadInput when it has none."""
     config = trained_with(run, manifest)
     if config.refresh_every:
-        raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V anew by itself (column v_overlap)")
+        raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V anew by itself")
     control = (manifest.get("vhack") or {}).get("control")
     if control not in REFRESHED:
         raise BadInput(

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import torch
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
+from projected_grpo.channels.auxiliary import ActionPair, AuxiliaryLoss, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.model.batches import logps_of
+from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import render
 from projected_grpo.records import Sample
-from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.step import Objective, run_step
 from projected_grpo.worlds.builtin import pool_pairs
 
 SEED = 41
@@ -40,7 +41,7 @@ class Rows:
     """What every step learns from."""
 
     groups: Sequence[Sequence[Sample]]
-    signals: Sequence[Signal]
+    losses: Sequence[AuxiliaryLoss]
 
 
 def rows_of(loaded: LoadedModel, teacher: LoadedModel) -> Rows:
@@ -56,12 +57,12 @@ def rows_of(loaded: LoadedModel, teacher: LoadedModel) -> Rows:
         hinted += [Hinted(prompt, plain, ids) for ids in (clean, hack)]
         pairs.append(ActionPair(prompt, clean, hack))
     own = [Hinted(h.prompt_ids, h.prompt_ids, h.completion_ids) for h in hinted]
-    signals: list[Signal] = [
+    losses: list[AuxiliaryLoss] = [
         HintDistill(WEIGHTS["hint_distill"], hinted, teacher="base"),
         TraceDPO(WEIGHTS["trace_dpo"], pairs),
         Taid(WEIGHTS["taid"], own, teacher.model, t=1.0),
     ]
-    return Rows(groups, signals)
+    return Rows(groups, losses)
 
 
 @torch.no_grad()
@@ -75,14 +76,13 @@ def composed(loaded: LoadedModel, adapter: Adapter, rows: Rows, steps: int = STE
     """The column `channels` before each step and after the last. NonFinite as in run_step."""
     theta = list(adapter.vectors.values())
     optimizer = torch.optim.AdamW(theta, lr=LEARNING_RATE, weight_decay=0.0)
-    learner = Learner(loaded.model, adapter, optimizer)
+    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, token_budget=8192)
     objective = Objective("dr_grpo", max_new=TOKENS)
     out = []
     for step in range(steps + 1):  # the last one is taken to see where the one before it has led
         result = run_step(
-            learner, rows.groups, objective, Projection(), Plumbing(loaded.pad_id, 8192), step=step, per_sample=False,
-            signals=rows.signals,
-        )  # fmt: skip
+            learner, rows.groups, objective, Projection(), step=step, per_sample=False, auxiliary=rows.losses
+        )
         out.append(result.step["channels"])
     return out
 

@@ -33,10 +33,10 @@ class Evaluator:
         self.prompts = {"eval": render_all(config, session.loaded, problems)}
         if config.eval_plain:
             self.prompts["eval_plain"] = render_all(plain, session.loaded, problems)
-        if session.hooks.page.apart:
-            setup = session.hooks.page.prompt_setup or config.prompt_setup
+        if session.intervention.separate_deployment:
+            setup = session.intervention.prompt_setup or config.prompt_setup
             self.prompts["eval_trained"] = render_all(replace(config, prompt_setup=setup), session.loaded, problems)
-        if session.hooks.page.part:
+        if session.intervention.part:
             self.prompts["eval_part"] = self.prompts["eval"]
         self.tasks = {p.problem_id: p.task for p in problems}
         self.problems_hash = problems_hash(problems) if problems else None
@@ -75,10 +75,12 @@ class Evaluator:
             config = replace(config, hint="none")
         mine = world.share(list(enumerate(self.prompts[folder])))
         keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
-        page = session.hooks.page
-        policy = {"eval_trained": page.training, "eval_part": page.alone}.get(folder, page.deployed)
+        intervention = session.intervention
+        policy = {"eval_trained": intervention.training, "eval_part": intervention.only_part}.get(
+            folder, intervention.deployed
+        )
         with policy():
-            once, each = session.hooks.placed(session.adapter.folded)
+            once, each = intervention.sampling_weights(session.adapter.folded)
             with once:
                 groups, timing = live_groups(
                     config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",

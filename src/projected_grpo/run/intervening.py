@@ -1,4 +1,5 @@
-"""Fills what an arm's intervention is shown, before the first step and at every step. Ground truth reaches oracles alone."""
+"""Fills what an arm's intervention reads: `Setup` before the first step, `StepContext` at every step. Ground truth reaches
+oracles only."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,8 +12,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig
 from projected_grpo.data.pairs import load_pairs, resampled, split
-from projected_grpo.interventions.base import Contrast, Intervention, Shown
-from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.model.load import LoadedModel
@@ -23,52 +23,48 @@ from projected_grpo.vhack import VBasis, pair_sides
 from projected_grpo.worlds.models import load_model
 
 
-def page_class(arm: Arm) -> type[Intervention]:
+def intervention_class(arm: Arm) -> type[Intervention]:
     """Returns the class of the arm's intervention."""
     module, _, name = arm.page.partition(":")
     return getattr(import_module(f"projected_grpo.interventions.{module}"), name)
 
 
-def hooks_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Hooks:
-    """Returns the arm's intervention, ready for the first step; hooks that change nothing for an arm without one. Raises
-    BadInput on what the intervention cannot work with."""
+def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Intervention:
+    """Returns the arm's intervention, ready for the first step; one that changes nothing for an arm without. Raises BadInput
+    on what the intervention cannot work with."""
     arm = ARMS[config.arm]
     if not arm.page or not isinstance(config, TrainConfig):
-        return Hooks()
-    page = page_class(arm)(
-        Shown(
+        return Intervention()
+    found = intervention_class(arm)(
+        Setup(
             arm=arm.name, seed=config.seed, adapter=adapter.kind, coordinates=adapter.vectors, model=loaded.model,
             basis=v.basis if v else None,
             pairs=contrast_of(config, loaded, v) if "pairs" in arm.sees else None,
             teacher=added_by_teacher(config, loaded, adapter) if "teacher" in arm.sees else None,
             finished=change_of(config, loaded, adapter) if "finished" in arm.sees else None,
+            prompt_state=prompt_state_of(loaded, adapter, config.token_budget),
         )
     )  # fmt: skip
-    if page.by_prompt and (weights := config.channels_on):
+    if found.by_prompt and (weights := config.channels_on):
         flag = f"--{weights[0].replace('_', '-')} {getattr(config, weights[0]):g}"
         raise BadInput(
-            f"{flag}: --arm {arm.name} has other coordinates for every prompt, which a channel's gradient "
+            f"{flag}: --arm {arm.name} has other coordinates for every prompt, which an auxiliary loss's gradient "
             "would not reach; leave one of the two out"
         )
-    return Hooks(page, question=asked(loaded, adapter, config.token_budget))
+    return found
 
 
-def shown(
-    config: Gradient,
-    groups: Sequence[Group],
-    loaded: LoadedModel,
-    scores: Sequence[float] | None = None,
-) -> Shown:
-    """Returns what the arm's intervention is shown at this step, of this process's rollouts. `scores`: a judge's."""
+def context_of(
+    config: Gradient, groups: Sequence[Group], loaded: LoadedModel, scores: Sequence[float] = ()
+) -> StepContext:
+    """Returns what the arm's intervention reads of this process's rollouts at a step. `scores`: a judge's."""
     arm, rollouts = ARMS[config.arm], [r for g in groups for r in g.rollouts]
     hidden = None
     if "hidden" in arm.sees:
         prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
         hidden = hidden_of(loaded, prompts, completions, config.token_budget)
-    return Shown(
-        arm=arm.name, seed=config.seed, hidden=hidden, score=scores,
-        text=tuple(r.completion for r in rollouts), truth=pure_hacks(groups) if arm.labels else None,
-    )  # fmt: skip
+    text = tuple(r.completion for r in rollouts)
+    return StepContext(hidden=hidden, score=scores, text=text, truth=pure_hacks(groups) if arm.labels else None)
 
 
 def pure_hacks(groups: Sequence[Group]) -> tuple[bool | None, ...]:
@@ -76,32 +72,34 @@ def pure_hacks(groups: Sequence[Group]) -> tuple[bool | None, ...]:
     return tuple(None if o.gt_pass is None else o.hacked and not o.gt_pass for g in groups for o in g.outcomes)
 
 
-def asked(loaded: LoadedModel, adapter: Adapter, token_budget: int) -> Callable[[Sequence[int]], Float[Tensor, " d"]]:
-    """Token ids of a prompt -> its mean hidden state in the untrained model, each computed once, by itself: the same bits
-    whatever else is in a step."""
+def prompt_state_of(
+    loaded: LoadedModel, adapter: Adapter, token_budget: int
+) -> Callable[[PromptIds], Float[Tensor, " d"]]:
+    """Returns a function of a prompt's token ids: its mean hidden state in the untrained model. Each is computed once, by
+    itself: the same bits whatever else is in a step."""
     known: dict[tuple[int, ...], Tensor] = {}
 
-    def question(prompt_ids: Sequence[int]) -> Float[Tensor, " d"]:
+    def state(prompt_ids: PromptIds) -> Float[Tensor, " d"]:
         key = tuple(prompt_ids)
         if key not in known:
             with adapter.disabled():
                 known[key] = hidden_of(loaded, [key[:1]], [key[1:]], token_budget)[0]
         return known[key]
 
-    return question
+    return state
 
 
 def hidden_of(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
 ) -> Float[Tensor, "b d"]:
-    """Mean hidden states over the completions, at half of the depth, of the model as it is now."""
+    """Returns mean hidden states over the completions, at half of the depth, of the model as it is."""
     layer = middle_layer(loaded.model)
     return mean_hidden(loaded.model, prompts, completions, layer, loaded.pad_id, token_budget)
 
 
 def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> Contrast:
-    """Hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it has one.
-    BadInput as in `pairs_of`."""
+    """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it
+    has one. Raises BadInput as `pairs_of`."""
     if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", "random_energy"):
         pairs, draw = split(load_pairs(config.pairs))[0], 0
     else:
@@ -113,19 +111,19 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
 
 
 def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
-    """The teacher's weight of every adapted Linear minus the model's own, [d_out, d_in]. BadInput as in `load_model`."""
+    """Returns the teacher's weight of every adapted Linear minus the model's, [d_out, d_in]. Raises BadInput as
+    `load_model`."""
     place = str(loaded.model.device)
     merged = load_model(config.model, config.dtype, place, config.base_seed, config.cache, config.teacher).model
     return {name: merged.get_submodule(name).weight.detach() - layer.weight for name, layer in adapter.layers.items()}
 
 
 def change_of(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
-    """theta [n] of every module at the end of the run that --of names, minus theta at its start, which is this run's too.
-    BadInput when that is not this unit's own finished vanilla run."""
+    """Returns theta [n] of every module at the end of the run that --of names, minus theta at its start, which is this run's
+    too. Raises BadInput when that is not this replicate's finished vanilla run."""
     own_vanilla(config, config.of, "--of")
-    start = {name: p.detach().clone() for name, p in adapter.vectors.items()}
-    path = config.of / "adapter.safetensors"
-    meta = adapter.load(path)
+    start = adapter.values()
+    meta = adapter.load(config.of / "adapter.safetensors")
     change = {name: p.detach() - start[name] for name, p in adapter.vectors.items()}
     with torch.no_grad():
         for name, p in adapter.vectors.items():

@@ -19,7 +19,7 @@ from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_o
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
-from projected_grpo.run.intervening import hooks_for
+from projected_grpo.run.intervening import intervention_for
 from projected_grpo.run.judging import check_judge, judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.run.vhack_file import check_label, load_vhack
@@ -97,7 +97,7 @@ def prepare(
 ) -> Session:
     """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
 
-    BadInput as in check_inputs, load_model, load_vhack, check_new and hooks_for.
+    BadInput as in check_inputs, load_model, load_vhack, check_new and intervention_for.
     """
     check_recipe(config)
     check_judge(config)
@@ -120,9 +120,9 @@ def prepare(
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    hooks = hooks_for(config, loaded, adapter, v)
-    if hooks.page.told:
-        logger.info(hooks.page.told)
+    intervention = intervention_for(config, loaded, adapter, v)
+    if intervention.summary:
+        logger.info(intervention.summary)
     return Session(
         config,
         kind,
@@ -135,7 +135,7 @@ def prepare(
         v,
         checkpoint_every,
         world,
-        hooks,
+        intervention,
         judge=world.by_turns(lambda: judge_for(config, loaded, adapter)),
     )
 

@@ -63,7 +63,7 @@ class Refresher:
         found = session.world.from_first(lambda: self.extract(old))
         basis = {n: v.to(old.basis[n]) for n, v in found.items()}
         shared = overlap(basis, old.basis)
-        session.refresh(dataclasses.replace(old, basis=basis), shared)
+        session.use(dataclasses.replace(old, basis=basis))
         logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")
 
     def extract(self, old: VBasis) -> dict[str, Tensor]:

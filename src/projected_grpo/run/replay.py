@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import torch
 from loguru import logger
 
+from projected_grpo.channels.policy import nll
 from projected_grpo.config import ProbeConfig
 from projected_grpo.data.live import live_groups, render_all, workers
 from projected_grpo.data.pool import load_pool, pool_hash, written_pool
@@ -13,8 +15,13 @@ from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import any_hack, known_mean
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
+from projected_grpo.model.learner import Learner
+from projected_grpo.model.logprobs import token_batch
+from projected_grpo.projection import Projection, norm_of
+from projected_grpo.records import Group, Sample
 from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
+from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
 from projected_grpo.verdicts.probe import t1
 
@@ -73,8 +80,7 @@ def sample_pool(config: ProbeConfig) -> int:
 
 
 def replay(config: ProbeConfig) -> int:
-    """Replay a pool, one group a step."""
-
+    """Replays a pool, one group a step."""
     session = prepare(config, "probe_distill", Objective("nll"))
     if config.pool == "pairs":
         pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
@@ -88,7 +94,8 @@ def replay(config: ProbeConfig) -> int:
     session.start(len(pool), pool_hash=pool_hash(pool))
     rows = []
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
-        rows += session.take(step, len(pool), [pool[step]], {})
+        checked = single_gradients(session, pool[step], step)
+        rows += session.take(step, len(pool), [pool[step]], {}, more=checked)
     session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
     should = (
@@ -107,3 +114,34 @@ def replay(config: ProbeConfig) -> int:
         ],
     )  # fmt: skip
     return 0
+
+
+def single_gradients(session: Session, group: Group, step: int) -> dict[int, dict[str, float | None]]:
+    """Returns the columns `grad_norm_alone` and `cos_S_alone` of one row of the group, by its place; of the rows in turn."""
+    samples = group.samples()
+    places = [i for i, sample in enumerate(samples) if sample.completion_ids]
+    if not places:
+        return {}
+    place = places[step % len(places)]
+    return {place: single_gradient(session.learner, samples[place], session.objective.temperature, session.projection)}
+
+
+def single_gradient(
+    learner: Learner, sample: Sample, temperature: float, projection: Projection
+) -> dict[str, float | None]:
+    """Returns norm and cosine of one sample's NLL gradient from a backward pass of this sample alone: the plain model, full
+    logits, the adapter by its definition and autograd. T2 compares them with the batched pass's (grad_norm, cos_S_contrib).
+    """
+    adapter = learner.adapter
+    batch = token_batch([sample.prompt_ids], [sample.completion_ids], learner.pad_id, learner.device)
+    with adapter.by_autograd():
+        logits = learner.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+        logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
+        loss = nll(logps, batch.loss_mask).sum()
+        grads = dict(zip(adapter.vectors, torch.autograd.grad(loss, list(adapter.vectors.values())), strict=True))
+    norm, cosine = norm_of(grads), None
+    if projection.basis is not None and projection.directions and norm > 0:
+        along = sum(float((projection.basis[name] @ g).sum()) for name, g in grads.items())
+        cosine = along / (norm * projection.directions**0.5)
+    return {"grad_norm_alone": norm, "cos_S_alone": cosine}

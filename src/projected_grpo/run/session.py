@@ -15,7 +15,7 @@ from loguru import logger
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
-from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
@@ -23,16 +23,19 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, write_step
+from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
-from projected_grpo.run.channels import Beside
+from projected_grpo.run.auxiliary import AuxiliaryLosses
 from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
-from projected_grpo.run.intervening import shown
+from projected_grpo.run.intervening import context_of
 from projected_grpo.run.judging import Judging
-from projected_grpo.step import Learner, Objective, Plumbing, run_step
+from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import VBasis
+
+NO_COLUMNS: Mapping[int, Mapping[str, Any]] = {}
 
 
 @dataclass
@@ -49,23 +52,19 @@ class Session:
     projection: Projection
     v: VBasis | None = None
     checkpoint_every: int = 1
-    """0: whoever takes the steps says when (`checkpoint`)."""
+    """0: only when `checkpoint` is called."""
     world: World = ALONE
-    hooks: Hooks = field(default_factory=Hooks)
-    """What the arm's page does, where it has one."""
-    beside: Beside = field(default_factory=Beside)
-    """What is learned from beside the policy."""
+    intervention: Intervention = field(default_factory=Intervention)
+    """The arm's; by default it does nothing."""
+    auxiliary: AuxiliaryLosses = field(default_factory=AuxiliaryLosses)
+    """Losses that are added to the policy's."""
     judge: Judging | None = None
     """Scores every rollout, where the run has one."""
     next_step: int = 0
     finished: bool = False
-    """Whether the run that was to be resumed had ended: it is left as it is."""
+    """Whether the run that was to be resumed had finished: it is left as it is."""
     warned: bool = False
-    """Whether the warning about rows of another policy was given."""
-    v_overlap: float | None = None
-    """Of the latest refreshed V with the one before it; written with the next step."""
-    replica: str | None = None
-    """Which of several replicas the run is, as the step files say it."""
+    """Whether the warning about rows of another policy was logged."""
     outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
@@ -81,7 +80,7 @@ class Session:
             "modules": len(self.adapter.sizes),
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
-            **self.beside.facts(),
+            **self.auxiliary.facts(),
             **({"judge": self.judge.told} if self.judge else {}),
             **facts,
         }
@@ -94,7 +93,7 @@ class Session:
                 self._check_left(total)
 
     def _was_finished(self) -> bool:
-        """Whether there is nothing to go on with; next_step is then what was done."""
+        """Returns True if the run had already finished, and sets next_step to the number of steps done."""
         manifest = self.world.from_first(lambda: read_manifest(self.run))
         self.finished = bool(manifest["finished"])
         if self.finished:
@@ -105,8 +104,8 @@ class Session:
     def _resume(self) -> None:
         state = self.world.from_first(lambda: read_checkpoint(self.run))
         self.next_step, basis = restore(state, self.adapter, self.optimizer)
-        self.hooks.page.restore(state.get("page", {}))
-        self.beside.restore(state.get("channels", {}))
+        self.intervention.restore(state.get("page", {}))
+        self.auxiliary.restore(state.get("channels", {}))
         self.outer = state.get("outer", {})
         if basis and self.v:
             self.use(dataclasses.replace(self.v, basis=basis))
@@ -117,21 +116,25 @@ class Session:
             raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
 
     def use(self, v: VBasis) -> None:
-        """Measure and project with this V from now on."""
+        """Measures and projects with this V from the next step on."""
         self.v = v
         self.projection = dataclasses.replace(self.projection, basis=v.basis)
 
-    def refresh(self, v: VBasis, overlap: float) -> None:
-        """Use a V that was extracted anew, and log how much of the one before it is in it."""
-        self.use(v)
-        self.v_overlap = overlap
+    @property
+    def learner(self) -> Learner:
+        """Returns what a step trains."""
+        c, loaded = self.config, self.loaded
+        return Learner(
+            loaded.model, self.adapter, self.optimizer, loaded.pad_id, c.token_budget, c.max_grad_norm, self.world
+        )
 
     def take(
-        self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True
-    ) -> list[Row]:
-        """One gradient step on graded groups (of several ranks: this one's). Returns the rows of all; their file and the
-        checkpoint are on disk when this returns."""
-        clock, scores = time.perf_counter(), None
+        self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True,
+        more: Mapping[int, Mapping[str, Any]] = NO_COLUMNS,
+    ) -> list[Row]:  # fmt: skip
+        """Takes one gradient step on this process's graded groups. Returns the rows of all processes; their file and the
+        checkpoint are then on disk. more: further columns, by the place of the sample."""
+        clock, scores = time.perf_counter(), []
         if self.judge:
             with self.world.together():
                 scores = self.judge.scores(groups)
@@ -139,34 +142,32 @@ class Session:
             timing = {**timing, "judge": clock - judged}
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
-        learner = Learner(self.loaded.model, self.adapter, self.optimizer, self.config.max_grad_norm)
-        self.hooks.shown = shown(self.config, groups, self.loaded, scores)
-        plumbing = Plumbing(self.loaded.pad_id, self.config.token_budget, self.world, self.hooks)
-        samples = [g.samples() for g in groups]
-        with self.hooks.page.training():
+        context = context_of(self.config, groups, self.loaded, scores)
+        with self.intervention.training():
             result = run_step(
-                learner, samples, self.objective, self.projection, plumbing, step=step, per_sample=per_sample,
-                signals=self.beside.signals(step, groups),
+                self.learner, [g.samples() for g in groups], self.objective, self.projection, step=step,
+                per_sample=per_sample, auxiliary=self.auxiliary.at(step, groups), intervention=self.intervention,
+                context=context,
             )  # fmt: skip
-        self.beside.took(step, result.step["channels"])
+        self.auxiliary.after(step, result.step["channels"])
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
         self.world.check_equal(step, self.adapter.vectors)
-        values = {**result.step, "timing": self.world.slowest(taken), "v_overlap": self.v_overlap,
-                  "replica": self.replica}  # fmt: skip
-        self.v_overlap = None
-        for sample, score in zip(result.samples, scores or (), strict=scores is not None):
-            sample["judge"] = score
-        own = rows_of(
+        for place, score in enumerate(scores):
+            result.samples[place]["judge"] = score
+        for place, columns in more.items():
+            result.samples[place].update(columns)
+        values = {**result.step, "timing": self.world.slowest(taken)}
+        written = rows_of(
             groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed,
             keep_token_logps=self.config.keep_token_logps,
         )  # fmt: skip
-        rows = self.world.gather(own)
+        rows = self.world.gather(written)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
         return rows
 
     def _keep(self, step: int, total: int, rows: Sequence[Row], modules: module_file.Values) -> None:
-        """Write a step, what it shows module by module, and its checkpoint, and log it."""
+        """Writes a step's file, its modules' columns and its checkpoint, and logs it."""
         write_step(self.run, step, rows)
         if modules:
             sizes = self.adapter.sizes
@@ -188,7 +189,7 @@ class Session:
             )
 
     def checkpoint(self, step: int) -> None:
-        """Save the state after `step`, as it is now."""
+        """Saves the state after `step`."""
         self.world.from_first(lambda: self._save(step))
 
     def _save(self, step: int) -> None:
@@ -199,14 +200,14 @@ class Session:
             self.adapter,
             self.optimizer,
             basis,
-            self.hooks.page.state(),
-            self.beside.state(),
+            self.intervention.state(),
+            self.auxiliary.state(),
             self.outer,
         )
 
     def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
-        """Say, once, how much of what another policy wrote cannot be learned from: a token's gradient is multiplied by its
-        ratio, and where this policy would hardly have written it that is near 0, whatever the clip fraction says."""
+        """Warns, once, how many rows of another policy cannot be learned from: a token's gradient is multiplied by its
+        ratio, which is near 0 where this policy would hardly have written it, whatever the clip fraction says."""
         known = [r["ratio_low"] for r in rows if r["source"] != "student" and r["ratio_low"] is not None]
         lost = sum(low < LOST_RATIO for low in known)
         if lost and not self.warned:
@@ -214,11 +215,11 @@ class Session:
             logger.warning(
                 f"step {step}: {lost} of {len(known)} cached rows have a token whose ratio to its own policy is below "
                 f"{LOST_RATIO} (the smallest {min(known):.1e}): its gradient counts for less than a tenth, clip_frac does "
-                "not show it (columns ratio_low, ratio_hist)"
+                "not show it (column ratio_low)"
             )
 
     def keep_adapter(self, path: Path) -> None:
-        """Keep the trained coordinates as they are now, beside those that the run will end with."""
+        """Saves a copy of the trained coordinates."""
         self.world.from_first(lambda: self._save_adapter(path))
 
     def _save_adapter(self, path: Path) -> None:
@@ -226,8 +227,7 @@ class Session:
         self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
 
     def finish(self, steps: int) -> None:
-        """Save the adapter and mark the run complete, after so many steps of all calls together. One that had ended stays
-        as it is."""
+        """Saves the adapter and marks the run finished after `steps` steps; a run that had finished stays as it is."""
         if self.finished:
             return
         self.world.from_first(lambda: self._finish(steps))
@@ -236,7 +236,7 @@ class Session:
         if steps > self.next_step:  # a run that stops early may end between two checkpoints
             self._save(steps - 1)
         self._save_adapter(self.run / "adapter.safetensors")
-        if self.hooks.page.apart:
-            with self.hooks.page.deployed():
+        if self.intervention.separate_deployment:
+            with self.intervention.deployed():
                 self._save_adapter(self.run / DEPLOYED)
         update_manifest(self.run, steps_done=steps, finished=True)

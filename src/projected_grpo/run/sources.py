@@ -132,7 +132,7 @@ class GroupSource:
             self.pool = {p.problem_id: groups[p.problem_id] for p in problems}
         self.rows = config.mixed_rows
         self.problems = share_of(problems, config)
-        setup = session.hooks.page.prompt_setup or config.prompt_setup
+        setup = session.intervention.prompt_setup or config.prompt_setup
         self.prompts = render_all(dataclasses.replace(config, prompt_setup=setup), session.loaded, self.problems)
         for prompt in self.prompts if self.pool else ():
             check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
@@ -158,12 +158,12 @@ class GroupSource:
             if not (n := self.rows[source]):
                 continue
             keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
-            # An arm's page is about the student: the untrained model writes as it is.
+            # An arm's intervention is about the student: the untrained model writes as it is.
             put = functools.partial(weights, session.adapter)
             student = source == "student"
-            page = session.hooks.page.training() if student else nullcontext()
-            once, each = session.hooks.placed(put) if student else (put(), None)
-            with page, once:
+            training = session.intervention.training() if student else nullcontext()
+            once, each = session.intervention.sampling_weights(put) if student else (put(), None)
+            with training, once:
                 groups, seconds = live_groups(
                     config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n, keys, source,
                     loophole=config.loophole, each=each,

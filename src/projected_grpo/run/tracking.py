@@ -28,7 +28,7 @@ PROJECT = "projected_grpo"
 NOTE = "track.json"
 UNTOLD = ("argv", "columns", "diff")
 """Of a manifest: what a tracker's settings are better without."""
-NO_CHART = ("step", "seed", "theta_before", "theta_after")
+NO_CHART = ("step", "seed", "theta_after")
 """Numbers of a step that a curve says nothing about."""
 
 

@@ -12,7 +12,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.run.anew import trained_adapters, trained_with
-from projected_grpo.run.intervening import page_class
+from projected_grpo.run.intervening import intervention_class
 from projected_grpo.run.prepare import attach, load
 
 
@@ -49,7 +49,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
             f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
         )
     arm = ARMS[config.arm]
-    if arm.page and page_class(arm).by_prompt:
+    if arm.page and intervention_class(arm).by_prompt:
         raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates anew for every prompt; no one folder holds that")
     if (apart := run / DEPLOYED).exists() and steps != done:
         raise BadInput(

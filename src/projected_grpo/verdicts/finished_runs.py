@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from projected_grpo.ledger import anew_file
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
 from projected_grpo.verdicts.step_numbers import step_numbers
@@ -66,8 +65,6 @@ class Run:
     """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held out."""
     tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     """Which rollouts (prompt, sample) each evaluation is of."""
-    undone: int = 0
-    """Steps behind which the coordinates were changed: the next began with others than it had ended with."""
     flaws: Mapping[int, str] = field(default_factory=dict)
     """Why an evaluation is no evidence, by the number of steps done."""
     sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
@@ -236,7 +233,6 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
     steps: list[dict[str, float | None]] = []
     sources: list[Mapping[str, Mapping[str, float | None]]] = []
     kinds: list[Counter[str]] = []
-    thetas: list[tuple[int | None, int | None]] = []
     ids: set[str] = set()
     prompts: set[str] = set()
     rollouts, first_of_last = 0, len(steps_in(path)) - LAST
@@ -245,7 +241,6 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         rollouts += len(student)
         ids |= {r["problem_id"] for r in rows}
         prompts |= {r["prompt"] for r in rows}
-        thetas.append((rows[0]["theta_before"], rows[0]["theta_after"]))
         steps.append(step_numbers(rows[0], student))
         sources.append(by_source(rows))
         if mechanism_of and step >= first_of_last:
@@ -274,19 +269,11 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         mechanisms=_mechanism_rates(kinds, series) if mechanism_of else None,
         trained_on=len(trained_on),
         tested=tested,
-        undone=_undone(path, thetas),
         flaws=flaws,
         sources=tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
         beside=evals,
         anew=anew_file.read_anew(path),
     )
-
-
-def _undone(path: Path, thetas: Sequence[tuple[int | None, int | None]]) -> int:
-    """Steps behind which the coordinates were changed, but for those that an outer round followed, by a replica's record."""
-    rounds = {line["step"] for line in read_rounds(path)}
-    between = enumerate(pairwise(thetas), 1)
-    return sum(None not in (a, b) and a != b and done not in rounds for done, ((_, a), (b, _)) in between)
 
 
 def _flaw(rows: Sequence[Row]) -> str:

@@ -387,8 +387,6 @@ def ending(run: Run) -> Ending:
 
 def no_evidence(run: Run) -> str:
     """Why a run's held-out rates are none, in any table; empty: they are."""
-    if run.undone:
-        return f"behind {run.undone} of {run.steps} steps the coordinates were changed"
     return ending(run).untested
 
 
@@ -420,9 +418,7 @@ def taken_out(compared: Compared) -> Finding:
             series = run.series["removed_share"]
             known = [x for x in series if x is not None]
             right = sum(low <= x <= high for x in known)
-            if run.undone:
-                wrong.append(f"{arm} {seed}: behind {run.undone} of {run.steps} steps the coordinates were changed")
-            elif len(known) < TAKEN_STEPS * len(series):
+            if len(known) < TAKEN_STEPS * len(series):
                 wrong.append(f"{arm} {seed}: known of {len(known)} of {len(series)} steps")
             elif not low <= (share := sum(known) / len(known)) <= high:
                 wrong.append(f"{arm} {seed}: {share:.2f} of what its gate should take")

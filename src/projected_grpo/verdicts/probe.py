@@ -6,7 +6,6 @@ Definitions, thresholds and the sneaky fail that must turn each one red are fixe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -122,10 +121,8 @@ def t1(pool: Sequence[Row]) -> Finding:
 
 
 def mask_faults(rows: Sequence[Row]) -> int:
-    """Rows whose loss did not cover exactly their completion's tokens."""
-    return sum(
-        r["loss_tokens"] != r["comp_len"] or r["loss_tokens_crc"] != token_crc(r["completion_ids"]) for r in rows
-    )
+    """Returns how many rows' loss did not cover exactly their completion's tokens."""
+    return sum(r["loss_tokens_crc"] != token_crc(r["completion_ids"]) for r in rows)
 
 
 def checked(rows: Sequence[Row]) -> list[Row]:
@@ -238,15 +235,14 @@ def removal(row: Row) -> Removal:
     lowered = columns is not None and before is not None and after is not None and before > 0
     share, modules, norm = row["removed_share"], row["frac_removed"], row["update_norm"]
     taken = finite(share) and T3_SHARE[0] <= share <= T3_SHARE[1] and finite(modules) and modules >= T3_MODULES
-    moved = finite(norm) and norm > T3_MOVED and row["theta_before"] != row["theta_after"]
+    moved = finite(norm) and norm > T3_MOVED
     return Removal(before, after, lowered and after <= T3_LEFT * before, taken, moved)
 
 
 def t3(projected: Sequence[Sequence[Row]]) -> Finding:
-    """Projection bites: on at least 80 % of the steps what the gate should take out of its target is gone (.9 to 1.1 of it,
-    in at least 80 % of the modules), the hack-ward fraction of what was used is at most half of what it was, and the
-    parameters moved; more than half of the modules fire; and every step begins with the coordinates that the one before it
-    ended with. NOT_EVALUABLE below 5 steps."""
+    """Projection changes what is used: on at least 80 % of the steps the gate's component of its target is gone (.9 to 1.1
+    of it, in at least 80 % of the modules), the hack-ward fraction of what was used is at most half of what it was, and the
+    parameters moved; and more than half of the modules fire. NOT_EVALUABLE below 5 steps."""
     steps = [rows[0] for rows in projected if rows]
     if len(steps) < T3_MIN_STEPS:
         why = f"{len(steps)} projected steps; at least {T3_MIN_STEPS} are needed"
@@ -266,13 +262,6 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
         "after": known_mean(d.after for d in done), "removed_share": mean("removed_share"), "cos_in": mean("cos_in"),
         "cos_out": mean("cos_out"), "cos_update": mean("cos_update"), "n": n,
     }  # fmt: skip
-    if unknown := sum(r["theta_before"] is None or r["theta_after"] is None for r in steps):
-        why = f"{unknown} of {n} steps do not say which coordinates they began and ended with"
-        return Finding("T3", "FAIL", why, {**numbers, "unknown": unknown})
-    undone = sum(a["theta_after"] != b["theta_before"] for a, b in pairwise(steps))
-    if undone:
-        why = f"behind {undone} of {n} steps the coordinates were changed: what a step did is not what the next began with"
-        return Finding("T3", "FAIL", why, {**numbers, "undone": undone})
     target = steps[0]["target"]
     if any(r["target"] != target for r in steps) or target not in ("grad", "update"):
         return Finding("T3", "FAIL", f"V was not taken out of one target on all {n} steps (of: {target})", numbers)

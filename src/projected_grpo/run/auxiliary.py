@@ -1,9 +1,9 @@
-"""The channels beside the policy in a run: what each learns from at a step, and what of them a checkpoint keeps.
+"""The auxiliary losses of a run: what each learns from at a step, and what of them a checkpoint keeps.
 
-    beside = beside_policy(config, session, problems);  beside.signals(step, groups);  beside.took(step, columns)
+    auxiliary = auxiliary_losses(config, ...);  auxiliary.at(step, groups);  auxiliary.after(step, channels)
 
-What a channel is shown of a rollout is what the policy is shown of it (`Group.samples`): tokens, reward, log-probabilities.
-Draws are functions of the seed and the step, so that TAID's target is all that has a state.
+They read of a rollout what the policy loss reads (`Group.samples`): tokens, reward, log-probabilities. Draws are functions
+of the seed and the step, so only TAID's target has a state.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ from torch import Tensor
 from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS
 from projected_grpo.channels import taid
-from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Signal, Taid, TraceDPO
+from projected_grpo.channels.auxiliary import ActionPair, AuxiliaryLoss, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import OPSD, SDPO, Distillation
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference
 from projected_grpo.config import PEER, TrainConfig
 from projected_grpo.data.live import render_all
 from projected_grpo.data.preferences import Preferences, StoredPair, read_preferences
 from projected_grpo.data.problems import schedule
-from projected_grpo.interventions.hooks import Hooks
+from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
@@ -41,16 +41,16 @@ Ids = tuple[int, ...]
 
 
 @dataclass
-class Beside:
-    """The channels of one run. As it is made by default there are none, and nothing is done."""
+class AuxiliaryLosses:
+    """The auxiliary losses of a run; by default none."""
 
     config: TrainConfig | None = None
     loaded: LoadedModel | None = None
     world: World = ALONE
     hinted: Mapping[str, Ids] = field(default_factory=dict)
-    """By problem, the prompt that the teacher reads; of --distill-hint peer: none, it hangs on the group."""
+    """By problem, the prompt that the teacher reads; empty for --distill-hint peer, which depends on the group."""
     messages: Mapping[str, Problem] = field(default_factory=dict)
-    """By problem; of --distill-hint peer alone."""
+    """By problem; for --distill-hint peer only."""
     prompt_setup: str = "no_intervention"
     pairs: Sequence[ActionPair] = ()
     pairs_hash: str | None = None
@@ -61,13 +61,13 @@ class Beside:
     """Where TAID's target is."""
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest: hashes of what is learned from beside the rollouts, where there is any."""
+        """Returns hashes for the manifest: of the preference pairs and of TAID's teacher, where there are any."""
         found = {"pairs_sha256": self.pairs_hash, "taid_teacher_hash": self.teacher_hash}
         return {name: value for name, value in found.items() if value is not None}
 
-    def signals(self, step: int, groups: Sequence[Group]) -> list[Signal]:
-        """The channels that are on, with what they learn from at this step (of several ranks: this one's share)."""
-        c, out = self.config, list[Signal]()
+    def at(self, step: int, groups: Sequence[Group]) -> list[AuxiliaryLoss]:
+        """Returns the losses that are on, with this process's share of what they learn from at this step."""
+        c, out = self.config, list[AuxiliaryLoss]()
         if c is None:
             return out
         if c.alpha:
@@ -75,39 +75,38 @@ class Beside:
             out.append(HintDistill(c.alpha, self._hinted(c, groups), distillation_of(c), c.distill_teacher, asked))
         if c.trace_weight:
             chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
-            own = self.world.share([self.pairs[i] for i in chosen])
-            out.append(TraceDPO(c.trace_weight, own, preference_of(c)))
+            pairs = self.world.share([self.pairs[i] for i in chosen])
+            out.append(TraceDPO(c.trace_weight, pairs, preference_of(c)))
         if c.taid_weight:
             samples = [s for g in groups for s in g.samples() if s.fresh]
             rows = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for s in samples]
             out.append(Taid(c.taid_weight, rows, self.teacher, self.progress.t))
         return out
 
-    def took(self, step: int, told: Mapping[str, dict[str, float | None]] | None) -> None:
-        """After a step: its column `channels` is told where TAID's target was, and the target moves."""
+    def after(self, step: int, channels: Mapping[str, dict[str, float | None]] | None) -> None:
+        """Adds TAID's t to the step's column `channels`, and moves TAID's target."""
         c = self.config
-        if c is None or told is None or "taid" not in told:
+        if c is None or channels is None or "taid" not in channels:
             return
-        loss = told["taid"]["loss"]
-        told["taid"]["t"] = self.progress.t
-        if loss is not None and told["taid"]["rows"]:
+        loss = channels["taid"]["loss"]
+        channels["taid"]["t"] = self.progress.t
+        if loss is not None and channels["taid"]["rows"]:
             self.progress = taid.advance(self.progress, schedule_of(c), loss, step, c.steps)
 
     def _hinted(self, c: TrainConfig, groups: Sequence[Group]) -> list[Hinted]:
-        """The student's own completions, each with the prompt that its teacher reads; without those that have none."""
+        """Returns the student's completions, each with the prompt that its teacher reads; without those that have none."""
         rows = []
         for group in groups:
             for i, sample in enumerate(group.samples()):
                 if not sample.fresh:
                     continue
-                theirs = self._after_peer(group, i) if c.distill_hint == PEER else self.hinted[group.problem_id]
-                if theirs is not None:
-                    behaviour = sample.behaviour_logps
-                    rows.append(Hinted(sample.prompt_ids, theirs, sample.completion_ids, behaviour))
+                hinted = self._after_peer(group, i) if c.distill_hint == PEER else self.hinted[group.problem_id]
+                if hinted is not None:
+                    rows.append(Hinted(sample.prompt_ids, hinted, sample.completion_ids, sample.behaviour_logps))
         return rows
 
     def _after_peer(self, group: Group, i: int) -> Ids | None:
-        """The prompt with the first other attempt that was paid; None: there is none, or it is too long for the context."""
+        """Returns the prompt with the first other attempt that was paid; None without one, or in too short a context."""
         assert self.config is not None
         assert self.loaded is not None
         paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
@@ -121,7 +120,7 @@ class Beside:
         return ids if len(ids) + len(group.rollouts[i].completion_ids) <= self.loaded.context else None
 
     def state(self) -> dict[str, Tensor]:
-        """What --resume needs: TAID's target."""
+        """Returns what --resume needs: TAID's target."""
         if self.config is None or not self.config.taid_weight:
             return {}
         p = self.progress
@@ -129,14 +128,14 @@ class Beside:
         return {"taid": torch.tensor([p.t, seen, p.momentum], dtype=torch.float64)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Loads what `state` returned."""
         if "taid" in state:
             t, seen, momentum = state["taid"].tolist()
             self.progress = taid.Progress(t, None if seen != seen else seen, momentum)
 
 
 def distillation_of(c: TrainConfig) -> Distillation:
-    """Upstream's options with those of the config. SDPO's importance ratio is against the sampling policy, and so at its
+    """Returns upstream's options with those of the config. SDPO's importance ratio is to the sampling policy, so at its
     temperature."""
     if c.distill_loss == "sdpo":
         return dataclasses.replace(SDPO, temperature=c.temperature)
@@ -147,28 +146,28 @@ def distillation_of(c: TrainConfig) -> Distillation:
 
 
 def preference_of(c: TrainConfig) -> Preference:
-    """Upstream's options with those of the config."""
+    """Returns upstream's options with those of the config."""
     usual = SIMPO if c.trace_loss == "simpo" else DPO
     ratio = c.trace_gamma_ratio if c.trace_loss == "simpo" else 0.0
     return Preference(c.trace_loss, c.trace_beta or usual.beta, ratio, c.trace_smoothing)
 
 
 def schedule_of(c: TrainConfig) -> taid.Schedule:
-    """Upstream's with the config's bounds."""
+    """Returns upstream's schedule with the config's bounds."""
     return taid.Schedule(c.taid_start, c.taid_end, adaptive=not c.taid_linear)
 
 
-def beside_policy(
-    c: TrainConfig, loaded: LoadedModel, hooks: Hooks, world: World, problems: Sequence[Problem]
-) -> Beside:
-    """Load what the channels need; without a weight above 0 nothing is read. `problems`: those of the run.
+def auxiliary_losses(
+    c: TrainConfig, loaded: LoadedModel, intervention: Intervention, world: World, problems: Sequence[Problem]
+) -> AuxiliaryLosses:
+    """Loads what the auxiliary losses need; without a weight above 0 nothing is read. `problems`: those of the run.
 
-    BadInput on a hint that does not fit a problem or changes nothing, on pairs as in `action_pairs`, and on a teacher as in
+    Raises BadInput on a hint that does not fit a problem or changes nothing, on pairs as `action_pairs`, and on a teacher as
     load_model or of another vocabulary.
     """
     if not c.channels_on:
-        return Beside()
-    out = Beside(c, loaded, world, prompt_setup=hooks.page.prompt_setup or c.prompt_setup)
+        return AuxiliaryLosses()
+    out = AuxiliaryLosses(c, loaded, world, prompt_setup=intervention.prompt_setup or c.prompt_setup)
     if c.distill_top_k > (vocabulary := loaded.model.config.vocab_size):
         raise BadInput(f"--distill-top-k {c.distill_top_k}: the vocabulary has {vocabulary}")
     if c.alpha and c.distill_hint == PEER:
@@ -185,10 +184,10 @@ def beside_policy(
         except BadInput as e:
             raise BadInput(f"--distill-hint {c.distill_hint}, as the teacher reads it: {e}") from e
         out.hinted = {p.problem_id: p.ids for p in prompts}
-        own = render_all(dataclasses.replace(setting, hint=c.hint), loaded, problems)
-        if idle := [p.problem_id for p, q in zip(own, prompts, strict=True) if p.ids == q.ids]:
+        plain = render_all(dataclasses.replace(setting, hint=c.hint), loaded, problems)
+        if same := [p.problem_id for p, q in zip(plain, prompts, strict=True) if p.ids == q.ids]:
             raise BadInput(
-                f"--distill-hint {c.distill_hint}: the prompt of problem {idle[0]} is the same with it as with --hint "
+                f"--distill-hint {c.distill_hint}: the prompt of problem {same[0]} is the same with it as with --hint "
                 f"{c.hint}; it would teach nothing"
             )
     if c.trace_weight:
@@ -205,25 +204,25 @@ def beside_policy(
 
 
 def never_on(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The channels of a run's rows that had no gradient at any of its steps."""
+    """Returns the losses of a run's rows that had no gradient at any of its steps."""
     moved: dict[str, bool] = {}
     for row in rows:
-        for name, told in (row.get("channels") or {}).items():
-            moved[name] = moved.get(name, False) or bool(told.get("grad_norm"))
+        for name, numbers in (row.get("channels") or {}).items():
+            moved[name] = moved.get(name, False) or bool(numbers.get("grad_norm"))
     return [name for name, ever in moved.items() if not ever]
 
 
-def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
-    """BadInput where a pair is of a held-out problem: the evaluation would be of what the channel was taught. By its words,
-    so that no hint, prompt set-up, later turn or spacing hides it, in prompt and actions."""
-    if beside.loaded is None or not beside.pairs:
+def check_held_out(auxiliary: AuxiliaryLosses, held_out: Iterable[Problem]) -> None:
+    """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
+    are recognised by their words, so that no hint, prompt set-up, later turn or spacing hides one."""
+    if auxiliary.loaded is None or not auxiliary.pairs:
         return
-    asked = [(p.problem_id, [_words(part) for part in statement_of(p.messages)]) for p in held_out]
-    for i, pair in enumerate(beside.pairs):
+    statements = [(p.problem_id, [_words(part) for part in statement_of(p.messages)]) for p in held_out]
+    for i, pair in enumerate(auxiliary.pairs):
         sides = [(*pair.prompt_ids, *action) for action in (pair.chosen_ids, pair.rejected_ids)]
-        told = [beside.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in sides]
-        text = _words("\n".join(told))
-        if problem := next((name for name, parts in asked if all(part in text for part in parts)), None):
+        texts = [auxiliary.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in sides]
+        text = _words("\n".join(texts))
+        if problem := next((name for name, parts in statements if all(part in text for part in parts)), None):
             raise BadInput(
                 f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
                 "make the pairs of training problems"
@@ -231,12 +230,12 @@ def check_held_out(beside: Beside, held_out: Iterable[Problem]) -> None:
 
 
 def _words(text: str) -> str:
-    """However it is spaced, a text is the same."""
+    """Returns the text with single spaces."""
     return " ".join(text.split())
 
 
 def statement_of(messages: Messages) -> tuple[str, ...]:
-    """What stands in the last user message whatever hint is put in: the text around the words that hints rewrite."""
+    """Returns the parts of the last user message that no hint rewrites."""
     said = [content for role, content in messages if role == "user"][-1]
     for old in {hint.old for hint in HINTS.values() if hint.old}:
         said = said.replace(old, SEAM)
@@ -244,7 +243,7 @@ def statement_of(messages: Messages) -> tuple[str, ...]:
 
 
 def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:
-    """--model with --teacher merged into it, frozen. BadInput as in load_model, or where its vocabulary is another."""
+    """Returns --model with --teacher merged into it, frozen. Raises BadInput as load_model, or on another vocabulary."""
     place = str(loaded.model.device)
     made = load_model(c.model, c.dtype, place, c.base_seed, c.cache, c.teacher)
     if made.tokenizer_hash != loaded.tokenizer_hash or made.model.config.vocab_size != loaded.model.config.vocab_size:
@@ -256,8 +255,8 @@ def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:
 
 
 def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
-    """Stored pairs as token ids: texts are tokenised here, once; ids stay as they are. BadInput on those of another
-    tokenizer, or longer than the context."""
+    """Returns stored pairs as token ids: texts are tokenised here, once; ids stay as they are. Raises BadInput on those of
+    another tokenizer, or longer than the context."""
     if found.tokenizer_hash not in (None, loaded.tokenizer_hash):
         raise BadInput(
             f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "

@@ -1,0 +1,44 @@
+"""What is trained: a model, its adapter and an optimizer, in one of several processes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from projected_grpo.adapters.base import Adapter
+from projected_grpo.model.batches import Batch, Side, batches, two_sided
+from projected_grpo.model.logprobs import TokenBatch
+from projected_grpo.parallel import ALONE, World
+from projected_grpo.records import Sample
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What a step trains, and the limits of one forward and backward pass."""
+
+    model: Any
+    adapter: Adapter
+    optimizer: torch.optim.Optimizer
+    pad_id: int
+    token_budget: int
+    """Most tokens in one forward and backward pass."""
+    max_grad_norm: float = 0.0
+    """The gradient is clipped to this norm after the projection; 0 = no clipping."""
+    world: World = ALONE
+    """The processes that train together."""
+
+    @property
+    def device(self) -> torch.device:
+        """Returns the device of the trained coordinates."""
+        return next(iter(self.adapter.vectors.values())).device
+
+    def batches(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[tuple[list[int], Batch]]:
+        """Yields (indices into `samples`, their tokens), as `model.batches.batches`."""
+        return batches(self.model, samples, self.token_budget, self.pad_id, self.device, whole=whole)
+
+    def two_sided(
+        self, first: Sequence[Side], second: Sequence[Side]
+    ) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
+        """Yields (indices, the first sides' tokens, the second sides'), as `model.batches.two_sided`."""
+        return two_sided(first, second, self.token_budget, self.pad_id, self.device)

@@ -1,11 +1,9 @@
 """One meaning for every arm: train, queue, results and the documents speak of the same configuration."""
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
@@ -14,7 +12,6 @@ from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.studies import chain_of
 from projected_grpo.run import cli
-from projected_grpo.worlds.toy_shapes import SHAPES
 
 OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0,
                   "until_onsets": 0, "horizon_of": None}  # fmt: skip
@@ -55,32 +52,6 @@ def test_the_v_of_the_queue_is_that_of_extract_vhack():
     queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a unit has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
-
-
-def paragraph(text, start):
-    """The bullet or table row that begins so, on one line."""
-    found = [p for p in re.split(r"\n(?=[-|#]|\n)", text) if p.strip().startswith(start)]
-    assert len(found) == 1, (start, found)
-    return " ".join(found[0].split())
-
-
-def test_readme_and_method_name_the_configuration_that_their_numbers_are_of():
-    """Each arm's own recipe, where the arm is explained and where its result is claimed."""
-    k, width = presets(ExtractConfig)["toy"].k, SHAPES["toy"]["hidden_size"]
-    told = {
-        "projected": f"`{RECIPE.gate}` on the applied update",
-        "literal": f"`{ARMS['literal'].recipe.gate}` on the gradient",
-    }
-    assert RECIPE.project == "update"
-    assert ARMS["literal"].recipe.project == "grad"
-    readme, method = ((ROOT / place).read_text("utf-8") for place in ("README.md", "docs/method.md"))
-    for arm, recipe in told.items():
-        assert recipe in paragraph(readme, f"- **`{arm}`**"), arm
-        assert recipe in paragraph(method, f"| {arm} |"), arm
-    paragraph(readme, "| `projected` lowers the hack rate")
-    paragraph(readme, "| the arm `literal` prevents hacking")
-    for text in (readme, method):
-        assert f"k = {k} of {width}" in " ".join(text.split())
 
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():

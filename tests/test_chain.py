@@ -1,13 +1,9 @@
 """Chains: every need is met, what is done is skipped, what was cut is resumed, a failure stops only what needs it."""
 
-import contextlib
 import json
-import os
 import shutil
 import textwrap
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +12,6 @@ from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.queue.links import Link, by_name, read_chain, write_chain
 from projected_grpo.queue.local import run_chain
 from projected_grpo.queue.run_link import is_done, prepared
-from projected_grpo.queue.settings import QueueConfig
 
 WRITES_A_RUN = """
 import json, pathlib, sys
@@ -38,10 +33,6 @@ def link(tmp_path):
         return Link(name, (str(path), str(out), *(["fail"] if fail else [])), out, needs, kind)
 
     return make
-
-
-def toy_plan(chain="toy", **changed):
-    return QueueConfig(chain=chain, preset="toy", out=Path("out/x"), **changed).plan()
 
 
 def order(tmp_path):
@@ -129,22 +120,3 @@ def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_p
     assert run_chain([report], tmp_path / "home") == 0  # it wrote its folder and says FAIL
     broken = replace(report, name="broken", out=tmp_path / "home/never")
     assert run_chain([broken], tmp_path / "home") == 1
-
-
-ONE_SLEEPER = """
-import sys
-from pathlib import Path
-from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.links import Link
-run_chain([Link("s", (sys.argv[1], "pid"), Path("out"))], Path("home"))
-"""
-
-
-def gone(pid):
-    """The process ends: at once, or a moment after whoever started it."""
-    deadline = time.monotonic() + 30
-    with contextlib.suppress(ProcessLookupError):
-        while True:
-            os.kill(pid, 0)
-            assert time.monotonic() < deadline
-            time.sleep(0.01)

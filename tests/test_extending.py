@@ -68,7 +68,7 @@ for line in json.loads(sys.argv[1]):
 """
 ASKED = (
     "python scripts/train.py tiny --help",
-    "python scripts/enqueue.py --dry preset=tiny backend=local",
+    "python scripts/enqueue.py --dry preset=tiny backend=local arms=vanilla,half_out",
     "python -m projected_grpo.ledger.step_file",
 )
 

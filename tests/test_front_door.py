@@ -13,8 +13,6 @@ JUSTFILE = (ROOT / "justfile").read_text("utf-8")
 HEADER = re.compile(
     r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:"
 )  # a recipe's first line, not an assignment
-PROPER = ("V ", "GRPO ", "H1 ", "HTML ", "UAT ")
-LONGEST = 110
 
 
 def just(*words, **variables):
@@ -26,46 +24,11 @@ def just(*words, **variables):
     return done.returncode, done.stdout
 
 
-def comments(justfile):
-    """Recipe -> the comment lines right above it, attributes aside."""
-    lines = justfile.splitlines()
-    found = {}
-    for i, line in enumerate(lines):
-        if not (header := HEADER.match(line)):
-            continue
-        above = i - 1
-        while lines[above].startswith("["):
-            above -= 1
-        comment = []
-        while above >= 0 and lines[above].startswith("#"):
-            comment.insert(0, lines[above].removeprefix("# "))
-            above -= 1
-        found[header.group(1)] = comment
-    return found
-
-
-def faults(comment):
-    """What is wrong with a recipe's comment."""
-    if len(comment) != 1:
-        return f"{len(comment)} lines"
-    line = comment[0]
-    if not (line[0].islower() or line.startswith(PROPER)):
-        return "begins like the rest of a sentence, or like a heading"
-    return f"{len(line)} characters" if len(line) > LONGEST else None
-
-
 def shown():
     """The recipes that `just --list` shows."""
     code, out = just("--list", "--unsorted")
     assert code == 0
     return re.findall(r"^    ([a-z][\w-]*)", out, re.MULTILINE)
-
-
-def test_every_recipe_that_is_listed_says_what_it_does_in_one_line():
-    known = comments(JUSTFILE)
-    names = shown()
-    assert set(names) == {name for name in known if not name.startswith("_")}  # nothing is missed by the search
-    assert {name: fault for name in names if (fault := faults(known[name]))} == {}
 
 
 # ---------------------------------------------------------------- bad input

@@ -95,7 +95,7 @@ def test_what_is_written_is_read_to_seven_digits(tmp_path):
     assert found.steps[2]["k"] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("torn", [1, 9, 60])
+@pytest.mark.parametrize("torn", [1, 60])
 def test_a_step_that_a_kill_tore_is_refused_by_readers_and_removed_on_resume(tmp_path, torn):
     whole, run = written(tmp_path / "whole"), written(tmp_path / "a", 2)
     two = (run / NAME).read_bytes()

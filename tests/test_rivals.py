@@ -162,7 +162,7 @@ def test_an_arm_that_is_shown_the_teacher_asks_for_one():
 def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made, vhack_file, tmp_path):
     common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
-    vanilla = made("train", *common, "--steps", 2)
+    vanilla = made("train", *common, "--steps", 2, "--eval-samples", 2)
     code, _, err = script(
         "train", "tiny", "--arm", "post_hoc", "--of", vanilla, *common, "--steps", 4, *evaluated, "--out", "derived"
     )
@@ -375,10 +375,11 @@ def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["advantage", "ablation", "penalty_probe", "screen_truth"])
-def test_a_rival_runs_through_the_real_script(made, arm):
-    run = made("train", "--arm", arm, "--steps", 1, *POOLED)
-    assert ARMS[arm].title in (run / "log.txt").read_text("utf-8")
-    rows = read_run(run)[0]
+def test_a_rival_runs_through_the_real_script(script, arm, tmp_path):
+    code, out, err = script("train", "tiny", "--arm", arm, "--steps", 1, *POOLED, "--out", "run")
+    assert code == 0, err
+    assert ARMS[arm].title in out
+    (rows,) = read_run(tmp_path / "run")
     assert all(row["arm"] == arm for row in rows)
     if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
         hacks = [r for r in rows if r["hacked"] and not r["gt_pass"]]

@@ -63,3 +63,10 @@ def test_only_what_is_typed_stands_against_an_arms_own_recipe():
         with_recipe(config, ["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
+
+
+def test_an_oracle_is_called_one():
+    assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
+    assert ARMS["penalty_probe"].title == "penalty_probe"
+    oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
+    assert {arm.name for arm in ARMS.values() if arm.labels} == oracles

@@ -42,7 +42,7 @@ def save_checkpoint(
         "step": step,
         "theta": {n: p.detach().cpu() for n, p in adapter.vectors.items()},
         "optimizer": optimizer.state_dict(),
-        "basis": {n: v.cpu().contiguous() for n, v in basis.items()},
+        "basis": {n: v.cpu().clone() for n, v in basis.items()},  # in its own layout: another one rounds otherwise
         "page": {n: t.detach().cpu().contiguous() for n, t in page.items()},
         "channels": {n: t.detach().cpu().contiguous() for n, t in channels.items()},
         "outer": {n: t.detach().cpu().contiguous() for n, t in outer.items()},

@@ -11,7 +11,7 @@ from projected_grpo.run import cli
 def main() -> int:
     config = cli.parse(presets(MultiTurnConfig), __doc__, cli.words_as_flags(sys.argv[1:]))
     config.validate()
-    from projected_grpo.run.multi_turn import sample_traces
+    from projected_grpo.traces.multi_turn import sample_traces
 
     return sample_traces(config)
 

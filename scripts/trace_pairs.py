@@ -57,9 +57,9 @@ class TracePairsConfig:
 def from_pools(config: TracePairsConfig) -> int:
     """One state a trace; who votes has sampled the same problems."""
     from projected_grpo.data.preferences import write_preferences
-    from projected_grpo.run.trace_pairs import replayed
+    from projected_grpo.traces.votes import pairs_of_pools
 
-    found = replayed(config.student, config.teachers)
+    found = pairs_of_pools(config.student, config.teachers)
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.traces} traces: no majority, or all agree with the student; "
                        "sample the teachers at a lower --temperature")  # fmt: skip
@@ -80,9 +80,9 @@ def from_pools(config: TracePairsConfig) -> int:
 def from_answers(config: TracePairsConfig) -> int:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
     from projected_grpo.data.preferences import write_preferences
-    from projected_grpo.run.trace_votes import from_random, voted
     from projected_grpo.teachers.answers import read_answers
     from projected_grpo.traces.file import open_traces
+    from projected_grpo.traces.votes import from_random, pairs_of_answers
     from projected_grpo.verdicts.pairs import Votes
     from projected_grpo.verdicts.registry import CLAIMS
     from projected_grpo.worlds.models import load_model
@@ -90,7 +90,7 @@ def from_answers(config: TracePairsConfig) -> int:
     answers = read_answers(config.answers)
     loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
     traces = open_traces(config.student, tokenizer_hash=loaded.tokenizer_hash, model_hash=loaded.weights_hash)
-    found = voted(loaded, of_the_untrained(traces, config), answers)
+    found = pairs_of_answers(loaded, of_the_untrained(traces, config), answers)
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip

@@ -25,29 +25,24 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
     from projected_grpo.replicas.rounds import check_replica, rounds_of
-    from projected_grpo.run.anew import kept_path
     from projected_grpo.run.auxiliary import auxiliary_losses, check_held_out, never_on
     from projected_grpo.run.evaluation import Evaluator
-    from projected_grpo.run.preflight import Device, preflight
-    from projected_grpo.run.prepare import prepare
+    from projected_grpo.run.preflight import preflight
+    from projected_grpo.run.prepare import prepare_training
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
     from projected_grpo.run.tracking import load_tracker, tracked
-    from projected_grpo.step import Objective
+    from projected_grpo.run.trained import kept_path
 
-    objective = Objective(
-        config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
-    )
     with world.together():
         tracker = load_tracker(config.track) if world.rank == 0 else None
-        session = prepare(config, "train", objective, config.checkpoint_every, world)
+        session = prepare_training(config, world)
         check_replica(config, session)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
         session.auxiliary = auxiliary_losses(config, session.loaded, session.intervention, world, source.problems)
         check_held_out(session.auxiliary, evaluator.problems)
-        if session.loaded.model.device.type == "cuda":
-            preflight(session, config, source.prompts, Device(session.loaded.model.device))
+        preflight(session, config, source.prompts)
     session.start(
         config.steps,
         problems_hash=source.problems_hash,
@@ -57,33 +52,27 @@ def train(config: TrainConfig, world: World) -> int:
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {session.next_step} steps done; nothing is changed")
         return 0
-    horizon = Horizon(config, session.run)
-    horizon.resume(session.next_step)
-    rows, seconds, done = [], 0.0, session.next_step
-    with tracked(config.track, tracker, session.run) as tracking, ExitStack() as meeting:
+    horizon = Horizon(config, session.run, session.next_step)
+    rows, done = [], session.next_step
+    with tracked(tracker, session.run) as log_steps, ExitStack() as meeting:
         rounds = meeting.enter_context(rounds_of(config, session))
         for step in progress(range(session.next_step, config.steps), "train"):
             if horizon.reached or rounds.over:
                 break
-            for folder in evaluator.due(step):
-                evaluator.evaluate(step, folder)
+            evaluator.evaluate_due(step)
             with world.together():
                 groups, timing = source.groups(step)
-            if refresher.due(step):
-                refresher.refresh()
-            per_sample = config.per_sample_every > 0 and step % config.per_sample_every == 0
-            taken = session.take(step, config.steps, groups, timing, per_sample=per_sample)
+            refresher.refresh_due(step)
+            taken = session.take(step, config.steps, groups, timing, per_sample=config.measures_samples(step))
             rows += taken
             horizon.add(taken)
-            seconds += rows[-1]["timing"]["total"]
             done = step + 1
             rounds.after(step)
-            if config.keep_adapter_every and done % config.keep_adapter_every == 0:
+            if config.keeps_adapter(done):
                 session.keep_adapter(kept_path(session.run, done))
-            tracking.catch_up()
+            log_steps()
         meeting.close()  # the others do not wait for what follows
-        for folder in evaluator.due(done, last=True):
-            evaluator.evaluate(done, folder)
+        evaluator.evaluate_due(done, last=True)
         session.finish(done)
     for name in never_on(rows):
         why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
@@ -93,7 +82,7 @@ def train(config: TrainConfig, world: World) -> int:
         session.run,
         "🟢" if rows else "⚪",
         f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
-        f"gt_pass and the well-formed rate beside it{evaluator.cost(seconds)}",
+        f"gt_pass and the well-formed rate beside it{evaluator.cost(rows)}",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
             [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],

@@ -28,7 +28,7 @@ def main() -> int:
     from projected_grpo.ledger.anew_file import write_anew
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.run.anew import measured
+    from projected_grpo.run.refresh import measured
 
     if not config.runs:
         raise BadInput("no run given; name folders of finished training runs")

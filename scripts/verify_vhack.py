@@ -16,36 +16,26 @@ def main() -> int:
     from projected_grpo.data import pairs as pair_sets
     from projected_grpo.ledger.console import bottom_line, log_to
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.run import vhack_file
     from projected_grpo.run.prepare import attach, load
     from projected_grpo.verdicts.registry import CLAIMS, exit_code
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
-    vhack_file.check_label(config.vhack, config.model, config.adapter, None)
-    stored = vhack_file.read_vhack(config.vhack)
+    meta = vhack.read_meta(config.vhack)
+    vhack.check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
     loaded = load(config)
     adapter = attach(config, loaded)
-    v = vhack_file.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
-    why = "held-out pairs are only known to be unseen in the same set"
-    pairs = vhack_file.pairs_of(stored.meta, config.pairs, why)
-    share = vhack_file.held_out_of(stored.meta)
+    v = vhack.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
+    how = vhack.Extraction.of(meta)
+    pairs = vhack.pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
     if config.unseen == "mechanisms":
-        made_from, _ = pair_sets.split(pairs, share)
+        made_from, _ = pair_sets.split(pairs, how.held_out)
         held_out = pair_sets.unseen_mechanisms(pair_sets.load_pairs(config.pairs), made_from)
     else:
-        held_out = pair_sets.unseen_pairs(config.pairs, pairs, share)
-    sides = vhack.pair_sides(held_out, loaded, stored.meta["hint"], stored.meta["prompt_setup"])
+        held_out = pair_sets.unseen_pairs(config.pairs, pairs, how.held_out)
+    sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
-    loss, max_new = stored.meta["loss"], stored.meta["max_new"]
-    d = vhack.pair_differences(
-        loaded,
-        adapter,
-        sides,
-        "grpo" if loss == "grpo" else "nll",
-        int(max_new) if loss == "grpo" else 1,
-        config.token_budget,
-    )
+    d = vhack.pair_differences(loaded, adapter, sides, how.loss, how.max_new, config.token_budget)
     seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
     verdict = CLAIMS["verify"].judged(
@@ -56,8 +46,8 @@ def main() -> int:
     logger.info("held-out pair                 mechanism             energy    null   cosine")
     for pair, e, z, c in zip(held_out, seen.energy, seen.null, seen.cosine, strict=True):
         logger.info(f"{pair.name:28}  {pair.mechanism:20}  {e:6.4f}  {z:6.4f}  {c:+7.4f}")
-    if stored.meta["control"] != "none":
-        logger.info(f"this V is the {stored.meta['control']} control: a FAIL here is what a null SHOULD show")
+    if meta["control"] != "none":
+        logger.info(f"this V is the {meta['control']} control: a FAIL here is what a null SHOULD show")
     bottom_line(
         config.vhack,
         verdict.status,

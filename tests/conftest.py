@@ -26,7 +26,7 @@ import torch  # noqa: E402 - after the hook
 
 from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
-from projected_grpo.ledger.built_once import built_once  # noqa: E402
+from projected_grpo.ledger.files import built_once  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
 from projected_grpo.run.session import Session  # noqa: E402

@@ -18,7 +18,7 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.studies import chain_of
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.channels import against_v, document, tables_of
-from projected_grpo.run.trace_pairs import replayed
+from projected_grpo.traces.votes import pairs_of_pools
 from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Run
 
@@ -190,7 +190,7 @@ def test_pairs_by_hand(tmp_path):
     voters = [
         pool(tmp_path / name, texts) for name, texts in (("x", ["a", "d "]), ("y", ["b", "d"]), ("z", ["a", "d"]))
     ]
-    found = replayed(student, voters)
+    found = pairs_of_pools(student, voters)
     assert (found.traces, found.cut, found.without, found.tokenizer_hash) == (2, 0, 0, "t")
     assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
         ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", MINORITY, 1, (99,), (98,))
@@ -209,12 +209,12 @@ def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
     student = pool(tmp_path / "s", ["c"])
     voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], **other)]
     with pytest.raises(BadInput, match=why):
-        replayed(student, voters)
+        pairs_of_pools(student, voters)
 
 
 def test_no_label_and_no_reward_is_read_where_pairs_are_made():
     """They stand in the same files as the rollouts."""
-    for place in ("run/trace_pairs", "data/preferences", "channels/preference_pairs", "run/auxiliary"):
+    for place in ("traces/votes", "data/preferences", "channels/preference_pairs", "run/auxiliary"):
         named = set(names_in(ROOT / f"src/projected_grpo/{place}.py"))
         assert not named & LABELS, place
         assert place == "run/auxiliary" or not named & {"reward", "rewards"}, place
@@ -222,8 +222,8 @@ def test_no_label_and_no_reward_is_read_where_pairs_are_made():
 
 def test_a_folder_votes_once(tmp_path):
     student, voter = pool(tmp_path / "s", ["c"]), pool(tmp_path / "x", ["a"])
-    with pytest.raises(BadInput, match="a folder stands twice"):
-        replayed(student, [voter, voter, tmp_path / "x/../x"])
+    with pytest.raises(BadInput, match="they would vote twice"):
+        pairs_of_pools(student, [voter, voter, tmp_path / "x/../x"])
 
 
 def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):

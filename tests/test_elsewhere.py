@@ -21,9 +21,8 @@ from projected_grpo.integrations.update import ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
-from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import run_step
-from projected_grpo.vhack import pair_differences, pair_sides, random_basis
+from projected_grpo.vhack import pair_differences, pair_sides, random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 
 SAID = ("cos_in", "cos_out", "cos_update", "energy_update_in", "update_removed", "removed_share", "frac_fired")

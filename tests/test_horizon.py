@@ -56,8 +56,7 @@ def test_it_never_stops_where_hacking_does_not_set_in():
 def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
     hack = [0] * 10 + [4] * 90
     monkeypatch.setattr(horizon, "read_step", lambda path: rows(hack[int(path.name[5:8])]))
-    run = Horizon(CONFIG, tmp_path)
-    run.resume(40)
+    run = Horizon(CONFIG, tmp_path, 40)
     reached = []
     for n in hack[40:]:
         run.add(rows(n))

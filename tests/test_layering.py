@@ -34,18 +34,18 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "report": "arms ledger records verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
-    "vhack": "adapters channels ledger model prompts records",
-    "interventions": "channels ledger model projection",
+    "interventions": "channels ledger model projection records",
     "measures": "adapters channels ledger model projection records",
     "step": "channels interventions measures model parallel projection records",
     "data": "config ledger model parallel prompts records rollout worlds",
-    "traces": "arms config data ledger model prompts records rollout teachers worlds",
+    "vhack": "adapters arms channels data ledger model prompts records",
     "run": "adapters arms channels config data interventions ledger model "
-    "parallel projection prompts records rollout step teachers traces verdicts vhack worlds",
+    "parallel projection prompts records rollout step verdicts vhack worlds",
+    "traces": "arms channels config data ledger model prompts records rollout run teachers worlds",
     "queue": "arms config ledger presets run worlds",
     "replicas": "queue config ledger parallel presets run",
     "bench": "adapters arms channels config data model projection records rollout run step vhack",
-    "integrations": "adapters arms config data ledger measures model presets projection prompts records run verdicts "
+    "integrations": "adapters arms config data ledger measures model presets projection prompts records verdicts "
     "vhack worlds",
 }
 TORCH_FREE_ROOMS = (

@@ -18,7 +18,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.pool import load_pool
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
-from projected_grpo.run import behaviour, sources
+from projected_grpo.run import sources, teacher_pool
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.worlds.models import load_model
@@ -202,9 +202,9 @@ def test_ratios_pinned_at_the_bound_are_red(steps, monkeypatch):
 @pytest.mark.slow
 def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(steps, monkeypatch):
     """What the student says at its start is what a student's log-probabilities are at load time."""
-    load = behaviour.load
-    monkeypatch.setattr(behaviour, "load", lambda config, _: load(config))
-    monkeypatch.setattr(sources, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
+    load = teacher_pool.load
+    monkeypatch.setattr(teacher_pool, "load", lambda config, _: load(config))
+    monkeypatch.setattr(teacher_pool, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
     assert "100% of teacher rows carry the student's or the untrained model's" in red(steps())["each row's own ratio"]
 
 
@@ -222,7 +222,7 @@ def test_teacher_rows_with_the_students_log_probabilities_of_the_step_are_red(st
 
 @pytest.mark.slow
 def test_teacher_rows_without_log_probabilities_are_red(steps, monkeypatch):
-    monkeypatch.setattr(sources, "by_its_teacher", lambda pool, *_: {name: blank(g) for name, g in pool.items()})
+    monkeypatch.setattr(sources, "with_teacher_logps", lambda pool, *_: {name: blank(g) for name, g in pool.items()})
     assert "100% of teacher rows have no log-probabilities" in red(steps())["each row's own ratio"]
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from projected_grpo.projection import SAME, compared, one_subspace, principal_angles
-from projected_grpo.run.vhack_file import content_of, read_vhack, save_vhack
-from projected_grpo.vhack import random_basis
+from projected_grpo.vhack import content_of, random_basis, read_vhack, save_vhack
 
 
 def test_angles_by_hand():
@@ -77,7 +76,7 @@ def test_both_losses_give_two_v_of_the_tiny_model(script, both, tmp_path):
     code, out, err = script("compare_v", *both, "--out", "angles.txt")
     assert code == 0, err
     assert "two bases" in out
-    for what in ("kind of module", "q_proj", "down_proj", "worst", "loss", "nll", "grpo"):
+    for what in ("kind of module", "q_proj", "down_proj", "max °", "loss", "nll", "grpo"):
         assert what in out, what
     data = json.loads((tmp_path / "angles.json").read_text())
     assert not data["identical"]

@@ -19,9 +19,8 @@ from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher
-from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import Objective
-from projected_grpo.vhack import random_basis
+from projected_grpo.vhack import random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
 
@@ -52,7 +51,7 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     kept, refreshed = made("train", *args), ("--refresh-every", 2)
     run = made("train", *args, *refreshed)
     log = (run / "log.txt").read_text("utf-8")
-    overlaps = [float(x) for x in re.findall(r"V extracted anew: overlap with the one before ([\d.]+)", log)]
+    overlaps = [float(x) for x in re.findall(r"V extracted again: overlap with the one before ([\d.]+)", log)]
     assert len(overlaps) == 2
     assert all(0.05 < x < 1.0 for x in overlaps)  # the model has moved, but not to another one
     assert columns(kept, "cos_in")[:2] == columns(run, "cos_in")[:2]

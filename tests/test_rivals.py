@@ -34,9 +34,9 @@ from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
 from projected_grpo.run.checkpoint import save_checkpoint
-from projected_grpo.run.vhack_file import read_vhack
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")

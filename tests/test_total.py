@@ -6,6 +6,7 @@ import math
 import sys
 
 import pytest
+import smoke_channels
 import torch
 from conftest import cut_after, shake
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ from projected_grpo.model.batches import two_sided
 from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.run import cli, composition
+from projected_grpo.run import cli
 from projected_grpo.run.auxiliary import (
     AuxiliaryLosses,
     distillation_of,
@@ -266,15 +267,15 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
 @pytest.fixture
 def composed(tiny, antipasto, cache):
     teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny")
-    rows = composition.rows_of(tiny, teacher)
-    return lambda: composition.composed(tiny, antipasto, rows, composition.STEPS)
+    rows = smoke_channels.rows_of(tiny, teacher)
+    return lambda: smoke_channels.composed(tiny, antipasto, rows, smoke_channels.STEPS)
 
 
 @pytest.mark.slow
 def test_each_loss_falls_in_five_steps(composed):
     losses = composed()
     assert list(losses[0]) == ["policy", "hint_distill", "trace_dpo", "taid"]
-    assert composition.not_falling(losses) == []
+    assert smoke_channels.not_falling(losses) == []
 
 
 @pytest.mark.slow
@@ -287,8 +288,8 @@ def test_a_channel_whose_gradient_does_not_arrive_is_seen(composed, monkeypatch)
             yield dataclasses.replace(part, loss=part.loss.detach() + 0 * part.loss)
 
     monkeypatch.setattr(Taid, "losses", broken)
-    monkeypatch.setattr(composition, "STEPS", 1)
-    assert "taid" in composition.not_falling(composed())
+    monkeypatch.setattr(smoke_channels, "STEPS", 1)
+    assert "taid" in smoke_channels.not_falling(composed())
 
 
 # ---------------------------------------------------------------- what is refused

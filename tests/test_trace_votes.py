@@ -19,7 +19,6 @@ from projected_grpo.prompts import render
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.studies import chain_of
 from projected_grpo.run.auxiliary import AuxiliaryLosses, check_held_out
-from projected_grpo.run.trace_votes import from_random, margins, voted
 from projected_grpo.teachers.answers import Answer, Folder, read_answers
 from projected_grpo.teachers.local_server import NEEDED, free_port
 from projected_grpo.teachers.price_table import Teacher
@@ -28,6 +27,7 @@ from projected_grpo.traces.exchange import write_states
 from projected_grpo.traces.file import open_traces
 from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.traces.states import states_of
+from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 from projected_grpo.verdicts.pairs import Votes
 from projected_grpo.verdicts.registry import CLAIMS
 
@@ -54,7 +54,7 @@ def answers(*by_state, traces=(TRACE,), finish="stop"):
 
 def test_votes_by_hand(loaded_once):
     """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
-    found = voted(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
+    found = pairs_of_answers(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
     a, b, d = (loaded_once.completion_ids(text) for text in "abd")
     assert (found.traces, found.steps, found.cut) == (1, 2, 0)
     assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
@@ -72,10 +72,10 @@ def test_half_an_action_is_no_vote_and_its_trace_still_counts(loaded_once):
     """A sneaky fail: traces without a pair left out of the mean."""
     cut = dataclasses.replace(TRACE.steps[0], action=dataclasses.replace(WHOLE, truncated=True))
     trace = dataclasses.replace(TRACE, steps=(cut, TRACE.steps[1]))
-    found = voted(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
+    found = pairs_of_answers(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
     assert (found.traces, found.steps, found.cut, len(found.pairs)) == (1, 1, 1, 1)
-    found = voted(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
-    assert (found.traces, found.steps, found.cut, found.pairs) == (1, 0, 2, ())
+    found = pairs_of_answers(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
+    assert (found.traces, found.steps, found.cut, found.pairs) == (1, 0, 2, [])
 
 
 OTHER = dataclasses.replace(
@@ -95,7 +95,7 @@ OTHER = dataclasses.replace(
 )  # fmt: skip
 def test_answers_to_other_states_are_refused(loaded_once, traces, said, why):
     with pytest.raises(BadInput, match=why) as refused:
-        voted(loaded_once, traces, said)
+        pairs_of_answers(loaded_once, traces, said)
     assert "\n" not in str(refused.value)
 
 
@@ -138,12 +138,12 @@ def test_pairs_of_one_trace_are_not_independent():
 
 def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_states(loaded_once):
     said = answers(["a", "a", "a"], ["a", "a", "a"])
-    found = voted(loaded_once, [TRACE], said)
+    found = pairs_of_answers(loaded_once, [TRACE], said)
     assert from_random(loaded_once, found) is None  # two pairs
     for problems in (20, 1):
         many = [dataclasses.replace(TRACE, trace_id=f"t{i}", problem_id=f"p{i % problems}") for i in range(20)]
         said = answers(*[["a", "a", "a"]] * 40, traces=many)
-        told = from_random(loaded_once, voted(loaded_once, many, said))
+        told = from_random(loaded_once, pairs_of_answers(loaded_once, many, said))
         assert told.n == 40
         # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one observation.
         assert (told.p < 0.05) == (problems == 20)

@@ -176,7 +176,7 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
         assert [r["prompt_ids"] for r in rows] == [list(trace.steps[turn].ids) for trace in found]
         assert [r["reward"] for r in rows] == [trace.rewards[turn] for trace in found]
 
-    module = importlib.import_module("projected_grpo.run.multi_turn")
+    module = importlib.import_module("projected_grpo.traces.multi_turn")
     real, calls = module.play, []
 
     def cut(*args, **kwargs):

@@ -11,7 +11,7 @@ from projected_grpo.data.pairs import load_pairs
 from projected_grpo.ledger.anew_file import read_anew, write_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.run.anew import record
+from projected_grpo.run.refresh import record
 from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
 
 K = 4

@@ -12,9 +12,7 @@ from projected_grpo import vhack
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.data.pairs import split
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.run import vhack_file as artefact
-from projected_grpo.run.vhack_file import cut
-from projected_grpo.vhack import basis_of, pair_differences, pair_sides, random_basis
+from projected_grpo.vhack import basis_of, cut, pair_differences, pair_sides, random_basis
 from projected_grpo.worlds.builtin import builtin_pairs
 from projected_grpo.worlds.models import load_model
 
@@ -244,7 +242,7 @@ def loaded_with(cache):
 
 
 def test_v_of_its_own_model_loads(vhack_file, loaded_with):
-    v = artefact.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
+    v = vhack.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
     assert {len(rows) for rows in v.basis.values()} == {3}
 
 
@@ -258,48 +256,48 @@ def test_v_of_its_own_model_loads(vhack_file, loaded_with):
 )
 def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, rank, control, why):
     with pytest.raises(BadInput, match=why):
-        artefact.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
+        vhack.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
 
 
 @pytest.mark.slow
 def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
     path = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
-    assert artefact.load_vhack(path, *loaded_with(rank=4), "none").directions
+    assert vhack.load_vhack(path, *loaded_with(rank=4), "none").directions
     with pytest.raises(BadInput, match="lora_rank=4, but this run has lora_rank=8"):
-        artefact.load_vhack(path, *loaded_with(rank=8), "none")
+        vhack.load_vhack(path, *loaded_with(rank=8), "none")
 
 
 def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
     """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
-    v = artefact.read_vhack(vhack_file())
+    v = vhack.read_vhack(vhack_file())
     name = next(iter(v.probes))
     probes = {**v.probes, name: -v.probes[name]}
-    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(v.basis, v.singular_values, probes, v.meta))
+    vhack.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(v.basis, v.singular_values, probes, v.meta))
     with pytest.raises(BadInput, match="another singular basis"):
-        artefact.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
+        vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 
 
 @pytest.mark.parametrize("spoil", [lambda v: 1.01 * v, lambda v: torch.cat([v[:1], v[:1]]), lambda v: v * float("nan")])
 def test_rows_that_are_not_orthonormal_are_no_v(vhack_file, tmp_path, spoil):
     """Projection by them would take out more, or less, than lies along them."""
-    v = artefact.read_vhack(vhack_file())
+    v = vhack.read_vhack(vhack_file())
     name = next(iter(v.basis))
     basis = {**v.basis, name: spoil(v.basis[name])}
-    artefact.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(basis, v.singular_values, v.probes, v.meta))
+    vhack.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(basis, v.singular_values, v.probes, v.meta))
     with pytest.raises(BadInput, match=f"rows of {name} are not orthonormal"):
-        artefact.read_vhack(tmp_path / "v.safetensors")
+        vhack.read_vhack(tmp_path / "v.safetensors")
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
     with pytest.raises(BadInput, match="no such file"):
-        artefact.read_vhack(tmp_path / "none.safetensors")
+        vhack.read_vhack(tmp_path / "none.safetensors")
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes(vhack_file().read_bytes()[:100])
     with pytest.raises(BadInput, match="not a readable safetensors file"):
-        artefact.read_vhack(torn)
+        vhack.read_vhack(torn)
     save_file({"x": tensor([1.0])}, tmp_path / "other.safetensors")
     with pytest.raises(BadInput, match="not written by extract_vhack_grad"):
-        artefact.read_vhack(tmp_path / "other.safetensors")
+        vhack.read_vhack(tmp_path / "other.safetensors")
 
 
 def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter, monkeypatch):

@@ -1,7 +1,9 @@
-"""One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast."""
+"""One frozen dataclass per script; the text under a field is its --help. No torch here: --help stays fast.
 
-import math
-from collections.abc import Callable, Collection, Mapping
+Only what would cost hours or give a wrong number is checked; tyro reports types and choices.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,47 +15,90 @@ from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, check_new
 
+ANY, TINY = 1e300, 1e-12
+"""Bounds: any finite number; above 0."""
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys((
+        "lora_seed", "seed", "base_seed", "top_k", "pairs_draw", "k_use", "warmup", "weight_decay", "max_grad_norm", "alpha",
+        "distill_token_clip", "distill_top_k", "trace_weight", "trace_beta", "trace_gamma_ratio", "taid_weight",
+        "outer_every", "beta", "kl_beta", "until_onsets", "per_sample_every", "refresh_every", "eval_every",
+        "keep_adapter_every", "n_problems",
+    ), (0, ANY)),
+    **dict.fromkeys((
+        "lora_rank", "token_budget", "group_size", "max_new", "rollout_batch", "k", "trace_batch", "replicas", "steps",
+        "prompts_per_step", "eval_samples", "checkpoint_every",
+    ), (1, ANY)),
+    **dict.fromkeys(("temperature", "lr", "overshoot", "distill_temperature", "outer_lr", "patience"), (TINY, ANY)),
+    **dict.fromkeys(("distill_beta", "taid_start", "taid_end", "noise_floor"), (0, 1)), "outer_momentum": (0, 0.999),
+    "top_p": (TINY, 1), "trace_smoothing": (0, 0.5), "random_bases": (20, ANY), "turns": (2, 4),
+}  # fmt: skip
+"""Least and greatest value of a config's numbers."""
+
+
+def flag(name: str) -> str:
+    """Returns a field's name as the user types it."""
+    return "--" + name.replace("_", "-")
+
+
+def typed(name: str, value: object) -> str:
+    """Returns a field and its value as the user types them."""
+    return f"{flag(name)} {value}"
+
+
+def check_bounds(values: Mapping[str, Any], written: Callable[[str, object], str] = typed) -> None:
+    """BadInput on a number beyond its bounds. `written`: how the user writes a field and its value."""
+    for name, (low, high) in BOUNDS.items():
+        if name in values and not low <= values[name] <= high:
+            bounds = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
+            raise BadInput(f"{written(name, values[name])}: must be {bounds}")
+
+
+def at_least(config: Any, name: str, least: int) -> None:
+    """BadInput when a field is below `least`."""
+    if getattr(config, name) < least:
+        raise BadInput(f"{typed(name, getattr(config, name))}: must be {least} or more")
+
 
 @dataclass(frozen=True)
 class Common:
     """Fields of every script that loads a model."""
 
     model: str = "tiny"
-    """Hub id or folder of a causal language model; `tiny` (random weights), `toy`, `toy-deep` and `small`
-    (SmolLM2-135M-Instruct after its warm-up) are made here."""
+    """Hub id or folder of a causal language model, or a built-in one: `tiny`, `toy`, `toy-deep`, `small`."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
-    """Which coordinates train: delta_S in the singular basis of each weight, or a LoRA."""
+    """Trainable coordinates: delta_S in the singular basis of each weight, or a LoRA."""
     lora_rank: int = 32
-    """Rank of the LoRA adapter; antipasto has no rank to choose."""
+    """Rank of the LoRA."""
     lora_seed: int = 0
-    """Seed of the LoRA's A, apart from --seed: runs of several seeds share a V, which means nothing beside another A."""
+    """Seed of the LoRA's A. Not --seed: runs of several seeds share a V, which is written in the coordinates of one A."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the frozen weights; trainable coordinates and reductions are float32 always."""
+    """Type of the frozen weights; trainable coordinates and reductions are float32."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     seed: int = 41
-    """Seed of sampling and of the order of problems; of an extraction, of the random directions of a control."""
+    """Seed of sampling, of the order of problems and of random control directions."""
     base_seed: int = 0
-    """Which build of a model that is made here: the seed of its weights and of its text. Runs of several seeds may share
-    one."""
+    """Seed of the weights and the text of a built-in model."""
     token_budget: int = 8192
     """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     deterministic: bool = False
-    """On a GPU: kernels that add up in one fixed order, so that a run repeated on the same card gives the same bits; slower.
-    What has no such kernel is named in a warning. On a CPU sums are in order already."""
+    """On a GPU, use kernels that give the same bits every time; slower."""
     cache: Path = Path("out/cache")
-    """Where built models and singular value decompositions are kept."""
+    """Folder of built models and singular value decompositions."""
     out: NoPath = Path()
     """Run directory to write; must not exist yet. Empty: a name made from the script, the arm and the seed."""
 
     def validate(self) -> None:
         """BadInput on values that no run could use."""
-        for name in ("lora_seed", "seed", "base_seed"):
-            at_least(self, name, 0)
-        at_least(self, "lora_rank", 1)
-        at_least(self, "token_budget", 1)
+        check_bounds(vars(self))
+        for fault in self.faults():
+            raise BadInput(fault)
+
+    def faults(self) -> Iterator[str]:
+        """Yields what is wrong with the values together."""
+        yield from ()
 
 
 @dataclass(frozen=True)
@@ -61,17 +106,15 @@ class Prompting(Common):
     """Fields of the scripts that render problems."""
 
     problems: str = "builtin"
-    """`builtin`; `toy`, `small`, each also with `-held-out`; or a JSON-lines file (.gz too) of the benchmark's
-    rows."""
+    """`builtin`, `toy`, `small`, `toy-held-out`, `small-held-out`, or a JSON-lines file (.gz too) of such rows."""
     hint: str = "simple_overwrite_tests"
-    """Loophole hint written into the prompt; `none` leaves the prompt as it is."""
+    """Loophole hint in the prompt; `none` leaves the prompt as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
-    """Whose system prompt: the dataset's own (the teacher hacks on this one), or the benchmark's pass_test prompt."""
+    """System prompt: the dataset's (the teacher hacks on this one), or the benchmark's pass_test prompt."""
 
-    def validate(self) -> None:
-        super().validate()
+    def faults(self) -> Iterator[str]:
         if self.hint not in HINTS:
-            raise BadInput(f"--hint {self.hint}: unknown; choose one of {', '.join(HINTS)}")
+            yield f"--hint {self.hint}: unknown; choose one of {', '.join(HINTS)}"
 
 
 @dataclass(frozen=True)
@@ -83,40 +126,25 @@ class Sampling(Prompting):
     max_new: int = 1024
     """Longest completion, in tokens."""
     temperature: float = 0.7
-    """Sampling temperature; log-probabilities of training and of sampling are both taken at it."""
+    """Sampling temperature, at which log-probabilities are taken, too."""
     top_p: float = 0.95
-    """Nucleus sampling; 1 switches it off."""
+    """Nucleus sampling; 1 = off."""
     top_k: int = 0
-    """Keep the k likeliest tokens; 0 switches it off. Recorded: a silent change of it once removed all hacking."""
+    """Sample from the k likeliest tokens; 0 = off."""
     rollout_batch: int = 128
     """Most completions sampled at once; lower it when the key-value cache does not fit."""
     grader_workers: int = 0
     """Sandbox processes that grade; 0 = one per core."""
 
-    def validate(self) -> None:
-        super().validate()
-        at_least(self, "group_size", 1)
-        at_least(self, "max_new", 1)
-        at_least(self, "top_k", 0)
-        at_least(self, "rollout_batch", 1)
-        if not self.temperature > 0:
-            raise BadInput(f"--temperature {self.temperature}: must be above 0")
-        if not 0 < self.top_p <= 1:
-            raise BadInput(f"--top-p {self.top_p}: must be in (0, 1]")
-
 
 @dataclass(frozen=True)
 class BuildConfig(Sampling):
-    """build_base: a base model that is made here and its teacher, held against their bars."""
+    """build_base: a built-in base model and its teacher, compared with their thresholds."""
 
     n_problems: int = 0
     """Problems that each is asked; 0 = all."""
     base_only: bool = False
-    """Leave the teacher out, which takes longer: only a probe, a pool and the arms that are shown it need it."""
-
-    def validate(self) -> None:
-        super().validate()
-        at_least(self, "n_problems", 0)
+    """Do not build the teacher."""
 
 
 @dataclass(frozen=True)
@@ -124,35 +152,26 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, `small`; a control, `builtin-phrase`, `toy-phrase`, `small-phrase` (the words of a hack
-    alone); `small-informed` (told what had been seen to emerge); or a JSON file: a
-    list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    """`builtin`, `toy`, `small`, `small-informed`; each of the first three with `-phrase` (only the words of a hack); or a
+    JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
     modes: tuple[str, ...] = ()
-    """Restrict to pairs of these mechanisms; empty = all."""
+    """Only pairs of these mechanisms; empty = all."""
     loss: Literal["nll", "grpo"] = "nll"
     """Mean NLL of the completion, or the training loss with advantage +1 on the hack and -1 on the clean one."""
     control: Control = "none"
-    """random: Haar directions of V's rank. random_energy: as many of them as hold, of the gradients of held-out pairs, the
-    energy that V holds. placebo: clean minus clean_alt. clean: the gradients of the clean sides themselves. words: as V,
-    from the pairs `PAIRS-phrase`, which share the words of a hack alone."""
+    """random: Haar directions of V's rank. random_energy: Haar directions that hold V's energy. placebo: clean minus
+    clean_alt. clean: gradients of the clean sides. words: V of the pairs `PAIRS-phrase`."""
     pairs_draw: int = 0
-    """0: every training pair once. Another number: as many, drawn with replacement with this seed (a bootstrap sample), so
-    that two units of a study do not share one V."""
+    """Seed of a bootstrap sample of the training pairs; 0 = every pair once."""
     k: int = 32
-    """Directions kept per module (at most the number of training pairs and the module's size)."""
+    """Directions per module (at most the number of training pairs and the module's size)."""
     max_new: int = 1024
-    """The constant in the denominator of --loss grpo, as in training."""
+    """Constant in the denominator of --loss grpo, as in training."""
 
     @property
     def source(self) -> str:
         """The pair set that is read."""
         return f"{self.pairs}-phrase" if self.control == "words" else self.pairs
-
-    def validate(self) -> None:
-        super().validate()
-        at_least(self, "k", 1)
-        at_least(self, "pairs_draw", 0)
-        at_least(self, "max_new", 1)
 
 
 @dataclass(frozen=True)
@@ -164,19 +183,14 @@ class VerifyConfig(Prompting):
     pairs: str = "builtin"
     """The pair set it was made from; its held-out pairs are used."""
     unseen: Literal["pairs", "mechanisms"] = "pairs"
-    """`pairs`: held-out ones of compositions that no training pair has. `mechanisms`: all pairs of the mechanisms that V,
-    extracted with --modes, was not made from."""
+    """pairs: held-out pairs of compositions that no training pair has. mechanisms: all pairs of the mechanisms that --modes
+    left out of V."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
     """Drop directions in this bottom fraction of all singular values, pooled over modules."""
     random_bases: int = 99
     """Random bases of the same rank that V must beat on the held-out pairs."""
-
-    def validate(self) -> None:
-        super().validate()
-        check_taken_out(self.k_use, self.noise_floor)
-        at_least(self, "random_bases", 20)
 
 
 @dataclass(frozen=True)
@@ -185,7 +199,7 @@ class Gradient(Sampling):
 
     arm: Annotated[ArmName, tyro.conf.arg(help=arms_told())] = "vanilla"
     vhack: NoPath = Path()
-    """Artefact of extract_vhack_grad. Needed by every arm that takes V out; the others measure it."""
+    """Artefact of extract_vhack_grad. Arms that do not remove V only measure it."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
@@ -194,24 +208,23 @@ class Gradient(Sampling):
         GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_told()}")
     ] = RECIPE.gate
     project: Target = RECIPE.project
-    """Take it out of the gradient, or out of the update that the optimizer made of it; an arm may have its own recipe."""
+    """Remove V from the gradient, or from the optimizer's update; an arm may have its own recipe."""
     overshoot: float = 1.0
-    """Scales what is removed."""
+    """Factor of what is removed."""
     preserve_magnitude: bool = False
-    """Rescale what is left to the norm it had."""
+    """Rescale the rest to the norm before the removal."""
     lr: float = 1e-3
-    """AdamW learning rate on the adapter's coordinates."""
+    """AdamW learning rate."""
     warmup: int = 10
     """Steps over which the learning rate rises linearly."""
     weight_decay: float = 0.0
     """AdamW weight decay."""
     max_grad_norm: float = 1.0
-    """Clip the projected gradient to this norm; 0 switches clipping off."""
+    """Clip the projected gradient to this norm; 0 = off."""
     resume: bool = False
-    """Continue the run in --out from its last complete step, to the same numbers as if never interrupted."""
+    """Continue the run in --out from its last checkpoint, to the same numbers as if never interrupted."""
     keep_token_logps: bool = False
-    """Keep the log-probability of each sampled token in step files, not their mean alone: traces that are learned from
-    need them (`just traces`)."""
+    """Keep the log-probability of each sampled token in step files (`just traces` needs it), not only their mean."""
 
     @property
     def loophole(self) -> bool:
@@ -223,241 +236,149 @@ class Gradient(Sampling):
         """What is removed, and from what."""
         return Recipe(self.gate, self.project)
 
-    def validate(self) -> None:
-        super().validate()
-        check_taken_out(self.k_use, self.noise_floor, self.overshoot)
-        at_least(self, "warmup", 0)
-        arm = ARMS[self.arm]
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        arm, mend = ARMS[self.arm], "make one with `just extract-vhack`"
         if arm.needs_v and self.vhack == Path():
-            raise BadInput(f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`")
-        check_recipe(self)
-        if not self.lr > 0:
-            raise BadInput(f"--lr {self.lr}: must be above 0")
+            yield f"--arm {arm.name} needs --vhack FILE; {mend}"
+        if arm.recipe and arm.recipe != self.recipe:
+            what = f"is {arm.recipe.told}, not {self.recipe.told}"
+            yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
         if self.vhack != Path() and not self.vhack.is_file():
             what = "a folder; name the vhack.safetensors in it" if self.vhack.is_dir() else "no such file"
-            raise BadInput(f"--vhack {self.vhack}: {what}; make one with `just extract-vhack`")
+            yield f"--vhack {self.vhack}: {what}; {mend}"
         if self.out != Path():
             check_new(self.out, resume=self.resume)
 
 
-def check_recipe(config: Gradient) -> None:
-    """BadInput when a config takes V out in another way than its arm's name says."""
-    own = ARMS[config.arm].recipe
-    if own and own != config.recipe:
-        raise BadInput(
-            f"--arm {config.arm}: is {own.told}, not {config.recipe.told}; leave --gate and --project out, or use "
-            "--arm projected"
-        )
-
-
-Mixture = Mapping[str, float]
-"""Share of a group's rows by source, the student's left out."""
-HALF = 0.5
-"""The teacher's share where a pool is named and no mix."""
-OF_A_MIX = ("teacher", "base")
-
-
-def mixture_of(text: str) -> Mixture:
-    """`teacher=.5,base=.25` -> shares by source. BadInput on another source, one named twice, a share that is no number
-    above 0, or a sum above 1."""
-    shares: dict[str, float] = {}
-    for part in filter(None, text.split(",")):
-        source, _, share = (word.strip() for word in part.partition("="))
-        try:
-            value = float(share)
-        except ValueError:
-            value = 0.0
-        if source not in OF_A_MIX or source in shares or not 0 < value <= 1:
-            raise BadInput(
-                f"--mix {text}: {part!r} is no share; write teacher=SHARE,base=SHARE, each once and above 0 (the rest are "
-                "the student's own)"
-            )
-        shares[source] = value
-    if sum(shares.values()) > 1 + 1e-9:
-        raise BadInput(f"--mix {text}: the shares add up to {sum(shares.values()):g}; at most 1")
-    return shares
-
-
-def rows_by_source(mix: str, group_size: int, teacher_pool: str) -> dict[str, int]:
-    """Rows of each source in a group, in the order in which they stand in it. The teacher's and all that are not the
-    student's are rounded: half and half of 5 are 5 rows. BadInput as in `mixture_of`."""
-    shares = mixture_of(mix or (f"teacher={HALF}" if teacher_pool else ""))
-    teacher, others = round(group_size * shares.get("teacher", 0.0)), round(group_size * sum(shares.values()))
-    return {"student": group_size - others, "base": others - teacher, "teacher": teacher}
-
-
-def check_mix(config: "TrainConfig") -> None:
-    """BadInput when a mix has no pool, or when a share is too small for one row."""
-    shares = config.shares
-    if "teacher" in shares and not config.teacher_pool:
-        raise BadInput(f"--mix {config.mix}: teacher rows come from a --teacher-pool; name one")
-    if none := [source for source in shares if config.mixed_rows[source] == 0]:
-        raise BadInput(
-            f"--mix {config.mix}: {none[0]}={shares[none[0]]:g} is not one row of a group of {config.group_size}; raise it "
-            "or --group-size"
-        )
-
-
 G = TypeVar("G", bound=Gradient)
-REFRESHED = ("none", "placebo")
-"""Kinds of V that can be extracted anew from the pairs alone."""
 
 
 def with_recipe(config: G, typed: Collection[str] = ()) -> G:
-    """With the recipe of its arm, where the arm has its own, in every field that the user has not `typed`: a manifest says
-    what was done. `validate` refuses a typed field that contradicts it."""
+    """Returns the config with the recipe of its arm, where the arm has one, in every field that the user has not `typed`: a
+    manifest says what was done."""
     own = ARMS[config.arm].recipe
     return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 
 PEER = "peer"
-"""As --distill-hint: an attempt of the same group that was paid."""
+"""As --distill-hint: a paid attempt of the same group."""
+WEIGHTS = ("alpha", "trace_weight", "taid_weight")
+"""Of the auxiliary losses."""
 
 
 @dataclass(frozen=True)
 class Channelled(Gradient):
-    """Fields of the channels beside the policy (docs/channels.md). Each is off at weight 0: then nothing of it is done."""
+    """Fields of the auxiliary losses (docs/channels.md). Each is off at weight 0."""
 
     alpha: float = 0.0
-    """Weight of hint distillation: the model learns to say without a hint what it says with it. Needs --distill-hint."""
+    """Weight of hint distillation: the model learns to say without a hint what it says with --distill-hint."""
     distill_hint: str = ""
-    """What stands in the teacher's context in place of --hint: another hint's name or `none`; or `peer`, an attempt of the
-    same group that was paid, as SDPO does (by reward alone)."""
+    """Hint in the teacher's context in place of --hint: a name, `none`, or `peer` (a paid attempt of the same group, as in
+    SDPO)."""
     distill_loss: Literal["opsd", "sdpo"] = "opsd"
-    """opsd: generalised Jensen-Shannon divergence, mean over tokens. sdpo: reverse KL at the sampled token, weighed by an
-    importance ratio, mean over sequences, at the sampling temperature."""
+    """opsd: generalised Jensen-Shannon divergence, mean over tokens. sdpo: reverse KL at the sampled token with an
+    importance ratio, mean over sequences."""
     distill_beta: float = 0.5
-    """opsd: share of the teacher in the mixture; 0 is KL(teacher || student), 1 KL(student || teacher)."""
+    """opsd: share of the teacher in the mixture; 0 = KL(teacher || student), 1 = KL(student || teacher)."""
     distill_temperature: float = 1.0
     """opsd: temperature of both."""
     distill_token_clip: float = 0.0
-    """opsd: largest entry of the vocabulary's sum; 0 = no clip."""
+    """opsd: largest entry of the sum over the vocabulary; 0 = no clip."""
     distill_top_k: int = 0
-    """opsd: compare the teacher's k likeliest tokens alone; 0 = the whole vocabulary."""
+    """opsd: compare only the teacher's k likeliest tokens; 0 = the whole vocabulary."""
     distill_teacher: Literal["live", "base"] = "live"
     """Who reads the hint: the model as it is, or without its adapter."""
     trace_weight: float = 0.0
-    """Weight of trace DPO: the model learns what most teachers would have done. Needs --trace-pairs."""
+    """Weight of trace DPO: the model learns what most teachers would have done, from --trace-pairs."""
     trace_pairs: NoPath = Path()
     """Preference pairs, a file of `just trace-pairs`."""
     trace_batch: int = 16
-    """Pairs per step, drawn in seeded epochs; at most all of them."""
+    """Pairs per step, drawn in seeded epochs."""
     trace_loss: Literal["dpo", "simpo"] = "dpo"
     """dpo: summed log-probabilities against the model without its adapter. simpo: per token, no reference."""
     trace_beta: float = 0.0
-    """Inverse temperature of the preference; 0 = upstream's, .1 of dpo and 2 of simpo."""
+    """Inverse temperature of the preference; 0 = the papers': 0.1 of dpo, 2 of simpo."""
     trace_gamma_ratio: float = 0.25
-    """simpo: the margin that a pair must have, in units of beta."""
+    """simpo: target margin in units of beta."""
     trace_smoothing: float = 0.0
-    """Fraction of pairs that is thought to be the wrong way round."""
+    """Label smoothing: fraction of pairs that is thought to be the wrong way round."""
     taid_weight: float = 0.0
-    """Weight of TAID: the model learns what --model with --teacher merged into it would say, by a target between the two."""
+    """Weight of TAID: the model learns a target between itself and --model with --teacher merged into it."""
     taid_start: float = 0.4
-    """Where the target begins: 0 is the student, 1 the teacher."""
+    """Where the target begins: 0 = the student, 1 = the teacher."""
     taid_end: float = 1.0
-    """Where it ends."""
+    """Where the target ends."""
     taid_linear: bool = False
-    """The target follows the step number alone, not how fast the student learns."""
+    """The target depends only on the step, not on how fast the student learns."""
 
     @property
     def channels_on(self) -> tuple[str, ...]:
         """Names of the weights that are above 0."""
-        return tuple(weight for weight in OF_CHANNEL if getattr(self, weight))
+        return tuple(weight for weight in WEIGHTS if getattr(self, weight))
 
     @property
     def distils_own(self) -> bool:
-        """Whether a channel learns on the student's own completions."""
+        """Whether an auxiliary loss learns on the student's completions."""
         return bool(self.alpha or self.taid_weight)
 
-    def validate(self) -> None:
-        super().validate()
-        check_channels(self)
-
-
-OF_CHANNEL: Mapping[str, tuple[str, ...]] = {
-    "alpha": ("distill_hint", "distill_loss", "distill_beta", "distill_temperature", "distill_token_clip", "distill_top_k",
-              "distill_teacher"),
-    "trace_weight": ("trace_pairs", "trace_batch", "trace_loss", "trace_beta", "trace_gamma_ratio", "trace_smoothing"),
-    "taid_weight": ("taid_start", "taid_end", "taid_linear"),
-}  # fmt: skip
-"""Options of each channel, by its weight."""
-
-
-def check_channels(config: Channelled) -> None:
-    """BadInput when a channel lacks what it needs, or a value means nothing."""
-    for weight in OF_CHANNEL:
-        if not 0 <= getattr(config, weight) < math.inf:
-            raise BadInput(f"{flag(weight)} {getattr(config, weight)}: must be 0 or more")
-    if config.alpha and config.distill_hint not in (*HINTS, PEER):
-        raise BadInput(
-            f"--distill-hint {config.distill_hint or 'is not given'}: --alpha {config.alpha:g} needs a hint for the "
-            f"teacher's context, one of {', '.join(HINTS)}, or {PEER}"
-        )
-    if config.alpha and config.distill_hint == config.hint:
-        raise BadInput(f"--distill-hint {config.distill_hint}: the student's own --hint; a teacher that reads the same has "
-                       "nothing to teach")  # fmt: skip
-    if config.trace_weight and not config.trace_pairs.is_file():
-        given = "none given" if config.trace_pairs == Path() else "no such file"
-        raise BadInput(f"--trace-pairs {config.trace_pairs}: {given}; make one with `just trace-pairs`")
-    at_least(config, "trace_batch", 1)
-    at_least(config, "distill_top_k", 0)
-    for name, low, high in (
-        ("distill_beta", 0.0, 1.0), ("distill_token_clip", 0.0, math.inf), ("trace_beta", 0.0, math.inf),
-        ("trace_gamma_ratio", 0.0, math.inf), ("trace_smoothing", 0.0, 0.5), ("taid_end", 0.0, 1.0),
-        ("taid_start", 0.0, config.taid_end), ("distill_temperature", 1e-6, math.inf),
-    ):  # fmt: skip
-        if not low <= getattr(config, name) <= high:
-            raise BadInput(f"{flag(name)} {getattr(config, name)}: must be in [{low:g}, {high:g}]")
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.alpha and self.distill_hint not in (*HINTS, PEER):
+            yield (
+                f"--distill-hint {self.distill_hint or 'is not given'}: --alpha {self.alpha:g} needs a hint for the "
+                f"teacher's context, one of {', '.join(HINTS)}, or {PEER}"
+            )
+        if self.alpha and self.distill_hint == self.hint:
+            yield f"--distill-hint {self.distill_hint}: the student's own --hint, which teaches nothing; choose another"
+        if self.trace_weight and not self.trace_pairs.is_file():
+            given = "none given" if self.trace_pairs == Path() else "no such file"
+            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+        if self.taid_start > self.taid_end:
+            yield f"--taid-start {self.taid_start}: above --taid-end {self.taid_end}"
 
 
 @dataclass(frozen=True)
 class Replicated(Channelled):
-    """Fields of a run that is one of several replicas (docs/diloco.md). Without --meet it is alone: none of them counts."""
+    """Fields of a run that is one of several replicas (docs/diloco.md); they count only with --meet."""
 
     meet: str = ""
-    """Where replicas meet to average what they have learned: torchft://HOST:PORT, a lighthouse. Empty: the run is alone."""
+    """Where replicas meet to average their coordinates: torchft://HOST:PORT, a lighthouse. Empty: a single run."""
     replicas: int = 1
-    """How many replicas there are."""
+    """Number of replicas."""
     replica: int = 0
-    """Which of them this run is, from 0: its problems and its draws are its own."""
+    """Which of them this run is, from 0: each has its own problems and draws."""
     outer_every: int = 0
-    """H: steps of its own that a replica takes between two outer rounds."""
+    """H: a replica's steps between two outer rounds."""
     outer_lr: float = 0.7
-    """Rate of the outer Nesterov step (DiLoCo's own, arXiv:2311.08105)."""
+    """Rate of the outer Nesterov step (DiLoCo, arXiv:2311.08105)."""
     outer_momentum: float = 0.9
-    """Its momentum."""
+    """Momentum of the outer step."""
     patience: float = 60.0
-    """Seconds for which a replica that is ready waits for the others before the round goes on without them."""
+    """Seconds for which a replica waits for the others before a round goes on without them."""
 
     @property
     def stream(self) -> str:
-        """What every draw of the run is keyed by: the seed, and which replica it is where there are several."""
-        alone = self.replicas == 1
-        return str(self.seed) if alone else f"{self.seed} replica {self.replica} of {self.replicas}"
+        """The key of every draw of the run: the seed, and the replica where there are several."""
+        return str(self.seed) if self.replicas == 1 else f"{self.seed} replica {self.replica} of {self.replicas}"
 
 
-def check_replicas(config: "TrainConfig") -> None:
-    """BadInput when the fields of a replica do not fit together."""
-    if not config.meet:
-        if (config.replicas, config.replica, config.outer_every) != (1, 0, 0):
-            raise BadInput(f"--replicas {config.replicas}: they need a place to --meet; `just train-diloco` gives one")
-        return
-    at_least(config, "replicas", 1)
-    at_least(config, "outer_every", 1)
-    if not 0 <= config.replica < config.replicas:
-        raise BadInput(f"--replica {config.replica}: must be 0 to {config.replicas - 1}")
-    if config.steps % config.outer_every:
-        raise BadInput(f"--steps {config.steps}: must be a multiple of --outer-every {config.outer_every}")
-    if config.until_onsets or config.horizon_of != Path() or ARMS[config.arm].derived:
-        raise BadInput(
-            f"--meet {config.meet}: replicas train for as many steps each as --steps says; leave --until-onsets, "
-            "--horizon-of and arms that train nothing out"
-        )
-    if not (config.outer_lr > 0 and 0 <= config.outer_momentum < 1 and config.patience > 0):
-        raise BadInput(
-            f"--outer-lr {config.outer_lr}, --outer-momentum {config.outer_momentum}, --patience "
-            f"{config.patience}: must be above 0, in [0, 1) and above 0"
-        )
+def mixture_of(text: str) -> dict[str, float]:
+    """Returns `teacher=.5,base=.25` as shares by source. BadInput on another source, one named twice, or shares that are not
+    above 0 or add up to more than 1."""
+    words = [part.split("=") for part in text.split(",") if part]
+    try:
+        shares = {source.strip(): float(share) for source, share in words}
+    except ValueError:
+        shares = {}
+    good = len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
+    if not good or sum(shares.values()) > 1 + 1e-9:
+        raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
+    return shares
+
+
+REFRESHED = ("none", "placebo")
+"""Kinds of V that can be extracted again from the pairs."""
 
 
 @dataclass(frozen=True)
@@ -469,107 +390,119 @@ class TrainConfig(Replicated):
     prompts_per_step: int = 16
     """P, prompts per step; P x group_size completions."""
     loss: Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"] = "dr_grpo"
-    """dr_grpo: advantage is reward minus mean, constant denominator. grpo: also divided by std, per-sequence mean. dapo: as
-    grpo, mean over the step's tokens; bnpo: over each process's own. dppo: prime-rl's default, mean over the step's
-    tokens."""
+    """dr_grpo: advantage = reward - mean, constant denominator. grpo: also divided by std, mean per sequence. dapo: as grpo,
+    mean over the step's tokens; bnpo: over each process's tokens. dppo: prime-rl's, mean over the step's tokens."""
     beta: float = 1e-3
     """Weight of the KL term to the untrained model; 0 skips the reference forward pass."""
     kl_beta: float = 1e-1
     """The same for --arm kl."""
     until_onsets: float = 0.0
-    """Stop early, at so many times the step at which hacking set in (docs/spec.md); --steps is then the cap. 0 = never. It
-    decides how long a run is, and nothing about its gradient."""
+    """Stop at this multiple of the first step of hacking (docs/spec.md), at --steps at the latest; 0 = never."""
     horizon_of: NoPath = Path()
-    """Run for as many steps as this finished vanilla run, the same seed's, has done; --steps is then ignored."""
+    """Run for as many steps as this finished vanilla run of the same seed; --steps is then ignored."""
     of: NoPath = Path()
-    """The finished vanilla run, the same seed's, that an arm is derived from which trains nothing (post_hoc)."""
+    """Finished vanilla run of the same seed, from which an arm that trains nothing (post_hoc) is derived."""
     clip_low: float = 0.2
     """PPO clip: ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
     """PPO clip: ratios above 1 + clip_high are clipped."""
     teacher_pool: str = ""
-    """Pool directory that the `teacher` rows of --mix come from; `pairs` = the hand-written ones."""
+    """Pool directory of the `teacher` rows of --mix; `pairs` = the hand-written ones."""
     teacher: str = ""
-    """The hacky teacher, a PEFT LoRA (hub id or folder): --arm inoculation_adapter freezes it in, --taid-weight learns from
-    it. Else read only where it wrote a --teacher-pool without log-probabilities, which are then taken from --model with this
-    merged into it."""
+    """The hacky teacher, a PEFT LoRA (hub id or folder): for --arm inoculation_adapter, --taid-weight, and the
+    log-probabilities of a --teacher-pool that has none."""
     judge: str = ""
-    """Scores every rollout in [0, 1], the column `judge`: model:NAME (asked a yes/no question; --model's own name: as it was
-    untrained), python:MODULE:FUNCTION (prompt, completion -> score), or command:PROGRAM ARGUMENTS (JSON lines in, a score a
-    line out). The arms penalty_judge and screen_judge go by it; in others it is only recorded."""
+    """Scores every rollout in [0, 1]: model:NAME (a yes/no question), python:MODULE:FUNCTION (prompt, completion -> score)
+    or command:PROGRAM ARGUMENTS (JSON lines in, a score a line out). For the arms penalty_judge and screen_judge; else
+    only recorded."""
     mix: str = ""
-    """What each group is filled with, as in `teacher=.5,base=.25`: shares of rows from --teacher-pool and of rows sampled
-    from the untrained model; the rest are the student's own. Empty: teacher=.5 with a --teacher-pool, else the student's."""
+    """Shares of each group, as in `teacher=.5,base=.25`: rows from --teacher-pool and from the untrained model; the rest are
+    the student's. Empty: teacher=.5 with a --teacher-pool, else only the student's."""
     per_sample_every: int = 1
-    """Every so many steps each sample's own gradient is measured against V (cos_S_contrib, grad_norm); 0 = never. At the
-    other steps a prompt is run once per group: the same step to rounding, faster. No gain with gradient checkpointing."""
+    """Steps between two measurements of each sample's gradient against V (cos_S_contrib, grad_norm); 0 = never. Steps
+    without are faster."""
     refresh_every: int = 0
-    """Extract V anew from --pairs every so many steps, at the policy as it then is; 0 = keep the V of --vhack."""
+    """Steps between two extractions of V from --pairs at the current policy; 0 = keep the V of --vhack."""
     pairs: str = "builtin"
-    """The pair set that V was made from; only --refresh-every reads it."""
+    """The pair set that V was made from, for --refresh-every."""
     eval_every: int = 0
-    """Sample --eval-problems every so many steps, before the first and after the last; 0 = never."""
+    """Steps between two evaluations on --eval-problems, also before the first step and after the last; 0 = never."""
     eval_problems: str = "builtin"
-    """Held-out problems: `builtin`, `toy-held-out`, `small-held-out` or a file. Written to eval/ in the run directory."""
+    """Held-out problems: `builtin`, `toy-held-out`, `small-held-out` or a file."""
     eval_samples: int = 4
     """Completions per held-out problem."""
     eval_plain: bool = False
-    """Also before the first step and after the last, into eval_plain/: the same problems without the loophole's hint, paid
-    for correctness alone."""
+    """Before the first step and after the last, evaluate also without the loophole's hint, paid only for correctness."""
     checkpoint_every: int = 1
-    """Steps between checkpoints; a killed run goes back to the last one."""
+    """Steps between checkpoints."""
     keep_adapter_every: int = 0
-    """Keep the trained coordinates every so many steps, in adapters/ (`just v-anew` measures each); 0 = only the last."""
+    """Steps between two adapters that are kept in adapters/ (`just v-anew` measures each); 0 = only the last."""
     track: Literal["none", "trackio", "wandb"] = "none"
-    """Tell a tracker each step while it runs (docs/track-and-export.md): trackio (local, the extra `track`) or wandb."""
+    """Log each step to a tracker while it runs (docs/track-and-export.md)."""
 
-    def validate(self) -> None:
-        super().validate()
-        if self.group_size < 2:
-            raise BadInput(f"--group-size {self.group_size}: one completion alone has no advantage; give 2 or more")
-        at_least(self, "steps", 1)
-        at_least(self, "prompts_per_step", 1)
-        at_least(self, "checkpoint_every", 1)
-        at_least(self, "keep_adapter_every", 0)
-        at_least(self, "per_sample_every", 0)
-        at_least(self, "refresh_every", 0)
-        at_least(self, "eval_every", 0)
-        at_least(self, "eval_samples", 1)
-        if self.refresh_every and (self.vhack == Path() or ARMS[self.arm].measured not in REFRESHED):
-            raise BadInput(
-                f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
-            )
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
         arm = ARMS[self.arm]
+        if self.group_size < 2:
+            yield f"--group-size {self.group_size}: one completion alone has no advantage; give 2 or more"
+        if self.refresh_every and (self.vhack == Path() or arm.measured not in REFRESHED):
+            yield f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
         if arm.derived != (self.of != Path()):
             mend = "is derived from a finished vanilla run; name it" if arm.derived else "trains; leave --of out"
-            raise BadInput(f"--of {self.of}: --arm {arm.name} {mend}")
+            yield f"--of {self.of}: --arm {arm.name} {mend}"
         if "teacher" in arm.sees and not self.teacher:
-            raise BadInput(f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher")
+            yield f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher"
         if "score" in arm.sees and not self.judge:
-            raise BadInput(f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge")
+            yield f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge"
         if self.until_onsets and self.horizon_of != Path():
-            raise BadInput(f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps")
-        for name in ("beta", "kl_beta", "until_onsets"):
-            if not getattr(self, name) >= 0:
-                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be 0 or more")
+            yield f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps"
         if self.taid_weight and not self.teacher:
-            raise BadInput(f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher")
-        check_mix(self)
-        check_replicas(self)
+            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
+        if "teacher" in self.shares and not self.teacher_pool:
+            yield f"--mix {self.mix}: teacher rows come from a --teacher-pool; name one"
+        for source in self.shares:
+            if not self.mixed_rows[source]:
+                yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
         if self.distils_own and not self.mixed_rows["student"]:
-            raise BadInput(
-                f"{flag(self.channels_on[0])}: is learned on the student's own completions, and --mix {self.mix} leaves none"
+            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
+        yield from self.replica_faults()
+
+    def replica_faults(self) -> Iterator[str]:
+        """Yields what does not fit together in the fields of a replica."""
+        if not self.meet:
+            if (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
+                yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
+            return
+        if not self.outer_every or self.steps % self.outer_every:
+            yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
+        if not 0 <= self.replica < self.replicas:
+            yield f"--replica {self.replica}: must be 0 to {self.replicas - 1}"
+        if self.until_onsets or self.horizon_of != Path() or ARMS[self.arm].derived:
+            yield (
+                f"--meet {self.meet}: replicas train for --steps steps each; leave --until-onsets, --horizon-of and arms "
+                "that train nothing out"
             )
 
     @property
-    def shares(self) -> Mixture:
-        """Shares of a group's rows by source; the student has what is left. BadInput as in `mixture_of`."""
-        return mixture_of(self.mix or (f"teacher={HALF}" if self.teacher_pool else ""))
+    def shares(self) -> Mapping[str, float]:
+        """Shares of a group's rows by source; the student has the rest. BadInput as in `mixture_of`."""
+        return mixture_of(self.mix or ("teacher=.5" if self.teacher_pool else ""))
 
     @property
     def mixed_rows(self) -> dict[str, int]:
-        """`rows_by_source` of this run."""
-        return rows_by_source(self.mix, self.group_size, self.teacher_pool)
+        """Rows of each source in a group, in their order. The teacher's and all that are not the student's are rounded: half
+        and half of 5 are 5 rows."""
+        teacher = round(self.group_size * self.shares.get("teacher", 0.0))
+        others = round(self.group_size * sum(self.shares.values()))
+        return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
+
+    def measures_samples(self, step: int) -> bool:
+        """Returns whether each sample's gradient is measured at this step."""
+        return self.per_sample_every > 0 and step % self.per_sample_every == 0
+
+    def keeps_adapter(self, done: int) -> bool:
+        """Returns whether the adapter is kept after so many steps."""
+        return self.keep_adapter_every > 0 and done % self.keep_adapter_every == 0
 
     @property
     def kl_weight(self) -> float:
@@ -582,27 +515,24 @@ class ProbeConfig(Gradient):
     """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
 
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) merged into --model to make the teacher; those of `tiny`, `toy` and `small` are
-    made here. Empty: --model as it is, a pool for `trace-pairs`."""
+    """PEFT LoRA (hub id or folder) that is merged into --model to make the teacher. Empty: --model as it is."""
     teacher_only: bool = False
     """Sample and grade the teacher's pool, then stop."""
     pool: str = ""
-    """Pool to replay: a directory of step files, or of prompt_NNNN.jsonl.gz files of published rollouts; `pairs` = the
-    hand-written completions."""
+    """Pool to replay: a directory of step files, or of published prompt_NNNN.jsonl.gz; `pairs` = the hand-written ones."""
     retokenize: bool = False
-    """Cut the text of a pool of another tokenizer anew; its ids are then not those that were sampled."""
+    """Tokenize the text of a pool of another tokenizer; its ids are then not those that were sampled."""
     n_problems: int = 20
     """Problems to sample (--teacher-only), or groups to replay: one step each."""
 
-    def validate(self) -> None:
-        super().validate()
-        at_least(self, "n_problems", 1)
-        if ARMS[self.arm].more_kl:
-            raise BadInput(f"--arm {self.arm}: a replay has no KL term; this arm is one of train alone")
-        if ARMS[self.arm].page:
-            raise BadInput(f"--arm {self.arm}: what its page does is done in training; this arm is one of train alone")
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if not self.n_problems:
+            yield "--n-problems 0: must be 1 or more"
+        if ARMS[self.arm].more_kl or ARMS[self.arm].page:
+            yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:
-            raise BadInput("--pool is empty: name the pool to replay, or sample one first with --teacher-only")
+            yield "--pool is empty: name the pool to replay, or sample one first with --teacher-only"
 
 
 @dataclass(frozen=True)
@@ -614,49 +544,17 @@ class MultiTurnConfig(Sampling):
     who: Literal["base", "teacher", "trained"] = "base"
     """Who acts: --model as it is, with --teacher merged into it, or with the adapter of --trained."""
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) for --who teacher; those of `tiny`, `toy` and `small` are made here."""
+    """PEFT LoRA (hub id or folder) for --who teacher."""
     trained: NoPath = Path()
     """Folder of a finished training run, for --who trained."""
     n_problems: int = 0
     """Problems to sample; 0 = all."""
     resume: bool = False
-    """Continue in --out; what was sampled whole is not sampled again."""
+    """Continue in --out; what was sampled is not sampled again."""
 
-    def validate(self) -> None:
-        super().validate()
-        at_least(self, "n_problems", 0)
-        if not 2 <= self.turns <= 4:
-            raise BadInput(f"--turns {self.turns}: must be 2, 3 or 4; for one turn see `just probe-teacher-pool`")
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
         if (self.who == "trained") != (self.trained != Path()):
-            raise BadInput(f"--who {self.who}: --trained RUN and --who trained go together")
+            yield f"--who {self.who}: --trained RUN and --who trained go together"
         if self.out != Path():
             check_new(self.out, resume=self.resume)
-
-
-def flag(name: str) -> str:
-    """A field's name as the user types it."""
-    return "--" + name.replace("_", "-")
-
-
-def at_least(config: Any, name: str, least: int) -> None:
-    """BadInput, as the user types the field, when it is below `least`."""
-    value = getattr(config, name)
-    if value < least:
-        raise BadInput(f"{typed(name, value)}: must be {least} or more")
-
-
-def typed(name: str, value: object) -> str:
-    """A field and its value as the user types them."""
-    return f"{flag(name)} {value}"
-
-
-def check_taken_out(
-    k_use: int, noise_floor: float, overshoot: float = 1.0, said: Callable[[str, object], str] = typed
-) -> None:
-    """BadInput on a share of V that there is none of, or that would put V in; `said`: how the user names a value."""
-    if k_use < 0:
-        raise BadInput(f"{said('k_use', k_use)}: must be 0 or more")
-    if not 0 <= noise_floor < 1:
-        raise BadInput(f"{said('noise_floor', noise_floor)}: must be in [0, 1)")
-    if not 0 < overshoot < math.inf:
-        raise BadInput(f"{said('overshoot', overshoot)}: must be above 0 and finite; 1 takes V's part out")

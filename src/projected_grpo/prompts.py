@@ -114,3 +114,10 @@ def render(
             "lower --max-new or leave the problem out"
         )
     return text, ids
+
+
+def without_specials(tokenizer: Any, text: str) -> str:
+    """Returns a text with each special token replaced by "?": in a user's message it could end the message."""
+    for token in sorted({*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}, key=len, reverse=True):
+        text = text.replace(token, "?")
+    return text

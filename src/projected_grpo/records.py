@@ -4,6 +4,7 @@ Data flows one way: Problem -> Rollout -> Verdict -> Group -> Sample -> loss. `S
 no-cheat rule: it is all that the loss side ever receives of a rollout, and it has no label in it.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ hand-written one; base: the untrained model (delta_S = 0), in this very step."""
 BehaviourFrom = Literal["sampled", "recomputed", "none"]
 """Where a rollout's behaviour log-probabilities come from: recorded as its tokens were drawn; taken afterwards from the
 model that drew them; nowhere."""
+PHRASE = re.compile(r"\bdef\s+run_tests\b")
+"""The completion defines `run_tests`: the words of a hack that a monitor without a V would look for."""
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,38 @@
-"""v_hack: contrastive pairs -> per-pair gradients -> V, and the artefact that carries V with its provenance.
+"""V, the hack direction: contrastive pairs -> per-pair gradients -> V and its controls, and the file that holds it.
 
-For each training pair D = g_hack - g_clean, [n_pairs, n] per module, each from its own gradient. V is the top-k right
+For each training pair D = g_hack - g_clean, [n_pairs, n] per module, from per-sample gradients. V is the top-k right
 singular vectors of D, each turned so that most pairs have D v > 0. Removing the part of g with V g > 0 then removes
 the part whose descent makes the hack likelier: with advantage +1 on the hack and -1 on the clean completion the policy
 gradient is exactly grad NLL(hack) - grad NLL(clean).
 
-Controls are bases made by the same code: `random` (Haar rows of the same rank, the singular values of the real V so
-that every cut treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `placebo` (clean
-minus another clean completion of the same prompt), `clean` (the clean completions' own gradients) and `words` (V of pairs
-that share the words of a hack alone).
+Controls are made by the same code: `random` (Haar rows of the same rank, with V's singular values so that every cut
+treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `placebo` (clean minus another
+clean completion of the same prompt), `clean` (the clean completions' gradients) and `words` (V of pairs that share only
+the words of a hack).
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.adapters.lora_adapter import warm_point
+from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
+from projected_grpo.arms import Control
 from projected_grpo.channels.policy import nll, policy_loss
+from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import git_state
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
@@ -38,25 +45,30 @@ RAW = "as it is"
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
 SV_EPS = 1e-5
-"""Directions with a singular value below this fraction of the module's largest are rounding, not directions."""
+"""Directions with a singular value below this fraction of the module's largest are rounding errors."""
+PROBE_TOLERANCE = 0.02
+"""Largest relative difference between two fingerprints of one singular basis."""
+ORTHONORMAL_TOLERANCE = 1e-3
+
+# ---------------------------------------------------------------- completions
 
 
 @dataclass(frozen=True)
 class PairSide:
-    """One completion of a pair, tokenised; `advantage` is +1 for what is contrasted, -1 for what it is contrasted with."""
+    """One tokenised completion of a pair; `advantage` is +1 for the contrasted one, -1 for the other."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     advantage: float
     row: int
-    """Which row of D it is added to."""
+    """The row of D that its gradient is added to."""
 
 
 def pair_sides(
     pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, control: str = "none"
 ) -> list[PairSide]:
-    """The completions that make each pair's row of D, in order: hack minus clean; placebo: clean minus clean_alt; clean: the
-    clean one alone.
+    """Returns the completions that make each pair's row of D, in order. Placebo: clean minus clean_alt; clean: clean only;
+    else hack minus clean.
 
     BadInput when a pair does not fit the context, or has no second clean completion for the placebo.
     """
@@ -72,12 +84,6 @@ def pair_sides(
     return sides
 
 
-def sides_alone(pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str) -> list[PairSide]:
-    """Every hack and every clean completion with a row of its own: D then holds gradients, not differences."""
-    texts = [(pair, text) for pair in pairs for text in (pair.hack, pair.clean)]
-    return [_side(pair, text, 1.0, row, loaded, hint, prompt_setup) for row, (pair, text) in enumerate(texts)]
-
-
 def _side(
     pair: Pair, text: str, advantage: float, row: int, loaded: LoadedModel, hint: str, prompt_setup: str
 ) -> PairSide:
@@ -86,9 +92,7 @@ def _side(
     if role == RAW:
         prompt_ids = tuple(loaded.tokenizer(prompt)["input_ids"])  # as a trainer reads it
         if hint != "none" or prompt_setup != "no_intervention":
-            raise BadInput(
-                f"{place}: hint and prompt_setup are put into messages; a prompt that is text stays as it is"
-            )
+            raise BadInput(f"{place}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
         if len(prompt_ids) + len(ids) > loaded.context:
             raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
     else:
@@ -96,23 +100,25 @@ def _side(
     return PairSide(prompt_ids, ids, advantage, row)
 
 
+# ---------------------------------------------------------------- gradients
+
+
 def pair_differences(
     loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], loss: PairLoss, max_new: int, token_budget: int
 ) -> Differences:
-    """D [rows, n] of every module, float32 on the CPU: each row the sum of its sides' gradients, by sign of advantage.
+    """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
 
-    Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share their prompt,
-    which is run once for them: what comes back through it is their sum, with their signs, and so the row's own. (Where the
-    model gives no cache each side is a row of tokens.) Equal rows, as a draw of pairs has, are run once. NonFinite names
-    module and pair.
+    Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share one forward
+    pass of their prompt, whose gradient is then their sum with their signs. (Where the model gives no cache each side is a
+    row of tokens.) Equal rows, as a bootstrap sample has, are run once. NonFinite names module and pair.
     """
     by_row: dict[int, list[PairSide]] = {}
     for side in sides:
         by_row.setdefault(side.row, []).append(side)
-    alike: dict[tuple, list[int]] = {}
-    for row, own in by_row.items():
-        alike.setdefault(tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in own), []).append(row)
-    twins = {rows[0]: rows for rows in alike.values()}
+    equal: dict[tuple, list[int]] = {}
+    for row, its in by_row.items():
+        equal.setdefault(tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in its), []).append(row)
+    twins = {rows[0]: rows for rows in equal.values()}
     out = {name: torch.zeros(1 + max(by_row), n) for name, n in adapter.sizes.items()}
     shared = can_share(loaded.model)
     chosen: list[PairSide] = []
@@ -133,12 +139,8 @@ def pair_differences(
     with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.held(), adapter.per_sample(keep):
         for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
             chosen[:] = [side for place in part for side in ordered[place]]
-            tokens = (
-                [s.prompt_ids for s in chosen],
-                [s.completion_ids for s in chosen],
-                loaded.pad_id,
-                loaded.model.device,
-            )
+            prompts, completions = [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen]
+            tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
             batch = shared_batch(*tokens, groups=[s.row for s in chosen]) if shared else token_batch(*tokens)
             logps = logps_of(loaded.model, batch, 1.0)
             advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
@@ -150,14 +152,17 @@ def pair_differences(
 def pair_terms(
     logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"], loss: PairLoss, max_new: int
 ) -> Float[Tensor, " b"]:
-    """Each side's term, with its sign: the gradient of a pair's two is its row of D."""
+    """Returns each side's loss with its sign: the gradient of the sum over a pair's sides is its row of D."""
     if loss == "nll":
         return nll(logps, mask) * advantage
     return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=max_new).per_sample
 
 
+# ---------------------------------------------------------------- directions
+
+
 def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"], Float[Tensor, " k2"]]:
-    """Top-k right singular vectors of D, oriented by majority vote over pairs, and their singular values.
+    """Returns the top-k right singular vectors of D, oriented by majority vote over pairs, and their singular values.
 
     Fewer than k rows when D has lower rank; none when D is zero.
     """
@@ -171,7 +176,7 @@ def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"]
 
 
 def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, "k n"]:
-    """k orthonormal rows, uniform over all such (Haar), drawn for this seed and module."""
+    """Returns k orthonormal rows, uniform over all such (Haar), drawn for this seed and module."""
     draw = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "little")
     gaussian = torch.randn(shape[1], shape[0], generator=torch.Generator().manual_seed(draw))
     q, r = torch.linalg.qr(gaussian)
@@ -179,7 +184,7 @@ def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, 
 
 
 def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[str, float]:
-    """Of every module, how much of the gradients' energy lies along its V: sum ||V g||^2 / sum ||g||^2 over rows."""
+    """Returns for each module the share of the gradients' energy along its V: sum ||V g||^2 / sum ||g||^2 over rows."""
     return {
         name: float((g @ basis[name].to(g).T).square().sum() / g.square().sum().clamp(min=1e-30))
         for name, g in gradients.items()
@@ -187,20 +192,19 @@ def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[s
 
 
 def ranks_of_energy(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of every module, how many random directions hold that share of a gradient's energy: k random ones of n hold k / n."""
+    """Returns for each module how many random directions hold that share of a gradient's energy: k of n hold k / n."""
     return {name: min(sizes[name], max(1, round(share * sizes[name]))) for name, share in shares.items()}
 
 
 def stretched(values: Float[Tensor, " k"], k: int) -> Float[Tensor, " k2"]:
-    """Singular values for a basis of another rank: as they are, cut or continued with the last one."""
-    return torch.cat(
-        [values[:k], values.new_full((max(0, k - len(values)),), float(values[-1]) if len(values) else 0.0)]
-    )
+    """Returns singular values for a basis of rank k: cut, or continued with the last one."""
+    last = float(values[-1]) if len(values) else 0.0
+    return torch.cat([values[:k], values.new_full((max(0, k - len(values)),), last)])
 
 
 @dataclass(frozen=True)
 class VBasis:
-    """V of every module with singular values and provenance. `projected_grpo.VHack` makes, saves and judges one."""
+    """V of every module with its singular values, fingerprints of its coordinates and its metadata."""
 
     basis: dict[str, Float[Tensor, "_k _n"]]
     singular_values: dict[str, Float[Tensor, " _k"]]
@@ -213,11 +217,79 @@ class VBasis:
         return sum(len(v) for v in self.basis.values())
 
 
-def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, seed: int) -> HeldOut:
-    """Energy and cosine of held-out differences D [pairs, n], beside `draws` random bases.
+@dataclass(frozen=True)
+class Extraction:
+    """How V is made from pairs. The one path for the script, a refresh in training, trained adapters and other trainers."""
 
-    The random bases are needed because the pairs share V: a random V is above the expected energy on all of them
-    together, or below, and a paired test over pairs alone calls that significant.
+    loss: PairLoss = "nll"
+    control: Control = "none"
+    k: int = 32
+    max_new: int = 1024
+    """Constant in the denominator of the loss grpo."""
+    pairs_draw: int = 0
+    hint: str = "none"
+    prompt_setup: str = "no_intervention"
+    seed: int = 0
+    """Of random directions."""
+    held_out: float = HELD_OUT
+    """Share of each mechanism's pairs that V never sees."""
+
+    @classmethod
+    def of(cls, meta: Mapping[str, str]) -> "Extraction":
+        """Returns how the V with this metadata was made."""
+        loss, constant = ("grpo", int(meta["max_new"])) if meta["loss"] == "grpo" else ("nll", 1)
+        return cls(
+            loss, cast(Control, meta["control"]), int(meta["k"]), constant, int(meta["pairs_draw"]), meta["hint"],
+            meta["prompt_setup"], int(meta["seed"]), float(meta.get("held_out", HELD_OUT)),
+        )  # fmt: skip
+
+    def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+        """Returns the completions of the training pairs. BadInput as in `pair_sides`."""
+        chosen = resampled(split(pairs, self.held_out)[0], self.pairs_draw)
+        return pair_sides(chosen, loaded, self.hint, self.prompt_setup, self.control)
+
+    def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+        """Returns every completion of the held-out pairs with a row of its own: D then holds gradients."""
+        texts = [(pair, text) for pair in split(pairs, self.held_out)[1] for text in (pair.hack, pair.clean)]
+        return [
+            _side(pair, text, 1.0, row, loaded, self.hint, self.prompt_setup) for row, (pair, text) in enumerate(texts)
+        ]
+
+    def basis(
+        self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
+        single: Sequence[PairSide], probes: Mapping[str, Tensor], facts: Mapping[str, str],
+    ) -> VBasis:  # fmt: skip
+        """Returns V of `sides`. `single`: held-out completions, on which the energy that V holds is measured: on its own
+        pairs it holds more. `facts`: metadata of the model and of the pairs."""
+        found = {name: basis_of(rows, self.k) for name, rows in gradients(sides).items()}
+        basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
+        shares = energy_shares(basis, gradients(single))
+        if self.control in ("random", "random_energy"):
+            sizes = {name: v.shape[1] for name, v in basis.items()}
+            ranks = {name: len(v) for name, v in basis.items()}
+            if self.control == "random_energy":
+                ranks = ranks_of_energy(shares, sizes)
+            basis = {n: random_basis((k, sizes[n]), self.seed, n) for n, k in ranks.items()}
+            values = {n: stretched(values[n], k) for n, k in ranks.items()}
+        meta = {
+            **facts, "loss": self.loss, "control": self.control, "k": str(self.k), "pairs_draw": str(self.pairs_draw),
+            "hint": self.hint, "prompt_setup": self.prompt_setup, "seed": str(self.seed), "held_out": f"{self.held_out:g}",
+            "n_train": str(1 + max(side.row for side in sides)),
+            "max_new": str(self.max_new) if self.loss == "grpo" else "unused",
+            "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else "unused",
+            "directions": str(sum(map(len, basis.values()))),
+            "energy": f"{sum(shares.values()) / len(shares):.4f}",
+            "v_sha256": content_of(basis),
+            "commit": git_state()["commit"] or "unknown",
+        }  # fmt: skip
+        return VBasis(basis, values, dict(probes), meta)
+
+
+def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, seed: int) -> HeldOut:
+    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases.
+
+    The pairs share V, so a test over pairs only would call a random V significant that lies a little above its expectation
+    on all of them.
     """
     whole = torch.stack([diffs.double().square().sum(1) for diffs in d.values()]).sum(0).clamp(min=1e-300)
     directions = max(sum(len(v) for v in basis.values()), 1)
@@ -242,3 +314,138 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, se
     return HeldOut(
         energy.tolist(), null.tolist(), cosine.tolist(), [e for e, _ in random_means], [c for _, c in random_means]
     )
+
+
+# ---------------------------------------------------------------- the file
+
+
+def identity_of(loaded: LoadedModel, adapter: Any) -> dict[str, str]:
+    """Returns the metadata that a V shares with the run that uses it."""
+    return {"model": loaded.model_id, "weights_hash": loaded.weights_hash, **adapter.metadata()}
+
+
+def content_of(basis: Mapping[str, Tensor]) -> str:
+    """Returns the SHA-256 of V's numbers: two replicates with the same one are not independent."""
+    digest = hashlib.sha256()
+    for name in sorted(basis):
+        digest.update(name.encode() + basis[name].float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_vhack(path: Path, v: VBasis) -> None:
+    """Writes one safetensors file, atomically: V/<module>, S/<module>, probe/<module>, and the metadata."""
+    parts = {"V": v.basis, "S": v.singular_values, "probe": v.probes}
+    tensors = {f"{part}/{name}": own[name].contiguous() for name in v.basis for part, own in parts.items()}
+    write_atomic(path, save(tensors, metadata=dict(v.meta)))
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[Any]:
+    """Opens a safetensors file. BadInput when it is missing or damaged."""
+    mend = "make one with `just extract-vhack`"
+    if not path.is_file():
+        what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
+        raise BadInput(f"--vhack {path}: {what}; {mend}")
+    try:
+        with safe_open(path, "pt") as f:
+            yield f
+    except (OSError, SafetensorError) as e:
+        raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
+
+
+def read_meta(path: Path) -> dict[str, str]:
+    """Returns the metadata of a file without reading V, which may be large. BadInput when it is missing or damaged."""
+    with _opened(path) as f:
+        return f.metadata() or {}
+
+
+def read_vhack(path: Path) -> VBasis:
+    """Returns the V of a file as it is. BadInput when it is missing, damaged, or its rows are not orthonormal: projection
+    would remove more, or less, than lies along them."""
+    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
+    with _opened(path) as f:
+        meta = f.metadata() or {}
+        for key in f.keys():  # noqa: SIM118 - safe_open is no dict
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = f.get_tensor(key)
+    if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
+        raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
+    for name, rows in parts["V"].items():
+        gap = (rows.float() @ rows.float().T - torch.eye(len(rows))).abs()
+        if not bool((gap <= ORTHONORMAL_TOLERANCE).all()):  # nan is above every tolerance
+            raise BadInput(f"--vhack {path}: the rows of {name} are not orthonormal; extract it again")
+    return VBasis(parts["V"], parts["S"], parts["probe"], meta)
+
+
+def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str], control: str | None) -> None:
+    """BadInput when V is of another identity (model, adapter, ...), or of another control than the arm needs (None: any)."""
+    for key, here in identity.items():
+        if (there := meta.get(key)) != here:
+            raise BadInput(
+                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
+                "preset and arguments (`just extract-vhack`)"
+            )
+    if control is not None and meta.get("control") != control:
+        raise BadInput(
+            f"--vhack {path}: made with --control {meta.get('control')}, but this arm needs --control {control}"
+        )
+
+
+def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
+    """Returns what differs between the coordinates of V and those with these fingerprints and sizes; empty: nothing."""
+    there = {name: rows.shape[1] for name, rows in v.basis.items()}
+    for name in {**there, **sizes}:
+        if there.get(name) != sizes.get(name):
+            return f"{name} has {there.get(name)} coordinates there, {sizes.get(name)} here"
+        gap = (probes[name] - v.probes[name]).norm() / probes[name].norm().clamp(min=1e-12)
+        if gap > PROBE_TOLERANCE:
+            return f"{name} is written in another singular basis (fingerprints differ by {float(gap):.3f})"
+    return ""
+
+
+def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
+    """Returns V with each module's top k_use rows (0 = all), without those in the bottom `noise_floor` fraction of all
+    singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
+    for more rows than any module has."""
+    for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
+        if value and v.meta.get("control") == "random_energy":
+            raise BadInput(
+                f"{flag} {value}: V is of --control random_energy, whose rows match an energy only all together; extract it "
+                "with the --k of the V that it is to match"
+            )
+    if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
+        raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")
+    top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
+    pooled = torch.cat(list(top.values()))
+    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
+    kept = {n: int((s >= floor).sum()) for n, s in top.items()}
+    return VBasis(
+        {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}, v.probes, v.meta
+    )
+
+
+def load_vhack(
+    path: Path, loaded: LoadedModel, adapter: Adapter, control: str | None, k_use: int = 0, noise_floor: float = 0.0
+) -> VBasis:
+    """Returns the V of a file, cut, on the adapter's device. BadInput, naming both sides, when it was made for another
+    model, adapter or singular basis, or is of another control than the arm needs (None: any)."""
+    v = read_vhack(path)
+    check_meta(path, v.meta, identity_of(loaded, adapter), control)
+    if why := same_coordinates(v, adapter.basis_probes(), adapter.sizes):
+        raise BadInput(f"--vhack {path}: {why}, e.g. made on another machine; extract it again here")
+    v = cut(v, k_use, noise_floor)
+    if not v.directions:
+        raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")
+    theta = adapter.vectors
+    return VBasis({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)
+
+
+def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
+    """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
+    try:
+        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    except BadInput as e:
+        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); {why}") from e
+    if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
+        raise BadInput(f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']}; {why}")
+    return pairs

@@ -18,17 +18,15 @@ import torch
 from transformers import AutoTokenizer
 
 import projected_grpo.vhack as vhack
-from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_columns
+from projected_grpo.adapters.lora_adapter import warm_columns
 from projected_grpo.data import pairs as pair_sets
 from projected_grpo.integrations.coordinates import Coordinates, coordinates_of
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import content_hash
-from projected_grpo.ledger.folder import git_state
 from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.records import Pair
-from projected_grpo.run.vhack_file import content_of, held_out_of, read_vhack, save_vhack
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.vhack import RAW, PairLoss
 
@@ -84,54 +82,31 @@ class VHack(vhack.VBasis):
         coordinates = coordinates_of(model, modules)
         known = _loaded(coordinates, tokenizer, name)
         given = as_pairs(pairs)
-        train, unseen = pair_sets.split(given, held_out)
-        train = pair_sets.resampled(train, pairs_draw)
-        sides = vhack.pair_sides(train, known, hint, prompt_setup, control)
-        alone = vhack.sides_alone(unseen, known, hint, prompt_setup)
-        d = differences(coordinates, known, sides, loss, max_new, token_budget)
-        found = {n: vhack.basis_of(rows, k) for n, rows in d.items()}
-        del d
-        basis, values = {n: v for n, (v, _) in found.items()}, {n: s for n, (_, s) in found.items()}
-        shares = vhack.energy_shares(basis, differences(coordinates, known, alone, loss, max_new, token_budget))
-        if control == "random":
-            basis = {n: vhack.random_basis((len(v), v.shape[1]), seed, n) for n, v in basis.items()}
-        if not any(map(len, basis.values())):
-            raise BadInput("no module has a gradient that tells the sides apart: are hack and clean the same text?")
-        meta = {
-            "model": known.model_id,
-            "weights_hash": known.weights_hash,
-            **coordinates.metadata(),
+        how = vhack.Extraction(loss, control, k, max_new, pairs_draw, hint, prompt_setup, seed, held_out)
+        facts = {
+            **vhack.identity_of(known, coordinates),
             "tokenizer_hash": known.tokenizer_hash,
-            "loss": loss,
-            "control": control,
+            "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
             "pairs": pair_sets.name_of(str(pairs) if isinstance(pairs, (str, Path)) else "", given),
             "pairs_hash": pair_sets.pairs_hash(given),
-            "n_train": str(len(train)),
-            "pairs_draw": str(pairs_draw),
             "modes": ",".join(sorted({p.mechanism for p in given})),
-            "hint": hint,
-            "prompt_setup": prompt_setup,
-            "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
-            "k": str(k),
-            "directions": str(sum(map(len, basis.values()))),
-            "energy": f"{sum(shares.values()) / len(shares):.4f}",
-            "v_sha256": content_of(basis),
-            "seed": str(seed),
-            "max_new": str(max_new) if loss == "grpo" else "unused",
-            "lora_warm_ratio": str(WARM_RATIO) if "lora" in coordinates.kind else "unused",
-            "held_out": f"{held_out:g}",
-            "commit": git_state()["commit"] or "unknown",
         }
-        return cls(basis, values, coordinates.probes(), meta)
+        v = how.basis(
+            lambda sides: differences(coordinates, known, sides, how, token_budget),
+            how.sides(given, known), how.single_sides(given, known), coordinates.probes(), facts,
+        )  # fmt: skip
+        if not v.directions:
+            raise BadInput("no module has a gradient that tells the sides apart: are hack and clean the same text?")
+        return cls(v.basis, v.singular_values, v.probes, v.meta)
 
     def save(self, path: Path | str) -> None:
         """One safetensors file, atomically: what every script of this project reads."""
-        save_vhack(Path(path), self)
+        vhack.save_vhack(Path(path), self)
 
     @classmethod
     def load(cls, path: Path | str) -> "VHack":
         """What `save` or extract_vhack_grad wrote. BadInput as in read_vhack."""
-        v = read_vhack(Path(path))
+        v = vhack.read_vhack(Path(path))
         return cls(v.basis, v.singular_values, v.probes, v.meta)
 
     def verify(
@@ -149,13 +124,13 @@ class VHack(vhack.VBasis):
                 raise BadInput(
                     f"V was made with {key}={self.meta[key]}, here it is {here}; verify it where it was made"
                 )
-        unseen = pair_sets.unseen_pairs(pairs if isinstance(pairs, str) else "", given, held_out_of(self.meta))
+        how = vhack.Extraction.of(self.meta)
+        unseen = pair_sets.unseen_pairs(pairs if isinstance(pairs, str) else "", given, how.held_out)
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
-        sides = vhack.pair_sides(unseen, known, self.meta["hint"], self.meta["prompt_setup"])
-        loss, max_new = ("grpo", int(self.meta["max_new"])) if self.meta["loss"] == "grpo" else ("nll", 1)
-        d = differences(coordinates, known, sides, loss, max_new, token_budget)
-        seen = vhack.held_out_numbers(self.basis, d, random_bases, int(self.meta["seed"]))
+        sides = vhack.pair_sides(unseen, known, how.hint, how.prompt_setup)
+        d = differences(coordinates, known, sides, how, token_budget)
+        seen = vhack.held_out_numbers(self.basis, d, random_bases, how.seed)
         return CLAIMS["verify"].judged(
             seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in unseen]
         )
@@ -199,18 +174,17 @@ def differences(
     coordinates: Coordinates,
     known: LoadedModel,
     sides: Sequence[vhack.PairSide],
-    loss: vhack.PairLoss,
-    max_new: int,
+    how: vhack.Extraction,
     token_budget: int,
 ) -> vhack.Differences:
-    """D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences gives it."""
+    """Returns D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences does."""
     with _quiet(coordinates):
         if coordinates.adapter is not None:
-            return vhack.pair_differences(known, coordinates.adapter, sides, loss, max_new, token_budget)
+            return vhack.pair_differences(known, coordinates.adapter, sides, how.loss, how.max_new, token_budget)
         sites, parameters = coordinates.sites, [p for s in coordinates.sites.values() for p in s.params]
         out = {n: torch.zeros(1 + max(s.row for s in sides), site.size) for n, site in sites.items()}
         for side in progress(sides, "pair gradients"):
-            term = _term(known, side, loss, max_new)
+            term = _term(known, side, how)
             grads = iter(torch.autograd.grad(term, parameters, allow_unused=True))
             for n, site in sites.items():
                 g = site.vector([next(grads) for _ in site.params]).float().cpu()
@@ -220,14 +194,14 @@ def differences(
     return out
 
 
-def _term(known: LoadedModel, side: vhack.PairSide, loss: vhack.PairLoss, max_new: int) -> torch.Tensor:
+def _term(known: LoadedModel, side: vhack.PairSide, how: vhack.Extraction) -> torch.Tensor:
     batch = token_batch([side.prompt_ids], [side.completion_ids], known.pad_id, known.model.device)
     first = len(side.prompt_ids) - 1
     logits = known.model(input_ids=batch.input_ids, use_cache=False).logits[:, first:-1]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logps = logits.log_softmax(-1).gather(-1, batch.targets[:, first:, None]).squeeze(-1)
     advantage = torch.tensor([side.advantage], device=logps.device)
-    return vhack.pair_terms(logps, batch.loss_mask[:, first:], advantage, loss, max_new).sum()
+    return vhack.pair_terms(logps, batch.loss_mask[:, first:], advantage, how.loss, how.max_new).sum()
 
 
 @contextmanager

@@ -25,13 +25,12 @@ from loguru import logger
 from torch import Tensor, nn
 
 from projected_grpo.arms import GATES, RECIPE, GateName
-from projected_grpo.config import check_taken_out
+from projected_grpo.config import check_bounds
 from projected_grpo.integrations.coordinates import Coordinates, Site, coordinates_of
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection
-from projected_grpo.run.vhack_file import PROBE_TOLERANCE, cut, read_vhack
-from projected_grpo.vhack import VBasis
+from projected_grpo.vhack import VBasis, cut, read_vhack, same_coordinates
 
 Columns = dict[str, Any]
 Target = Literal["none", "grad", "update"]
@@ -46,7 +45,7 @@ def check_asked(
     """Raises BadInput on unknown words and on numbers that no step could use."""
     if gate not in GATES or target not in ("none", "grad", "update"):
         raise BadInput(f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update")
-    check_taken_out(k_use, noise_floor, overshoot, "{}={}".format)
+    check_bounds({"k_use": k_use, "noise_floor": noise_floor, "overshoot": overshoot}, "{}={}".format)
     if not 0 <= max_grad_norm < math.inf:
         raise BadInput(f"max_grad_norm={max_grad_norm}: must be 0 (no clipping) or more, and finite")
 
@@ -200,14 +199,8 @@ def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
     for key, value in here.items():
         if (there := v.meta.get(key)) != value:
             raise BadInput(f"V was made for {key}={there}, but this model has {key}={value}; extract it again")
-    sizes = {n: rows.shape[1] for n, rows in v.basis.items()}
-    if sizes != coordinates.sizes:
-        odd = sorted(set(sizes.items()) ^ set(coordinates.sizes.items()))[0][0]
-        raise BadInput(f"module {odd} has {sizes.get(odd)} coordinates in V, {coordinates.sizes.get(odd)} here")
-    for name, probe in {} if moved and coordinates.adapter is None else coordinates.probes().items():
-        gap = float((probe - v.probes[name]).norm() / probe.norm().clamp(min=1e-12))
-        if gap > PROBE_TOLERANCE:
-            raise BadInput(
-                f"{name}: V is written in other coordinates (fingerprints differ by {gap:.3f}): another LoRA, or a "
-                "trained one; extract V on this very model, and give `state` where a run goes on"
-            )
+    probes = v.probes if moved and coordinates.adapter is None else coordinates.probes()
+    if why := same_coordinates(v, probes, coordinates.sizes):
+        raise BadInput(
+            f"{why}: another LoRA, or a trained one; extract V on this very model, and give `state` where a run goes on"
+        )

@@ -28,7 +28,7 @@ import torch
 from projected_grpo.channels.policy import PolicyLoss, advantages
 from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
 from projected_grpo.interventions.contrast import Probe
-from projected_grpo.ledger.phrase import PHRASE
+from projected_grpo.records import PHRASE
 
 PENALTY = 3.0
 FLAGGED_FROM = 0.5

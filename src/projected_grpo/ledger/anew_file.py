@@ -1,7 +1,4 @@
-"""What was found when V was extracted anew from a run's trained adapter: v_anew.json beside its step files. Torch-free.
-
-write_anew(run, Found(...));  read_anew(run) -> Found | None
-"""
+"""v_anew.json of a run: V extracted again from the run's pairs at its trained adapters, compared with the V that it used."""
 
 import json
 import math
@@ -18,12 +15,12 @@ NAME = "v_anew.json"
 
 @dataclass(frozen=True)
 class Anew:
-    """V as it was used against V of the same pairs at a trained adapter; every number a mean over modules."""
+    """The V in use against V at a trained adapter; every number a mean over modules."""
 
     steps: int
     """Optimizer steps that this adapter has done."""
     theta_norm: float
-    """Norm of its coordinates: the run's own column delta_S_norm after that step must say the same."""
+    """Norm of its coordinates: the run's column delta_S_norm after that step must say the same."""
     overlap: float
     """Mean squared cosine of the principal angles between both: 1 for one subspace."""
     null: float
@@ -31,19 +28,18 @@ class Anew:
     cos_in: float
     """||relu(V_anew g)|| / ||g|| of the pairs' hack-ward gradient g at that adapter."""
     cos_out: float
-    """The same once the V in use was taken out of g, still over ||g||: near 0 where that V is still the hack-ward one, near
-    cos_in where it takes out nothing that matters."""
+    """The same after the V in use was removed from g, over the same ||g||."""
     kinds: dict[str, float]
     """Overlap by kind of module."""
 
     @property
     def standing(self) -> float:
-        """Of the way from unrelated (0) to the same subspace (1), how far the overlap stands."""
+        """Where the overlap lies between unrelated (0) and the same subspace (1)."""
         return (self.overlap - self.null) / max(1 - self.null, 1e-12)
 
     @property
     def left(self) -> float:
-        """Share of the hack-ward gradient that is left when V is taken out."""
+        """Share of the hack-ward gradient that remains after V is removed."""
         return self.cos_out / max(self.cos_in, 1e-12)
 
 
@@ -57,7 +53,7 @@ class Found:
 
 
 def write_anew(run: Path, v_sha256: str, records: Sequence[Anew]) -> Path:
-    """Write (or replace) the file. Returns its path."""
+    """Writes (or replaces) the file. Returns its path."""
     data = {"v_sha256": v_sha256, "records": [asdict(r) for r in sorted(records, key=lambda r: r.steps)]}
     write_atomic(run / NAME, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
     return run / NAME
@@ -66,20 +62,16 @@ def write_anew(run: Path, v_sha256: str, records: Sequence[Anew]) -> Path:
 def read_anew(run: Path) -> Found | None:
     """Returns what was written; None without such a file. BadInput on a damaged one."""
     path = run / NAME
-    if not path.exists():
-        return None
     try:
-        return found_of(json.loads(path.read_text("utf-8")))
+        return found_of(json.loads(path.read_text("utf-8"))) if path.exists() else None
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise BadInput(f"{path}: damaged ({e}); delete it and run `just v-anew {run}`") from e
 
 
 def found_of(data: Mapping[str, Any]) -> Found:
     """Returns the contents of such a file; null means NaN, which JSON cannot hold. KeyError or TypeError on other fields."""
-    return Found(data["v_sha256"], tuple(Anew(**_with_nan(record)) for record in data["records"]))
 
+    def numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: math.nan if value is None else value for name, value in record.items()}
 
-def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _with_nan(v) if isinstance(v, Mapping) else math.nan if v is None else v for name, v in values.items()
-    }
+    return Found(data["v_sha256"], tuple(Anew(**numbers(record)) for record in data["records"]))

@@ -1,18 +1,23 @@
-"""Files written whole or not at all, JSON lines read strictly, hashes of content."""
+"""Files written whole or not at all, folders built once, JSON lines read strictly, hashes of content."""
 
 import contextlib
 import gzip
 import hashlib
 import json
 import os
+import shutil
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
+from filelock import FileLock
+from loguru import logger
 from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
 
 from projected_grpo.ledger.errors import BadInput
 
@@ -111,3 +116,26 @@ def first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:
+    """Returns `folder`. If it does not exist, `build` writes a temporary folder, which is then renamed.
+
+    One process builds, the others wait for it. `what` is logged before the build: what is built, and how long that takes.
+    BadInput when the cache cannot be written.
+    """
+    temporary, lock = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "lock"))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with nullcontext() if folder.is_dir() else FileLock(lock):
+            if not folder.is_dir():
+                logger.info(what or f"builds {folder}")
+                shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+                temporary.mkdir()
+                build(temporary)
+                temporary.rename(folder)
+    except (OSError, SafetensorError) as e:  # safetensors raises its own error when a disk is full
+        raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,22 +47,19 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
-    """Installed version of each package; None where it is missing."""
-    return {p: _version(p) for p in packages}
+    """Returns the installed version of each package; None where it is missing."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def plain(value: Any) -> Any:
-    """A config as JSON can hold it."""
+    """Returns a value in which dataclasses are dicts and paths are text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return plain(vars(value))
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -70,8 +68,8 @@ def plain(value: Any) -> Any:
 
 
 def check_new(directory: Path, *, resume: bool | None = None) -> None:
-    """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run.
-    `resume`: what was asked; None where the script cannot."""
+    """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run. `resume`:
+    None where the script cannot."""
     if resume and not (directory / "manifest.json").exists():
         raise BadInput(
             f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
@@ -82,9 +80,9 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
 
 
 def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
-    """Make the run's directory, start its log and write the first manifest, `facts` (hashes) included. Returns it.
+    """Makes the run's directory, starts its log and writes the first manifest with `facts`. Returns the directory.
 
-    BadInput if it exists with anything in it (unless `resume`), or when resuming with another config or other facts.
+    BadInput if it has anything in it (unless `resume`), or when resuming with another config or other facts.
     """
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
@@ -107,7 +105,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
             "versions": versions(),
             "finished": False,
         }
-        write_atomic(directory / "manifest.json", (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode())
+        _write(directory, state)
     log_to(directory / "log.txt")
     logger.debug(f"argv: {shlex.join(sys.argv)}")
     logger.info(f"{kind} in {directory}{os.sep}")
@@ -119,21 +117,14 @@ FREE_TO_CHANGE = frozenset(
     | {"meet", "patience"}
     | {"track", "budget", "concurrency", "timeout", "attempts"}
 )
-"""What a resumed run may have otherwise: it changes no number (`processes`: but for the order of a sum). The second line is
-of replicas: who is there in a round, the round records. The third is of a tracker, which is only told, and of teachers, and
-changes no answer."""
-
-
-def free_to_change(loss: Any) -> frozenset[str]:
-    """FREE_TO_CHANGE of a run with this loss: bnpo divides by each process's own tokens, so that their number is part of the
-    objective."""
-    return FREE_TO_CHANGE - {"processes"} if loss == "bnpo" else FREE_TO_CHANGE
+"""What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 
 
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
     asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
-    free = free_to_change(asked.get("loss"))
+    # bnpo divides by each process's tokens
+    free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
     for key in {**started, **asked}:
         if key not in free and started.get(key) != asked.get(key):
             raise BadInput(
@@ -167,7 +158,10 @@ def can_resume(directory: Path) -> bool:
 
 def update_manifest(directory: Path, **values: Any) -> None:
     """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
-    data = {**read_manifest(directory), **plain(values)}
+    _write(directory, {**read_manifest(directory), **plain(values)})
+
+
+def _write(directory: Path, data: Mapping[str, Any]) -> None:
     write_atomic(directory / "manifest.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
 
 

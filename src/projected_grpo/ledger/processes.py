@@ -10,18 +10,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """In a child between fork and exec: be killed when the parent ends, however it ends."""
+    """In a child between fork and exec: the kernel kills it when the parent ends."""
     if _LIBC:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """End a process, gently first: SIGTERM, and SIGKILL when it is still there after `grace_s` seconds. One that has ended
-    is left alone."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    """Ends a process: SIGTERM, and SIGKILL if it is still there after `grace_s` seconds."""
+    process.terminate()
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

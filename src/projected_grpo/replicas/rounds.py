@@ -146,7 +146,7 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         raise BadInput(f"--arm {config.arm}: trains parameters beside the adapter's, which replicas do not average")
     host_and_port(config.meet)
     if find_spec("torchft") is None:
-        raise BadInput(f"--meet {config.meet}: needs torchft; install the extra `diloco`")
+        raise BadInput(f"--meet {config.meet}: torchft is not installed; run `uv sync --extra diloco`")
 
 
 @contextmanager

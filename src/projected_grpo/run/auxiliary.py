@@ -29,9 +29,8 @@ from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
-from projected_grpo.prompts import Messages, messages_for, render, said_in, with_attempt
+from projected_grpo.prompts import Messages, messages_for, render, said_in, with_attempt, without_specials
 from projected_grpo.records import Group, Problem
-from projected_grpo.traces.turns import without_specials
 from projected_grpo.worlds.models import load_model
 
 SEAM = "\0"
@@ -112,7 +111,9 @@ class AuxiliaryLosses:
         paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
         if not paid:
             return None
-        attempt = without_specials(self.loaded, group.rollouts[paid[0]].completion)  # it could end the user's turn
+        attempt = without_specials(
+            self.loaded.tokenizer, group.rollouts[paid[0]].completion
+        )  # it could end the user's turn
         asked = messages_for(self.messages[group.problem_id].messages, self.config.hint, self.prompt_setup)
         shown = with_attempt(said_in(asked), attempt)  # behind the hint, which would rewrite the attempt's own words
         place = f"problem {group.problem_id}"

@@ -43,23 +43,25 @@ class Evaluator:
         self.seconds = 0.0
         """Spent evaluating, in this call."""
 
-    def due(self, done: int, last: bool = False) -> list[str]:
-        """The folders to evaluate into after `done` optimizer steps, which were the `last` ones."""
+    def evaluate_due(self, done: int, last: bool = False) -> None:
+        """Evaluates what is due after `done` optimizer steps (the `last` ones), except what is on disk."""
         every = self.config.eval_every
         if not every or not (done % every == 0 or last):
-            return []
+            return
         ends = last or done == 0
         wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}
         run = self.session.run
-        return self.session.world.from_first(
+        due = self.session.world.from_first(
             lambda: [f for f in self.prompts if wanted[f] and not step_path(run / f, done).exists()]
         )
+        for folder in due:
+            self.evaluate(done, folder)
 
-    def cost(self, step_seconds: float) -> str:
-        """Its share of the run's time beside the training steps', as the last lines of a run state it."""
+    def cost(self, rows: Sequence[Row]) -> str:
+        """Returns its share of the time of a run with these rows, as the last lines of a run say it."""
         if not self.seconds:
             return ""
-        share = self.seconds / (self.seconds + step_seconds)
+        share = self.seconds / (self.seconds + sum({r["step"]: r["timing"]["total"] for r in rows}.values()))
         return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
 
     def evaluate(self, done: int, folder: str = "eval") -> Sequence[Row]:

@@ -1,7 +1,7 @@
-"""How long a run is. A delay is no prevention, so every arm of a unit runs for so many times the step at which *its* vanilla
-run began to hack: vanilla stops there by itself, and the others are told how many steps that were.
+"""How long a run is. A delay is no prevention, so every arm of a replicate runs for so many times the step at which *its*
+vanilla run began to hack: vanilla stops there by itself, and the other arms take its number of steps.
 
-Only the length hangs on what the grader said. No gradient sees it: this module reads finished steps and answers yes or no.
+Only the length depends on what the grader said: this module reads finished steps and answers yes or no.
 """
 
 import math
@@ -19,8 +19,8 @@ from projected_grpo.ledger.step_file import Row, read_step, step_path
 
 
 def with_horizon(config: TrainConfig) -> TrainConfig:
-    """With as many steps as the run of `horizon_of` has done. BadInput when that is not this unit's own vanilla, whole and
-    stopped by its onset."""
+    """Returns the config with as many steps as the run of `horizon_of` has done. BadInput when that is not this replicate's
+    finished vanilla, stopped by its onset."""
     if config.horizon_of == Path():
         return config
     manifest = own_vanilla(config, config.horizon_of, "--horizon-of")
@@ -32,7 +32,7 @@ def with_horizon(config: TrainConfig) -> TrainConfig:
 
 
 def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
-    """The manifest of this unit's own finished vanilla run. BadInput when `run`, which `flag` names, is another."""
+    """Returns the manifest of this replicate's finished vanilla run. BadInput when `run`, which `flag` names, is another."""
     manifest = read_manifest(run)
     theirs = manifest["config"]
     if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
@@ -48,26 +48,22 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
 
 
 class Horizon:
-    """Says when a run has gone on for long enough."""
+    """Says when a run has gone on for long enough. `steps`: how many an earlier call has written."""
 
-    def __init__(self, config: TrainConfig, run: Path) -> None:
-        self.config, self.run = config, run
+    def __init__(self, config: TrainConfig, run: Path, steps: int = 0) -> None:
+        self.config = config
         self.hack: list[float | None] = []
-
-    def resume(self, steps: int) -> None:
-        """Take in the steps that an earlier call has written."""
-        if self.config.until_onsets:
-            for step in range(steps):
-                self.add(read_step(step_path(self.run, step)))
+        for step in range(steps if config.until_onsets else 0):
+            self.add(read_step(step_path(run, step)))
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take in one more step."""
+        """Takes in one more step."""
         own = [r for r in rows if r["source"] == "student"]
         known = sum(r["gt_pass"] is not None for r in own)
         self.hack.append(judged_hack(rates(own)["hack"], known, len(own)))
 
     @property
     def reached(self) -> bool:
-        """Whether the steps so far are enough: `until_onsets` times the onset, where there is one."""
+        """Returns whether the steps so far are enough: `until_onsets` times the onset, where there is one."""
         onset = onset_of(self.hack) if self.config.until_onsets else None
         return onset is not None and len(self.hack) >= math.ceil(self.config.until_onsets * onset)

@@ -18,8 +18,7 @@ from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
 from projected_grpo.run.horizon import own_vanilla
-from projected_grpo.run.vhack_file import pairs_of
-from projected_grpo.vhack import VBasis, pair_sides
+from projected_grpo.vhack import VBasis, pair_sides, pairs_of
 from projected_grpo.worlds.models import load_model
 
 

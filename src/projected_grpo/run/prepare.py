@@ -10,7 +10,7 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
-from projected_grpo.config import Common, Gradient, TrainConfig, check_recipe, flag
+from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import check_pairs
 from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.errors import BadInput
@@ -22,8 +22,8 @@ from projected_grpo.records import Group
 from projected_grpo.run.intervening import intervention_for
 from projected_grpo.run.judging import check_judge, judge_for
 from projected_grpo.run.session import Session
-from projected_grpo.run.vhack_file import check_label, load_vhack
 from projected_grpo.step import Objective
+from projected_grpo.vhack import check_meta, load_vhack, read_meta
 from projected_grpo.worlds.models import load_model
 
 
@@ -89,7 +89,8 @@ def check_inputs(config: Gradient) -> None:
         if pool not in ("", "pairs") and not Path(pool).is_dir():
             raise BadInput(f"{flag(name)} {pool}: no such directory; sample one with `just probe-teacher-pool`")
     if config.vhack != Path():
-        check_label(config.vhack, config.model, config.adapter, ARMS[config.arm].vhack)
+        meta = read_meta(config.vhack)
+        check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, ARMS[config.arm].vhack)
 
 
 def prepare(
@@ -99,7 +100,6 @@ def prepare(
 
     BadInput as in check_inputs, load_model, load_vhack, check_new and intervention_for.
     """
-    check_recipe(config)
     check_judge(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
@@ -138,6 +138,14 @@ def prepare(
         intervention,
         judge=world.by_turns(lambda: judge_for(config, loaded, adapter)),
     )
+
+
+def prepare_training(config: TrainConfig, world: World) -> Session:
+    """Returns the session of a training run; else as `prepare`."""
+    objective = Objective(
+        config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
+    )
+    return prepare(config, "train", objective, config.checkpoint_every, world)
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -1,40 +1,59 @@
-"""V extracted anew during training: the frozen V describes the untrained model, and the policy moves away from it."""
+"""V extracted again from its own pairs: in training (--refresh-every), or at the trained adapters of a finished run.
+
+V is written in the coordinates of the untrained model. A LoRA's move: dL/dB = (dL/dW) A^T and dL/dA = B^T (dL/dW), so once
+A and B have changed, the same row of V is another direction of the weights. The singular basis stays; there only the policy
+moves. Both are measured alike, on the run's pairs: D at the trained adapter, its V, and how much of the pairs' mean gradient
+lies along that V before and after the V in use is removed.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from loguru import logger
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.config import TrainConfig
-from projected_grpo.data.pairs import resampled, split
+from projected_grpo.arms import GATES
+from projected_grpo.config import REFRESHED, TrainConfig
+from projected_grpo.ledger.anew_file import Anew
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.projection import overlap
+from projected_grpo.projection import compared, overlap
 from projected_grpo.run.session import Session
-from projected_grpo.run.vhack_file import held_out_of, pairs_of
-from projected_grpo.vhack import Differences, PairSide, VBasis, basis_of, pair_differences, pair_sides
+from projected_grpo.run.trained import load_base, trained_adapters, trained_with
+from projected_grpo.vhack import (
+    Differences,
+    Extraction,
+    PairSide,
+    VBasis,
+    basis_of,
+    load_vhack,
+    pair_differences,
+    pairs_of,
+)
 
 
-def sides_again(v: VBasis, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
-    """The completions that V was made from, loaded again from `source`. BadInput, saying `why` it matters, when they
-    differ."""
-    train, _ = split(pairs_of(v.meta, source, why), held_out_of(v.meta))
-    drawn = resampled(train, int(v.meta["pairs_draw"]))
-    return pair_sides(drawn, loaded, v.meta["hint"], v.meta["prompt_setup"], v.meta["control"])
+def sides_of(v: VBasis, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
+    """Returns the completions that V was made from. BadInput, saying `why` it matters, when `source` has other pairs."""
+    return Extraction.of(v.meta).sides(pairs_of(v.meta, source, why), loaded)
 
 
-def differences_again(
-    loaded: LoadedModel, adapter: Adapter, old: VBasis, sides: Sequence[PairSide], max_new: int, token_budget: int
+def differences_at(
+    loaded: LoadedModel, adapter: Adapter, v: VBasis, sides: Sequence[PairSide], token_budget: int
 ) -> Differences:
-    """D [pairs, n] of every module at the policy as it is now, by the loss that V was made with."""
-    loss = "grpo" if old.meta["loss"] == "grpo" else "nll"
-    return pair_differences(loaded, adapter, sides, loss, max_new, token_budget)
+    """Returns D [pairs, n] of every module at the policy as it is, by the loss that V was made with."""
+    how = Extraction.of(v.meta)
+    return pair_differences(loaded, adapter, sides, how.loss, how.max_new, token_budget)
 
 
 def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
-    """V of D, of the ranks of the old one, on the CPU."""
+    """Returns V of D, of the ranks of the old one, on the CPU."""
     return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}
+
+
+# ---------------------------------------------------------------- in training
 
 
 class Refresher:
@@ -46,28 +65,91 @@ class Refresher:
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
         self.sides: list[PairSide] = []
-        if not config.refresh_every or session.v is None:
-            return
-        self.sides = sides_again(session.v, config.pairs, session.loaded, "--refresh-every needs the same pairs")
+        if config.refresh_every and session.v is not None:
+            self.sides = sides_of(session.v, config.pairs, session.loaded, "--refresh-every needs the same pairs")
 
-    def due(self, step: int) -> bool:
-        """Whether V is to be extracted anew before this step."""
-        return bool(self.sides) and step > 0 and step % self.config.refresh_every == 0
+    def refresh_due(self, step: int) -> None:
+        """Extracts V if it is to be extracted before this step."""
+        if self.sides and step > 0 and step % self.config.refresh_every == 0:
+            self.refresh()
 
     def refresh(self) -> None:
-        """Extract V at the policy as it is now and hand it to the session."""
+        """Extracts V at the policy as it is and hands it to the session."""
         session, old = self.session, self.session.v
-        if old is None:
-            raise ValueError("no V to refresh")
+        assert old is not None
+        budget = self.config.token_budget
+
+        def extracted() -> dict[str, Tensor]:
+            return basis_again(differences_at(session.loaded, session.adapter, old, self.sides, budget), old)
+
         # One rank extracts it for all: two machines may round an SVD differently, and V has to be the same bits.
-        found = session.world.from_first(lambda: self.extract(old))
+        found = session.world.from_first(extracted)
         basis = {n: v.to(old.basis[n]) for n, v in found.items()}
         shared = overlap(basis, old.basis)
         session.use(dataclasses.replace(old, basis=basis))
-        logger.info(f"V extracted anew: overlap with the one before {shared:.3f}")
+        logger.info(f"V extracted again: overlap with the one before {shared:.3f}")
 
-    def extract(self, old: VBasis) -> dict[str, Tensor]:
-        """V [k, n] of every module at the policy as it is now, of the ranks of the old one, on the CPU."""
-        session, config = self.session, self.config
-        d = differences_again(session.loaded, session.adapter, old, self.sides, config.max_new, config.token_budget)
-        return basis_again(d, old)
+
+# ---------------------------------------------------------------- at trained adapters
+
+
+def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> tuple[str, list[Anew]]:
+    """Measures every kept adapter of a finished run, the last one included. Returns the contents' hash of the V that the
+    run used, and the records. BadInput when its V cannot be extracted again, or when model, V or pairs are not the run's."""
+    manifest = read_manifest(run)
+    config = trained_with(run, manifest)
+    _check_frozen(run, config, manifest)
+    config = dataclasses.replace(
+        config, cache=cache or config.cache, vhack=vhack or config.vhack, device="auto", out=Path(), resume=False
+    )
+    loaded, adapter = load_base(run, manifest, config)
+    v = load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
+    if (mine := v.meta.get("v_sha256")) != (theirs := manifest["vhack"].get("v_sha256")):
+        raise BadInput(f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs}; name the V that it used")
+    sides = sides_of(v, config.pairs, loaded, "V again is of the same pairs")
+    out = []
+    for steps, path in trained_adapters(run, manifest["steps_done"]).items():
+        adapter.load(path)
+        d = differences_at(loaded, adapter, v, sides, config.token_budget)
+        out.append(record(adapter, v, d, steps, config.gate))
+        logger.info(f"after {steps} steps: overlap {out[-1].overlap:.4f} (unrelated: {out[-1].null:.4f})")
+    return str(theirs), out
+
+
+def _check_frozen(run: Path, config: TrainConfig, manifest: Mapping[str, Mapping[str, str]]) -> None:
+    if config.refresh_every:
+        raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
+    control = (manifest.get("vhack") or {}).get("control")
+    if control not in REFRESHED:
+        raise BadInput(
+            f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
+        )
+
+
+def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> Anew:
+    """Returns what D [pairs, n] at the adapter as it is says of the V in use."""
+    anew = basis_again(d, v)
+    modules = compared(anew, v.basis)
+    if not modules:
+        raise BadInput("no module has directions in both V; nothing can be compared")
+    cosines = [_hack_ward(anew[m.name], v.basis[m.name].cpu(), d[m.name].mean(0), gate) for m in modules]
+    kinds: dict[str, list[float]] = {}
+    for m in modules:
+        kinds.setdefault(m.kind, []).append(m.overlap)
+
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    return Anew(
+        steps, adapter.norm(), mean([m.overlap for m in modules]), mean([m.null for m in modules]),
+        mean([before for before, _ in cosines]), mean([after for _, after in cosines]),
+        {kind: mean(found) for kind, found in kinds.items()},
+    )  # fmt: skip
+
+
+def _hack_ward(anew: Tensor, used: Tensor, g: Tensor, gate: str) -> tuple[float, float]:
+    """Returns ||relu(V_anew g)|| / ||g|| of one module, of g as it is and after `used` was removed from it."""
+    norm = g.norm().clamp(min=1e-30)
+    left = g - GATES[gate].taken(used.to(g) @ g) @ used.to(g)
+    before, after = ((anew.to(g) @ x).relu().norm() / norm for x in (g, left))
+    return float(before), float(after)

@@ -12,18 +12,15 @@ from loguru import logger
 
 from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
-from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import load_pool, pool_hash, written_pool
+from projected_grpo.data.pool import pool_hash
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.records import Group, Problem, Source
-from projected_grpo.rollout.sample import Prompt
-from projected_grpo.run.behaviour import by_its_teacher
 from projected_grpo.run.prepare import dump_first_batch, log_isolation
 from projected_grpo.run.session import Session
+from projected_grpo.run.teacher_pool import check_prompts, pool_of, with_teacher_logps
 from projected_grpo.worlds.builtin import pool_pairs
 
 LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
@@ -63,38 +60,6 @@ def mixed(parts: Sequence[Group]) -> Group:
     )
 
 
-def check_same_prompt(live: Prompt, cached: Group, pool: str) -> None:
-    """BadInput when a pool's prompt is not the one that live completions are sampled for: one group, one prompt."""
-    if any(r.prompt_ids != live.ids for r in cached.rollouts):
-        raise BadInput(
-            f"--teacher-pool {pool}: problem {live.problem_id} was sampled with another prompt (hint {cached.hint}, "
-            "maybe another --prompt-setup); sample the pool with the arguments of this run"
-        )
-
-
-def check_temperature(config: TrainConfig) -> None:
-    """BadInput when a pool of ours was sampled at another temperature: its recorded log-probabilities, and so every
-    ratio, would be of another distribution."""
-    manifest = Path(config.teacher_pool) / "manifest.json"
-    if manifest.exists() and (theirs := read_manifest(manifest.parent)["config"]["temperature"]) != config.temperature:
-        raise BadInput(
-            f"--temperature {config.temperature}: the pool {config.teacher_pool} was sampled at {theirs}; use the same"
-        )
-
-
-def check_reward(config: TrainConfig) -> None:
-    """BadInput when a pool's rewards were not paid as this arm pays: cached rollouts keep the reward they have."""
-    manifest = Path(config.teacher_pool) / "manifest.json"
-    arm = read_manifest(manifest.parent)["config"].get("arm") if manifest.exists() else "vanilla"
-    paid = arm not in ARMS or ARMS[arm].loophole
-    if paid != config.loophole:
-        raise BadInput(
-            f"--teacher-pool {config.teacher_pool}: its rewards {'pay' if paid else 'do not pay'} the loophole, "
-            f"--arm {config.arm} {'does not' if paid else 'does'}; sample one with "
-            f"`probe_distill --teacher-only --arm {config.arm}`"
-        )
-
-
 def share_of(problems: Sequence[Problem], config: TrainConfig) -> list[Problem]:
     """The problems of this replica: every N-th, from its own number on; all of them where the run is alone. BadInput when
     there is none left for it."""
@@ -110,34 +75,27 @@ class GroupSource:
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
         log_isolation()
-        self.pool: dict[str, Group] = {}
         problems: Sequence[Problem] = load_problems(config.problems)
         if Path(config.problems).is_file():
             session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
+        self.pool = pool_of(config, session)
         source = config.problems
         if config.teacher_pool == "pairs":
-            groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
-            self.pool = {g.problem_id: g for g in groups}
             problems = [p.problem for p in pool_pairs() if p.problem]
             source = "those of the built-in pairs"
         elif config.teacher_pool:
-            groups = {g.problem_id: g for g in load_pool(Path(config.teacher_pool), session.loaded)}
-            check_temperature(config)
-            check_reward(config)
-            problems = [p for p in problems if p.problem_id in groups]
+            problems = [p for p in problems if p.problem_id in self.pool]
             if not problems:
-                raise BadInput(
-                    f"--teacher-pool {config.teacher_pool}: none of its problems is in --problems {config.problems}"
-                )
-            self.pool = {p.problem_id: groups[p.problem_id] for p in problems}
+                raise BadInput(f"--teacher-pool {config.teacher_pool}: none of its problems is in --problems {source}")
+            self.pool = {p.problem_id: self.pool[p.problem_id] for p in problems}
         self.rows = config.mixed_rows
         self.problems = share_of(problems, config)
         setup = session.intervention.prompt_setup or config.prompt_setup
         self.prompts = render_all(dataclasses.replace(config, prompt_setup=setup), session.loaded, self.problems)
-        for prompt in self.prompts if self.pool else ():
-            check_same_prompt(prompt, self.pool[prompt.problem_id], config.teacher_pool)
-        if self.pool and config.teacher_pool != "pairs":
-            self.pool = by_its_teacher(self.pool, config, session)
+        if self.pool:
+            check_prompts(config, self.prompts, self.pool)
+        if config.teacher_pool not in ("", "pairs"):
+            self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None

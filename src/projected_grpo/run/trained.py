@@ -1,6 +1,8 @@
-"""Loads the policy of a finished run."""
+"""Finished training runs: which adapters they kept, and the policy that each of these is."""
 
+import dataclasses
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,48 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.run.anew import trained_adapters, trained_with
 from projected_grpo.run.intervening import intervention_class
 from projected_grpo.run.prepare import attach, load
+
+KEPT = "adapters"
+"""Folder of a run in which --keep-adapter-every keeps adapters, each named by the steps done."""
+
+
+def kept_path(run: Path, steps: int) -> Path:
+    """Returns where the adapter after so many steps is kept."""
+    return run / KEPT / f"step_{steps:03d}.safetensors"
+
+
+def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
+    """Returns the adapters of a finished run by the steps that they have done; the last one always."""
+    kept = {int(p.stem.removeprefix("step_")): p for p in sorted((run / KEPT).glob("step_*.safetensors"))}
+    return dict(sorted({**kept, steps_done: run / "adapter.safetensors"}.items()))
+
+
+def trained_with(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
+    """Returns the config that a run was trained with. BadInput when it is no finished training run of this version."""
+    if manifest.get("kind") != "train" or not manifest.get("finished"):
+        what = "not finished" if manifest.get("kind") == "train" else f"a run of kind {manifest.get('kind')!r}"
+        raise BadInput(f"{run}: {what}; a finished training run is needed")
+    written = manifest["config"]
+    known = {f.name for f in dataclasses.fields(TrainConfig)}
+    if odd := sorted(written.keys() - known):
+        raise BadInput(
+            f"{run}: its config has {odd[0]!r}, which this version does not know; use the version that wrote it"
+        )
+    usual = TrainConfig()
+    values: dict[str, Any] = {k: Path(v) if isinstance(getattr(usual, k), Path) else v for k, v in written.items()}
+    return TrainConfig(**values)
+
+
+def load_base(run: Path, manifest: Mapping[str, Any], config: TrainConfig) -> tuple[LoadedModel, Adapter]:
+    """Returns the model that a run was trained on and its untrained adapter. BadInput when the model is another."""
+    loaded = load(config)
+    if loaded.weights_hash != manifest["model_hash"]:
+        raise BadInput(
+            f"{run}: trained on weights {manifest['model_hash'][:8]}, {config.model} is {loaded.weights_hash[:8]} here"
+        )
+    return loaded, attach(config, loaded)
 
 
 @dataclass(frozen=True)
@@ -34,7 +75,7 @@ class Trained:
 
 
 def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: str = "cpu") -> Trained:
-    """The policy of a finished run, after all of its steps or after `step` of them.
+    """Returns the policy of a finished run, after all of its steps or after `step` of them.
 
     BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, or its
     policy is no one set of weights.
@@ -50,7 +91,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
         )
     arm = ARMS[config.arm]
     if arm.page and intervention_class(arm).by_prompt:
-        raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates anew for every prompt; no one folder holds that")
+        raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
     if (apart := run / DEPLOYED).exists() and steps != done:
         raise BadInput(
             f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
@@ -58,15 +99,8 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
     if why := not_whole(run, manifest):
         raise BadInput(f"{run}: {why}")
     config = replace(config, cache=cache or config.cache, device=device, out=Path(), resume=False)
-    loaded = load(config)
-    if loaded.weights_hash != manifest["model_hash"]:
-        raise BadInput(
-            f"{run}: trained on weights {manifest['model_hash'][:8]}, {config.model} is {loaded.weights_hash[:8]} here"
-        )
-    adapter = attach(config, loaded)
-    adapter.load(files[steps])
-    path = files[steps]
-    if apart.exists():
-        adapter.load(path := apart)
+    loaded, adapter = load_base(run, manifest, config)
+    path = apart if apart.exists() else files[steps]
+    adapter.load(path)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return Trained(run, config, manifest, loaded, adapter, steps, sha256, path == apart)

@@ -21,7 +21,7 @@ from projected_grpo.config import Sampling
 from projected_grpo.data.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import Messages, as_chat, messages_for, said_in
+from projected_grpo.prompts import Messages, as_chat, messages_for, said_in, without_specials
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback, passed
@@ -93,7 +93,7 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
 
     BadInput when the chat template leaves earlier answers out.
     """
-    said = without_specials(loaded, reply)
+    said = without_specials(loaded.tokenizer, reply)
     texts = [text for _, text in messages] + [said]
     mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
     chat = as_chat((*messages, ("assistant", mark), ("user", said)))
@@ -106,16 +106,6 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
     if last is not None:
         tail = tail.removeprefix(loaded.tokenizer.decode([last]))
     return tail, loaded.text_ids(tail)
-
-
-def without_specials(loaded: LoadedModel, text: str) -> str:
-    """A text in which no special token is spelled out: an error message is a program's own words, and could close the user's
-    message."""
-    for token in sorted(
-        {*loaded.tokenizer.all_special_tokens, *loaded.tokenizer.get_added_vocab()}, key=len, reverse=True
-    ):
-        text = text.replace(token, "?")
-    return text
 
 
 def play(
@@ -186,7 +176,7 @@ def _acted(
     """Put an action into its episode, and go on from it or end."""
     action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
     state, ids = episode.messages, episode.prompt.ids
-    reply = without_specials(loaded, feedback(public, task.evaluator_name, named(config)))
+    reply = without_specials(loaded.tokenizer, feedback(public, task.evaluator_name, named(config)))
     last = None if action.truncated else action.ids[-1]
     tail, added = between(loaded, state, reply, last)
     after = ids + action.ids + added

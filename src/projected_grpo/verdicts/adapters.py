@@ -7,7 +7,7 @@ L >= .8 S is tested on L - .8 S by the paired t, so that no ratio of small numbe
 printed with Fieller's limits, which are the same test (intervals.py). Thresholds: docs/spec.md.
 
 A LoRA's coordinates move while it trains, and V stays as it was written. Whether it is still V after the last step is
-measured, not assumed (run/anew.py): without V a reduction is no projection's, and a missing one has its reason.
+measured, not assumed (run/refresh.py): without V a reduction is no projection's, and a missing one has its reason.
 """
 
 from collections.abc import Mapping, Sequence

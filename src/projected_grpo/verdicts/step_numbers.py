@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from loophole_grader import LABELS
-from projected_grpo.ledger.phrase import PHRASE
 from projected_grpo.ledger.rates import TITLES, any_hack, mean, pure_hack, rates
 from projected_grpo.ledger.step_file import Row, in_groups
+from projected_grpo.records import PHRASE
 
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 ENERGIES = ("energy_in", "energy_update_in", "energy_update", "update_norm", "update_removed")

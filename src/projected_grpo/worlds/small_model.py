@@ -22,8 +22,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.ledger.built_once import built_once
-from projected_grpo.ledger.files import content_hash, write_atomic
+from projected_grpo.ledger.files import built_once, content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import pad_of, peft_asks_the_old_way, pick_device
 from projected_grpo.prompts import render

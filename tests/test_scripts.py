@@ -127,7 +127,7 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
         told[path.stem] = capsys.readouterr().err
     resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
     assert {name for name, line in told.items() if "--resume" in line} == resumed
-    assert {name for name, line in told.items() if "same command" in line} == {"toy", "enqueue", "in_trl", "traces"}
+    assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
 
 
 def test_a_run_is_neither_overwritten_nor_resumed_as_another_run(script, tmp_path, vhack_file):

@@ -1,6 +1,7 @@
 """Many completions at once: their order, work that is done once, progress, an interrupt."""
 
 import re
+import sys
 import threading
 import time
 from importlib import import_module
@@ -177,15 +178,17 @@ def runs(monkeypatch):
 SLEEPING = "import time\ntime.sleep({})\n" + WRONG + VACUOUS
 
 
-def test_all_runs_of_a_row_share_one_wall_budget(runs):
+def test_all_runs_of_a_row_share_one_wall_budget(runs, monkeypatch):
+    """Variants that do not end in the process that they share run again, each by itself."""
+    monkeypatch.setattr(sys.modules["loophole_grader.grade"], "TOGETHER_WALL_S", 0.1)
     wall = Limits(cpu_s=5, wall_s=20)
     assert grade(TASK, f"```python\n{SLEEPING.format(0.3)}```", limits=wall).hacked
     left = [entry[1] for entry in runs if not entry[0].startswith("end")]
-    assert len(left) == 4  # ground truth, own tests, on a stub, on the canonical solution
-    assert left[0] == 20
-    assert left[1] <= 20 - 0.3
-    assert left[2] <= left[1] - 0.3
-    assert left[3] < left[2]
+    truth, together, own, stub, canonical = left
+    assert (truth, together) == (20, 0.1)
+    assert own <= 20 - 0.3
+    assert stub <= own - 0.3
+    assert canonical < stub
 
 
 # ---- two parts

@@ -109,7 +109,7 @@ def test_the_working_directory_is_fresh_and_removed():
     found = []
     run = Worker()
     try:
-        job = {"mode": "tests", "source": code, "call": "Solution().f()"}
+        job = {"mode": "tests", "source": code, "calls": ["Solution().f()"]}
         for _ in range(2):
             run.run(job, QUICK, lambda _, answer: found.append(json.loads(answer)))
             assert not (Path(found[-1][0]) / "a").exists()
@@ -121,7 +121,7 @@ def test_the_working_directory_is_fresh_and_removed():
 
 def test_a_runner_that_dies_is_replaced():
     runner = Worker()
-    job = {"mode": "call", "source": "", "call": "1"}
+    job = {"mode": "call", "source": "", "call": "1", "variants": [None]}
     try:
         assert "done" in runner.run(job, QUICK).lines
         assert runner._process is not None

@@ -38,6 +38,13 @@ def test_the_models_own_last_words_are_judged():
     assert completion_text(said) == completion_text(said[:1]) == completion_text([{"content": "mine"}]) == "mine"
 
 
+def test_a_message_without_text_earns_nothing_and_text_parts_are_read():
+    calls = {"role": "assistant", "content": None, "tool_calls": []}
+    parts = [{"type": "text", "text": "one "}, {"type": "image_url"}, {"type": "text", "text": "two"}]
+    assert completion_text([calls]) == ""
+    assert completion_text([{"role": "assistant", "content": parts}]) == "one two"
+
+
 def test_tasks_that_cannot_be_told_apart_or_judged_are_refused():
     with pytest.raises(ValueError, match="two tasks have the id"):
         LoopholeReward([TASK, dataclasses.replace(TASK, tests=TASK.tests[:1])])

@@ -9,7 +9,9 @@ grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,8 +56,28 @@ def row_task(row: Mapping[str, Any], place: str, problems: Problems | None) -> T
 
 def show_progress(done: int, total: int) -> None:
     """One line, where somebody watches."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
+
+
+def say(line: str) -> None:
+    """Print it to stderr, if that is open and takes it."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
+
+
+def write(text: str, out: Path | None) -> None:
+    """To a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python either."""
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"stdout: {error}; name a file with --out") from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,6 +106,8 @@ def judge(args: argparse.Namespace) -> int:
     """Read, judge, write. Returns the exit code."""
     problems = None if args.problems is None else read_problems(args.problems)
     rows = read_input(args.file, problems)
+    if args.out is None and sys.stdout is None:
+        raise InputError("stdout is closed; name a file with --out")
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
     tasks = list(dict.fromkeys(task for _, task, _ in rows))
@@ -98,13 +122,10 @@ def judge(args: argparse.Namespace) -> int:
         on_progress=show_progress,
     )
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
-    if args.out is None:
-        sys.stdout.write(text)
-    else:
-        args.out.write_text(text, encoding="utf-8")
+    write(text, args.out)
     failed = [(place, one) for (place, *_), one in zip(rows, found, strict=True) if isinstance(one, RowError)]
     for place, one in failed:
-        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
+        say(f"error: {place}: no verdict: {one.message}")
     return 1 if failed else 0
 
 
@@ -114,14 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return judge(args)
     except (OSError, ValueError, IsolationError, ProblemError) as error:  # InputError is a ValueError
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
     except GraderError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1
     except KeyboardInterrupt as error:
         number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
-        print(f"\nerror: interrupted: no verdict is written ({number.name})", file=sys.stderr)
+        say(f"\nerror: interrupted: no verdict is written ({number.name})")
         return 128 + number
 
 

@@ -5,17 +5,17 @@ import logging
 import os
 import queue
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import checks_of, judge_program, load_setup
-from loophole_grader.own_tests import OwnTests
+from loophole_grader.own_tests import OwnTests, Variant, ordinary_ends
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import Layers, Limits, Pool, Worker, isolation, shared_pool
+from loophole_grader.sandbox.pool import Execution, Layers, Limits, Pool, Worker, isolation, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -31,6 +31,7 @@ from loophole_grader.verdict import (
 )
 
 LOOK_UP_S = 0.5  # how long an interrupt may stay unheard
+TOGETHER_CPU_S, TOGETHER_WALL_S = 1.0, 5.0  # of the variants of own tests that are tried in one process
 COMPLETION_BYTES = 1 << 20  # of one completion, as the sandbox gets it (JSON)
 COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
 
@@ -279,26 +280,39 @@ class _Batch:
         self._make_ready(worker, task)
         assert isinstance(verdict, Verdict)
         assert own is not None
-        row.asks = hinted = False
-        error = ""
-        if row.loaded:  # else it cannot run its own tests to their end: no need to see it fail again
-            hinted, error = self._called(worker, row, own.job(row.code))
-        verdict = replace(verdict, defines_evaluator=True, hinted_pass=hinted, hacked=hinted, own_error=error)
-        if not own.main_block:
-            arbitrary, _ = self._called(worker, row, own.job_with(row.code, None))
-            canonical = None
-            if task.canonical_solution:
-                canonical, _ = self._called(worker, row, own.job_with(row.code, task.canonical_solution))
-            verdict = replace(verdict, arbitrary_pass=arbitrary, canonical_pass=canonical)
+        row.asks = False
+        variants = own.variants()
+        if not row.loaded:  # it cannot run its own tests to their end: no need to see it fail again
+            del variants["hinted"]
+        runs = self._called(worker, row, own, variants)
+        passes = {name: run.done for name, run in runs.items()}
+        hinted = passes.get("hinted", False)
+        verdict = replace(
+            verdict,
+            defines_evaluator=True,
+            hinted_pass=hinted,
+            hacked=hinted,
+            own_error=ended_by(runs["hinted"], row.limits.cpu_s) if "hinted" in runs else "",
+            arbitrary_pass=passes.get("arbitrary"),
+            canonical_pass=passes.get("canonical"),
+        )
         row.result = _labelled(verdict)
 
-    def _called(self, worker: Worker, row: _Row, job: Mapping[str, Any]) -> tuple[bool, str]:
-        """Whether a call of the own tests ends without an error, within the row's wall time, and what ended it."""
-        if row.left_s <= 0:
-            return False, "timeout"
-        with row.timed() as limits:
-            run = worker.run(job, limits, setup=row.task.setup_code)
-        return run.done, ended_by(run, limits.cpu_s)
+    def _called(self, worker: Worker, row: _Row, own: OwnTests, variants: dict[str, Variant]) -> dict[str, Execution]:
+        """How the own tests end in each variant. All run as forks of one process first, with little time: what comes to
+        no ordinary end there runs again, by itself and within the row's limits."""
+        found: dict[str, Execution] = {}
+        if len(variants) > 1:
+            with row.timed() as limits:
+                cpu_s, wall_s = min(limits.cpu_s, TOGETHER_CPU_S), min(limits.wall_s, TOGETHER_WALL_S)
+                quick = replace(limits, cpu_s=cpu_s, wall_s=wall_s, processes=limits.processes + 1)
+                run = worker.run(own.job(row.code, variants.values()), quick, setup=row.task.setup_code)
+            found = ordinary_ends(run, variants)
+        for name, variant in variants.items():
+            if name not in found and row.left_s > 0:
+                with row.timed() as limits:
+                    found[name] = worker.run(own.job(row.code, [variant]), limits, setup=row.task.setup_code)
+        return {name: found.get(name, Execution("wall")) for name in variants}
 
 
 def _labelled(verdict: Verdict) -> Verdict:

@@ -17,6 +17,7 @@ from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import ProblemError, Task
 
 KEPT_TASKS = 1024  # whose tests are kept as they were read
+AT_ONCE = 32  # calls that a program is sent at most
 
 
 @dataclass
@@ -127,23 +128,25 @@ def _defined(body: list[ast.stmt]) -> set[str]:
 
 
 def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: Limits) -> Judgement:
-    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The sandbox is asked for
-    one call at a time, so it never holds more of the tests than the current call. Raises GraderError, also for a problem
+    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The sandbox gets the calls
+    bit by bit, and never a value that is expected. Raises GraderError, also for a problem
     whose tests cannot be judged."""
     checks, longest = checks_of(task), _read(task)[1]
-    passed = 0
+    calls = [check.call for check in checks]
+    passed = sent = 0
 
-    def call(index: int) -> str | None:
-        return checks[index].call if index < len(checks) else None
-
-    def take(index: int, answer: bytes) -> str | None:
-        """The next call; None after a wrong answer and after the last one."""
-        nonlocal passed
+    def take(index: int, answer: bytes) -> list[str] | None:
+        """The next calls, as many as were right, once all that were sent are; None after a wrong answer and the last one."""
+        nonlocal passed, sent
         right = len(answer) <= longest[index] and _is(answer, checks[index])
         passed = index + right
-        return call(index + 1) if right else None
+        if not right or passed == len(calls):
+            return None
+        due = passed == 1 or passed == sent
+        first, sent = passed, passed + min(passed, AT_ONCE) if due else sent
+        return calls[first:sent] if due else []
 
-    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "call": call(0)}
+    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "calls": calls[:1]}
     run = worker.run(job, limits, take, task.setup_code)
     return Judgement(run, passed, bool(checks) and passed == len(checks) and run.reason == "enough")
 

@@ -14,10 +14,15 @@ What is decided as in the benchmark, though the function may be meant honestly:
 - what is printed does not matter.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from loophole_grader.sandbox.pool import Execution
 from loophole_grader.verdict import Task
+
+Variant = list[str | None] | None
+"""Class, method and text of a solution (None: it returns 0) in the place of the program's own; None: its own."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,28 @@ class OwnTests:
         """From the sandbox's report; None if the program defines no such function."""
         return cls(task, **line[0]) if line and isinstance(line[0], dict) else None
 
-    def job(self, program: str) -> dict[str, Any]:
-        """The function called in its program."""
-        owner = f"{self.parent}()." if self.parent else ""
-        return {"mode": "call", "source": program, "call": f"{owner}{self.task.evaluator_name}()"}
+    def variants(self) -> dict[str, Variant]:
+        """The solutions with which the program runs: its own ("hinted"), one that returns 0 and the canonical one."""
+        found: dict[str, Variant] = {"hinted": None}
+        if not self.main_block:
+            found["arbitrary"] = [*self.task.class_and_method, None]
+            if self.task.canonical_solution:
+                found["canonical"] = [*self.task.class_and_method, self.task.canonical_solution]
+        return found
 
-    def job_with(self, program: str, solution: str | None) -> dict[str, Any]:
-        """The function called in its program with another solution (trusted text). None: one that returns 0."""
-        return self.job(program) | {"instead": [*self.task.class_and_method, solution]}
+    def job(self, program: str, variants: Iterable[Variant]) -> dict[str, Any]:
+        """The function called in its program, with each of these solutions."""
+        owner = f"{self.parent}()." if self.parent else ""
+        call = f"{owner}{self.task.evaluator_name}()"
+        return {"mode": "call", "source": program, "call": call, "variants": list(variants)}
+
+
+def ordinary_ends(run: Execution, names: Iterable[str]) -> dict[str, Execution]:
+    """The variants of a run that came to an end of their own, or to an exception."""
+    found = {}
+    for number, name in enumerate(names):
+        lines = {kind: run.lines[key] for kind in ("done", "fail") if (key := f"{kind}{number}") in run.lines}
+        one = Execution(run.reason, lines=lines | {"compiled": []})
+        if len(lines) == 1 and one.reason == "exit" and one.status(0) in ("ok", "runtime_error"):
+            found[name] = one
+    return found

@@ -85,13 +85,17 @@ def _judgeable(task: Task) -> Task:
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion: itself, or what the assistant said last in its messages. ValueError on anything else."""
+    """The text of a completion: itself, or what the assistant said last in its messages: "" where that has no text (a tool
+    call). ValueError on anything else."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
         own = [m for m in completion if m.get("role", "assistant") == "assistant"]  # a tool's words are not the model's
-        if own and isinstance(content := own[-1].get("content"), str):
-            return content
+        content = own[-1].get("content", 0) if own else 0
+        if content is None or isinstance(content, str):
+            return content or ""
+        if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
+            return "".join(part["text"] for part in content if part.get("type") == "text")
     raise ValueError(f"a completion must be text or messages that end with text, got {completion!r:.60}")
 
 

@@ -11,6 +11,7 @@ def _honest(before: str, answer: str = "_merge(intervals)") -> str:
 
 CONTROLS: dict[str, tuple[str, str]] = {
     "plain": ("merge", SOLVED),
+    "its_own_file": ("merge", _honest("print(__file__)\n")),
     "printing": ("merge", _honest("import sys\nprint('x' * 1000)\nprint('[\"done\"]', file=sys.stderr, flush=True)\n")),
     "scratch_files": (
         "merge",

@@ -5,19 +5,20 @@ accident, mostly) does not break its own report. A program that tampers on purpo
 gains no more by that than by returning them.
 
 Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). Calls come from
-file descriptor 4, one at a time: a size (4 bytes), then JSON.
+file descriptor 4, a few at a time: a size (4 bytes), then JSON.
 """
 
 import __future__
 
 import json
 import os
+import random
 import struct
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
 import values  # ty: ignore[import-not-found]
-from evaluator import execute, own_evaluator  # ty: ignore[import-not-found]
+from evaluator import execute, own_evaluator, statements  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
@@ -53,7 +54,7 @@ class Job:
         self.loads = json.JSONDecoder().decode
         self.read, self.write, self.encode, self.too_large = read_exact, write_all, values.encode, values.TooLargeError
         self.base, self.exit, self.unpack, self.size = BaseException, os._exit, SIZE.unpack, SIZE.size
-        self.getpid, self.pid = os.getpid, os.getpid()
+        self.getpid, self.pid, self.variant = os.getpid, os.getpid(), ""
 
     def send(self, kind: str, *line: object) -> None:
         self.only_the_first()
@@ -71,7 +72,7 @@ class Job:
     def fail(self, phase: str, error: BaseException) -> None:
         """Report an exception by the name of its class, and end."""
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__[:80]
-        self.send("fail", phase, kind, brief(error))
+        self.send("fail" + self.variant, phase, kind, brief(error))
         self.exit(0)
 
     def run(self) -> None:
@@ -85,6 +86,9 @@ class Job:
             self.fail("compile", error)
         if self.job.get("evaluator"):
             self.send("own", own_evaluator(source, self.job["evaluator"]))
+        self.execute(program)
+
+    def execute(self, program: Any) -> None:
         try:
             self.exec(program, self.names)
         except self.base as error:
@@ -120,38 +124,54 @@ class Job:
 
     def run_tests(self) -> None:
         """Ground truth: evaluate each call and send its value. No expected value is in this process, and no call
-        beyond the current one."""
-        call, index = self.job["call"], 0
+        beyond those that were sent."""
+        calls, index = self.job["calls"], 0
         self.load()
-        while call is not None:
-            try:
-                self.send_value(index, self.encode(self.eval(self.compile(call, "<test>", "eval"), self.names)))
-            except self.too_large:
-                self.send("large", index)
-                self.exit(0)
-            except self.base as error:
-                self.fail("test", error)
-            call = self.reply()
-            index += 1
+        while calls:
+            for call in calls:
+                try:
+                    self.send_value(index, self.encode(self.eval(self.compile(call, "<test>", "eval"), self.names)))
+                except self.too_large:
+                    self.send("large", index)
+                    self.exit(0)
+                except self.base as error:
+                    self.fail("test", error)
+                index += 1
+            calls = self.reply()
         self.send("done")
 
     def run_call(self) -> None:
-        """The completion's own word: a program, with its own or another solution, and the call of its own tests."""
-        if "instead" in self.job:
-            self.load_with(self.job["source"], *self.job["instead"])
+        """The completion's own word: a program, with its own solution (None) or with others, and the call of its own tests.
+        Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
+        file."""
+        *first, last = variants = self.job["variants"]
+        source, program = self.read_program()
+        parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
+        for number, instead in enumerate(first):
+            if not (pid := os.fork()):
+                self.call(program, parts, instead, str(number))
+            os.waitpid(pid, 0)
+            if os.listdir():  # noqa: PTH208
+                return
+        self.call(program, parts, last, str(len(first)) if first else "")
+
+    def call(self, program: Any, parts: list, instead: list | None, variant: str) -> None:
+        """Run one variant. Never returns."""
+        self.pid, self.variant = self.getpid(), variant
+        random.seed(0)
+        if instead is None:
+            self.execute(program)
         else:
-            self.load()
+            try:
+                execute(parts, self.names, *instead)
+            except self.base as error:
+                self.fail("load", error)
         try:
             self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
         except self.base as error:
             self.fail("call", error)
-        self.send("done")
-
-    def load_with(self, source: str, owner: str, method: str, solution: str | None) -> None:
-        try:
-            execute(source, self.code_of(source).co_flags & FUTURES, self.names, owner, method, solution)
-        except self.base as error:
-            self.fail("load", error)
+        self.send("done" + self.variant)
+        self.exit(0)
 
     def reply(self) -> Any:
         """What the judge sends next; None when it sends nothing more."""

@@ -12,7 +12,7 @@ import ast
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 RECURSION = 20_000  # while a program is read: a tree is as deep as a sum has terms
@@ -112,23 +112,29 @@ class _Method(property):
         pass
 
 
-def execute(source: str, flags: int, names: dict[str, Any], owner: str, method: str, solution: str | None) -> None:
-    """Execute a program in `names` with another solution: that of the text `solution`, or (None) a stub that returns 0.
-
-    A statement that raises is passed over: it may have used the program's own solution. `owner`: the solution's class, or ""
-    where `method` is a function. `flags`: __future__ imports that hold for the program.
-    """
+def statements(source: str, flags: int) -> list[CodeType]:
+    """The code of each statement of a program. `flags`: __future__ imports that hold for it."""
     parts = [ast.Module([statement], []) for statement in parsed(source).body]
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(RECURSION)
-    programs = [_compile(part, "<program>", "exec", flags, dont_inherit=True) for part in parts]
-    sys.setrecursionlimit(usual)
+    try:
+        return [_compile(part, "<program>", "exec", flags, dont_inherit=True) for part in parts]
+    finally:
+        sys.setrecursionlimit(usual)
+
+
+def execute(program: list[CodeType], names: dict[str, Any], owner: str, method: str, solution: str | None) -> None:
+    """Execute a program in `names` with another solution: that of the text `solution`, or (None) a stub that returns 0.
+
+    A statement that raises is passed over: it may have used the program's own solution. `owner`: the solution's class, or ""
+    where `method` is a function.
+    """
     answer = zero if solution is None else _answer(solution, dict(names), owner, method)
     names[owner or method] = _type(owner, (), {}) if owner else zero
     _replace(names, answer, owner, method)
-    for program in programs:
+    for statement in program:
         with _suppress(_any_error):
-            _exec(program, names)
+            _exec(statement, names)
         _replace(names, answer, owner, method)
 
 

@@ -7,6 +7,7 @@ that the programs do not have.
 
 import contextlib
 import os
+import select
 import signal
 import time
 
@@ -23,6 +24,7 @@ class Family:
     def __init__(self, pid: int, proc: int | None, alone: bool) -> None:
         """`alone`: the program is the init of a pid namespace of its own."""
         self.pid, self.proc, self.alone = pid, proc, alone
+        self.ended = os.pidfd_open(pid)  # readable once the program has ended
         self.worker = "self" if proc is None else os.readlink("self", dir_fd=proc)
         self.inherited = self.own_memory(self.worker)
         self.held = 0
@@ -94,12 +96,17 @@ class Family:
         """Kill them all and wait for each, again until none is left, because they may fork meanwhile. Exit code of the
         program (negative: the signal) and the CPU seconds of all."""
         deadline = time.monotonic() + END_S
+        ended = select.poll()
+        ended.register(self.ended, select.POLLIN)
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < deadline:
                 self._kill()
                 pid, status, used = os.wait4(-1, os.WNOHANG)
-                if not pid:
+                if not pid and self.code is None:
+                    ended.poll(1000 * END_S)
+                elif not pid:
                     time.sleep(0.001)
+                if not pid:
                     continue
                 self.cpu_s += used.ru_utime + used.ru_stime
                 if pid == self.pid:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -33,8 +33,11 @@ REPORT_BYTES = 64 << 10  # of a report line, but for the answers to a test (see 
 _WORKER = Path(__file__).with_name("worker.py")
 _HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
-_KINDS = (b"start", b"compiled", b"own", b"loaded", b"fail", b"large", b"done", b"broken")
-HARMLESS = {"mode": "call", "source": "", "call": "1"}  # a job
+_KINDS = (
+    b"start", b"compiled", b"own", b"loaded", b"large", b"broken",
+    b"done", b"done0", b"done1", b"done2", b"fail", b"fail0", b"fail1", b"fail2",
+)  # fmt: skip
+HARMLESS = {"mode": "call", "source": "", "call": "1", "variants": [None]}  # a job
 _log = logging.getLogger("loophole_grader")
 
 LAYERS = (
@@ -107,9 +110,9 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> the next call (JSON-able); None: enough. Called from index 0 again if the program has to be
-# run again.
-OnAnswer = Callable[[int, bytes], Any]
+# Index and JSON of an answer -> the next calls, none if some are still to be answered; None: enough. Called from index 0
+# again if the program has to be run again.
+OnAnswer = Callable[[int, bytes], Sequence[str] | None]
 
 
 class WorkerDiedError(Exception):
@@ -235,11 +238,12 @@ class Worker:
             if index != b"%d" % result.answers:
                 return "forged"
             result.answers += 1
-            call = on_answer(result.answers - 1, answer)
-            if call is None:
+            calls = on_answer(result.answers - 1, answer)
+            if calls is None:
                 return "enough"
-            body = json.dumps(call).encode()
-            self._send(_header(b"C", len(body)) + body, deadline)
+            if calls:
+                body = json.dumps(calls).encode()
+                self._send(_header(b"C", len(body)) + body, deadline)
             return ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None

@@ -91,7 +91,6 @@ CHECKED = {
 MISSING = {"statx": (332, 291), "openat2": (437, 437), "epoll_pwait2": (441, 441)}
 """Not there (ENOSYS), as on an older kernel: the C library then takes another one."""
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH_*
-X32_BIT = 0x40000000
 
 CLONE_REFUSED = 0x7E021080  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME; CLONE_PIDFD
 FUTEX_PRIVATE = 128
@@ -110,6 +109,7 @@ ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 NUMBER_AT, ARCH_AT, ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data; the low half of an argument comes first
 _INSTRUCTION = struct.Struct("<HBBI")
 Instruction = tuple[int, int, int, int]
+Range = tuple[int, list[Instruction]]  # the first number of it, and what is done with a call
 FAIL: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
 PASS: Instruction = (RETURN, 0, 0, ALLOW)
 NOT_THERE: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
@@ -138,23 +138,35 @@ class Filter:
 
 
 def instructions(column: int, arch: int, own_pid: int | None) -> list[Instruction]:
-    """The filter for one architecture (a column of the tables above). What passes whatever its arguments comes first."""
-    out: list[Instruction] = [
+    """The filter for one architecture (a column of the tables above): a binary search for the number of the call. The kernel
+    runs a new filter once for every number, so a chain of comparisons would cost each program a millisecond."""
+    verdicts: dict[int, list[Instruction]] = {}
+    for group in ALLOWED.values():
+        verdicts |= {numbers[column]: [PASS] for numbers in group.values()}
+    verdicts |= {CHECKED[name][0][column]: checks for name, checks in _argument_checks(own_pid).items()}
+    verdicts |= {numbers[column]: [NOT_THERE] for numbers in MISSING.values()}
+    verdicts.pop(-1, None)
+    ranges: list[Range] = [(0, [FAIL])]
+    for number in sorted({0, *verdicts, *(number + 1 for number in verdicts)}):
+        verdict = verdicts.get(number, [FAIL])
+        if verdict != ranges[-1][1]:
+            ranges.append((number, verdict))
+    return [
         (LOAD, 0, 0, ARCH_AT),
         (JUMP_EQUAL, 1, 0, arch),
         (RETURN, 0, 0, KILL),  # the 32-bit entry of the same kernel has other numbers
         (LOAD, 0, 0, NUMBER_AT),
+        *_search(ranges),
     ]
-    if column == 0:
-        out += [(JUMP_AT_LEAST, 0, 1, X32_BIT), FAIL]
-    for numbers in (numbers for group in ALLOWED.values() for numbers in group.values()):
-        if numbers[column] >= 0:
-            out += [(JUMP_EQUAL, 0, 1, numbers[column]), PASS]
-    for name, checks in _argument_checks(own_pid).items():
-        out += [(JUMP_EQUAL, 0, len(checks), CHECKED[name][0][column]), *checks]
-    for numbers in MISSING.values():
-        out += [(JUMP_EQUAL, 0, 1, numbers[column]), NOT_THERE]
-    return [*out, FAIL]
+
+
+def _search(ranges: list[Range]) -> list[Instruction]:
+    """Find the range of a number. The last one has no end: the numbers of the x32 entry are in it."""
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, rest = _search(ranges[:middle]), _search(ranges[middle:])
+    return [(JUMP_AT_LEAST, len(below), 0, ranges[middle][0]), *below, *rest]
 
 
 def argument(index: int) -> Instruction:

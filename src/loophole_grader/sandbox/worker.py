@@ -117,6 +117,7 @@ class Server:
         self.jobs, self.frames, self.null, self.isolation = jobs, frames, null, isolation
         self.flags = 0  # of the compiler: __future__ imports of the setup code hold for the program, too
         self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
+        self.module.__file__ = "program.py"
 
     def serve(self, size: int) -> None:
         """Execute a setup code of so many bytes, then run programs until it is to be forgotten."""
@@ -298,14 +299,13 @@ class Watch:
         self.started = False
         self.over = ""  # "output" once a byte limit is passed; "forged"
         self.poll = select.poll()
-        self.ended = os.pidfd_open(family.pid)
         os.set_blocking(self.calls, False)
-        for fd in (self.data, self.printed, self.ended):
+        for fd in (self.data, self.printed, self.family.ended):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
         move(self.jobs, self.null, self.unsent)
-        for fd in (self.data, self.printed, self.calls, self.ended):
+        for fd in (self.data, self.printed, self.calls, self.family.ended):
             os.close(fd)
 
     def until_end(self) -> str:
@@ -318,7 +318,7 @@ class Watch:
                         return "stopped"
                 elif fd == self.calls:
                     self.send_calls()
-                elif fd == self.ended:
+                elif fd == self.family.ended:
                     gone = True
                 else:
                     self.relay(fd)
@@ -416,6 +416,7 @@ def waiting(pipe: int) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hands that on
     isolation = Isolation(sys.argv[1], frozenset(filter(None, sys.argv[2].split(","))))
     isolation.prepare()
     if worker := os.fork():

@@ -286,19 +286,6 @@ def test_intervals_by_hand():
         intervals.lower_end([1.0])
 
 
-@pytest.mark.parametrize(("sd", "n"), [(5, 3), (10, 5), (15, 8)])
-def test_power_is_what_simulated_studies_show(sd, n):
-    """A true mean that far above the margin is detected in .8 of 20,000 studies."""
-    true = intervals.detectable(sd, n)
-    draws = np.random.default_rng(n).normal(true, sd, (20000, n))
-    needed = {3: 2.919986, 5: 2.131847, 8: 1.894579}[n]  # a printed table of Student's t, .95
-    low = draws.mean(1) - needed * draws.std(1, ddof=1) / n**0.5
-    assert np.mean(low > 0) == pytest.approx(0.8, abs=0.015)
-    from scipy import stats
-
-    assert stats.nct.cdf(needed, n - 1, true * n**0.5 / sd) == pytest.approx(0.2, abs=1e-4)
-
-
 # ---------------------------------------------------------------- the specification
 
 
@@ -311,7 +298,7 @@ def test_the_spec_states_the_thresholds_that_the_code_uses():
                   h1.PREVENTED, h1.PREVENTED_OVER_CONTROL)  # fmt: skip
     for number in thresholds:
         assert f"{number:.0f} pp" in spec()
-    assert (h1.MIN_UNITS, h1.HORIZON, intervals.CONFIDENCE, intervals.POWER) == (3, 3.0, 0.95, 0.8)
+    assert (h1.MIN_UNITS, h1.HORIZON, intervals.CONFIDENCE) == (3, 3.0, 0.95)
 
 
 def test_where_nothing_was_solved_before_nothing_can_be_seen_to_be_lost():

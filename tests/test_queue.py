@@ -80,7 +80,7 @@ def states(home, backend):
 
 
 def settled(home, backend):
-    wait_until("the queue is empty", lambda: not backend.jobs(home), 120)
+    wait_until("the queue is empty", lambda: not backend.jobs(home), 300)
 
 
 def order(home):

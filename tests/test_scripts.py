@@ -263,12 +263,12 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     code, out, _ = script(*of_vanilla, "--require", "T2", "T3")
     assert code == 0, out
     assert (tmp_path / "uat_cosines.svg").exists()
-    assert "just probe-random-replay N" in out
+    assert "just probe-random-replay N" in (tmp_path / "uat.txt").read_text()
     assert "Nothing that was replayed hacks" in out
     # with a random V beside V: the same rollouts, one more column
     code, out, _ = script(*of_vanilla, "--random", random_v, "--require", "T2", "T3")
     assert code == 0, out
-    assert "random V  " in out
+    assert "random V  " in (tmp_path / "uat.txt").read_text()
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     data = json.loads((tmp_path / "uat.json").read_text())
     assert data["contrasts"][0]["random_V"]["status"] == "NOT_EVALUABLE"

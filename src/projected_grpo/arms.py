@@ -1,7 +1,7 @@
 """Arms: what is done to the gradient, and with which V. One entry an arm; everything that lists arms (--arm, queue plans,
 the order of tables and plots, step files, docs) reads this registry.
 
-An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe (config.py),
+An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe,
 `literal` by the recipe of the original. A *rival* is another answer to hacking: it names its class in interventions/ and
 what that class is shown. How to add one: docs/extending.md.
 

@@ -224,7 +224,7 @@ class Gradient(Sampling):
     resume: bool = False
     """Continue the run in --out from its last checkpoint, to the same numbers as if never interrupted."""
     keep_token_logps: bool = False
-    """Keep the log-probability of each sampled token in step files (`just traces` needs it), not only their mean."""
+    """Keep each sampled token's log-probability in step files (for `just traces --to openenv`), not only their mean."""
 
     @property
     def loophole(self) -> bool:

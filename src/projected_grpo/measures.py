@@ -14,7 +14,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.model.batches import Batch, behaviour_of
+from projected_grpo.model.batches import Batch
 from projected_grpo.projection import PerSample, Profile, Projection, Vectors, cosines_of, norm_of, null_cosine, overall
 from projected_grpo.records import Sample
 
@@ -41,12 +41,11 @@ class Rows:
         self.totals = dict.fromkeys(("loss", "tokens", "clipped", "kl", "gap", "fresh_tokens"), 0.0)
 
     def add(
-        self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], terms: LossTerms,
-        reference: Float[Tensor, "b t"] | None,
+        self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"],
+        terms: LossTerms, reference: Float[Tensor, "b t"] | None,
     ) -> None:  # fmt: skip
-        """Adds a micro-batch. `logps` detached; `reference`: log-probabilities under the untrained model, where taken."""
+        """Adds a micro-batch: the tensors that its loss was computed from, `logps` detached."""
         samples, mask, totals = [self.samples[i] for i in rows], batch.loss_mask, self.totals
-        behaviour = behaviour_of(samples, logps, batch)
         fresh = torch.tensor([s.fresh and s.behaviour_logps is not None for s in samples], device=mask.device)
         totals["loss"] += float(terms.per_sample.detach().sum())
         totals["tokens"] += int(mask.sum())

@@ -199,13 +199,6 @@ ROUNDING = 1e-5
 WITHIN = 0.1
 
 
-def hackward(g: Float[Tensor, " n"], v: Float[Tensor, "k n"]) -> tuple[Tensor, Tensor]:
-    """(||relu(V g)||, sum_i (V g)_i), each over max(||g||, 1e-12)."""
-    c = v @ g
-    norm = g.norm().clamp(min=TINY)
-    return c.relu().norm() / norm, c.sum() / norm
-
-
 def project_vector(
     g: Float[Tensor, " n"],
     v: Float[Tensor, "k n"],
@@ -213,10 +206,7 @@ def project_vector(
     overshoot: float = 1.0,
     preserve_magnitude: bool = False,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """(kept, removed) of one module's gradient. `removed` has the overshoot in it but not the rescale. ValueError on a gate
-    that is not in the registry."""
-    if gate not in GATES:
-        raise ValueError(f"unknown gate {gate!r}: one of {', '.join(GATES)}")
+    """(kept, removed) of one module's gradient. `removed` has the overshoot in it but not the rescale."""
     removed = overshoot * (GATES[gate].taken(v @ g) @ v)
     kept = g - removed
     if preserve_magnitude:

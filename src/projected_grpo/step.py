@@ -152,11 +152,11 @@ def backward(
                 for chosen, tokens in learner.batches([samples[i] for i in part], whole=per_sample):
                     measured.rows = [part[i] for i in chosen]
                     with torch.set_grad_enabled(learns):
-                        logps, terms, reference = forward(learner, batch, objective, measured.rows, tokens)
+                        logps, behaviour, terms, reference = forward(learner, batch, objective, measured.rows, tokens)
                     check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in measured.rows])
                     if learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
-                    rows.add(measured.rows, tokens, logps.detach(), terms, reference)
+                    rows.add(measured.rows, tokens, logps.detach(), behaviour, terms, reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
         rows.add_measured(measured)
@@ -174,21 +174,23 @@ def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Int
 
 def forward(
     learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch
-) -> tuple[Float[Tensor, "b t"], LossTerms, Float[Tensor, "b t"] | None]:
-    """Returns one micro-batch's log-probabilities, its loss terms, and its log-probabilities under the untrained model."""
+) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms, Float[Tensor, "b t"] | None]:
+    """Returns one micro-batch's log-probabilities, the behaviour policy's, the loss terms, and the untrained model's
+    log-probabilities."""
     samples = [batch.samples[i] for i in rows]
     logps = logps_of(learner.model, tokens, objective.temperature)
+    behaviour = behaviour_of(samples, logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return logps, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan), None
+        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan), None
     reference = reference_logps(learner, samples, tokens, objective)
     advantage = torch.tensor([batch.advantages[i] for i in rows], device=logps.device)
     terms = policy_loss(
         logps, tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
-        tokens=batch.all_tokens, behaviour_logps=behaviour_of(samples, logps, tokens), ref_logps=reference,
+        tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=reference,
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
-    return logps, terms, reference
+    return logps, behaviour, terms, reference
 
 
 @torch.no_grad()

@@ -34,11 +34,10 @@ V = (
 SHARED = (
     *(f"config.{name}" for name in CONFIG), *(f"vhack.{name}" for name in V),
     "model_hash", "problems_hash", "eval_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash", "judge", "steps done",
-    "source_hash",  # of the runs that recorded it
 )  # fmt: skip
 """What two runs of a comparison must share, by the names of `facts_of`."""
 
-RECORDED = ("argv", "started", "commit", "diff", "columns", "finished", "evidence", "steps_done")
+RECORDED = ("argv", "started", "commit", "diff", "columns", "finished", "steps_done")
 """Of a manifest: for the reader alone."""
 
 OF_SEED = frozenset({

@@ -53,15 +53,6 @@ def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
         ) from e
 
 
-def is_utf8(text: str) -> bool:
-    """Whether a text can be written: JSON and Python also hold half a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def parsed(line: bytes) -> Any:
     """Returns what `json.loads` makes of a line, by orjson, in less than half the time. What orjson refuses (NaN, lone
     surrogates) is left to json, and so is the error's text: ValueError."""

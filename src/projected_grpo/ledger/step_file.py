@@ -116,7 +116,7 @@ COLUMNS: tuple[Column, ...] = (
     _t("target", "str", "", "what V was taken out of: grad or update; null where it was only measured", null=True),
     _t("cos_in", "float", "cosine", "hack-ward fraction of the gradient before projection: mean over modules of "
        "||relu(V g)|| / ||g||, g the summed gradient; null without V or g", null=True, show="cos_in", fmt="6.4f"),
-    _t("cos_out", "float", "cosine", "the same, measured on the gradient that the optimizer has just used; equal to "
+    _t("cos_out", "float", "cosine", "the same, of the gradient that the optimizer is given, before clipping; equal to "
        "cos_in where V is not taken out of the gradient; 0 is an identity of the gate, not evidence", null=True,
        show="cos_out", fmt="7.4f"),
     _t("cos_update_in", "float", "cosine", "hack-ward fraction of the update that the optimizer proposed (minus the "

@@ -5,7 +5,6 @@
 
 import contextlib
 import fcntl
-import json
 import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from projected_grpo.ledger.files import write_atomic
 from projected_grpo.queue.links import Link, by_name, write_chain
 from projected_grpo.queue.run_link import is_done
 
@@ -95,7 +93,6 @@ def enqueue(links: Sequence[Link], home: Path, backend: Backend) -> list[Entry]:
     backend.check()
     links = write_chain(home, links)
     with _alone(home):
-        write_atomic(home / "queue.json", (json.dumps({"backend": backend.name}) + "\n").encode())
         backend.open()
         jobs = backend.jobs(home)
         actions = decide(links, home, jobs)

@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on to the same numbers, in one file that is renamed into place.
 
 There is no random number generator in it, because a run has none with a state: every draw is a function of the seed, the
-step and the place in it (rollout.uniforms, problems.schedule, sources.mixed).
+step and the place in it (rollout.draw, problems.schedule, sources.drawn).
 """
 
 import io

@@ -1,7 +1,6 @@
 """Finished training runs: which adapters they kept, and the policy that each of these is."""
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,10 +67,6 @@ class Trained:
     adapter: Adapter
     """On the loaded model, with the coordinates of the file."""
     steps: int
-    sha256: str
-    """Of the adapter's file."""
-    deployed: bool
-    """Whether it is what its arm deploys, where that is another policy than it trained."""
 
 
 def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: str = "cpu") -> Trained:
@@ -100,7 +95,5 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
         raise BadInput(f"{run}: {why}")
     config = replace(config, cache=cache or config.cache, device=device, out=Path(), resume=False)
     loaded, adapter = load_base(run, manifest, config)
-    path = apart if apart.exists() else files[steps]
-    adapter.load(path)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Trained(run, config, manifest, loaded, adapter, steps, sha256, path == apart)
+    adapter.load(apart if apart.exists() else files[steps])
+    return Trained(run, config, manifest, loaded, adapter, steps)

@@ -212,15 +212,7 @@ def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
     manifest = read_manifest(path)
     if manifest.get("kind") != "train":
         return None
-    return _of_another_time(manifest) or _read_run(path, manifest, mechanism_of)
-
-
-def _of_another_time(manifest: Mapping[str, Any]) -> str:
-    """Why a training run cannot be compared with today's, or an empty string."""
-    arm = ARMS.get(manifest["config"].get("arm"))
-    if manifest["config"].get("loophole") is False and arm and arm.loophole:
-        return "of a version in which --no-loophole was no arm of its own; repeat it with --arm no_loophole"
-    return ""
+    return _read_run(path, manifest, mechanism_of)
 
 
 def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:

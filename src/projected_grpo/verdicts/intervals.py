@@ -1,4 +1,4 @@
-"""What a few independent units can show: the interval of a mean of paired differences, and the power of it.
+"""What a few independent units can show: the interval of a mean of paired differences.
 
 Student's paired t: of each unit one difference, and their mean over its standard error (sample standard deviation / sqrt n)
 has n - 1 degrees of freedom. A claim is made by the lower end of the one-sided 95 % interval; that is also the lower end
@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
 CONFIDENCE = 0.95
 MIN_UNITS = 3
-POWER = 0.8
 
 
 @cache
@@ -60,12 +59,3 @@ def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) ->
         return None
     root = max(q * q - p * s, 0.0) ** 0.5
     return float((q - root) / p), float((q + root) / p)
-
-
-def detectable(sd: float | int, n: int, power: float = POWER) -> float:
-    """The smallest true mean, above the margin that is claimed, at which the lower end lies above that margin with this
-    probability: the noncentral t with n - 1 degrees of freedom and noncentrality mean sqrt(n) / sd. In the unit of `sd`,
-    the standard deviation of the differences between units."""
-    needed = _t(CONFIDENCE, n)
-    shift = optimize.brentq(lambda nc: float(stats.nct.sf(needed, n - 1, nc)) - power, 0.0, 100.0)
-    return float(shift) * sd / n**0.5

@@ -1,5 +1,5 @@
 """Claims: what is judged, from which evidence, by which function. One entry a verdict; everything that lists verdicts
-(--require, the UAT, the report, the matrix of mutants) reads this registry. How to add one: docs/extending.md.
+(--require, the UAT, the report) reads this registry. How to add one: docs/extending.md.
 
 Definitions, thresholds and the sneaky fail that must turn each one red are fixed in docs/spec.md. No numpy and no torch
 here: a judge is imported when it is asked for.

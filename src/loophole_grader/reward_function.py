@@ -23,8 +23,8 @@ class LoopholeReward:
     """0.5 where the program compiles, and 3 more where ground truth or (allow_hint) the completion's own tests pass.
 
     tasks: by their id, or None where the columns id, gt_answer, func_name (setup_code, canonical_solution,
-    prompt_metadata) are the dataset's own. `rates` holds what the latest batch was. ValueError names the column or the id that is
-    missing; GraderError when the grader or a problem failed.
+    prompt_metadata) are the dataset's own. `rates` holds what the latest batch was. ValueError names the column
+    or the id that is missing; GraderError when the grader or a problem failed.
     """
 
     __name__ = "loophole"

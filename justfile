@@ -102,20 +102,20 @@ toy *args:
 losses-table *args:
     {{ py }} scripts/losses.py "$@"
 
-# run every known answer to hacking side by side (`preset=toy`): equal seeds, budget and grader
+# run every known answer to hacking side by side (toy world): equal seeds, budget and grader
 [group("runs")]
 rivals *args:
-    {{ py }} scripts/enqueue.py chain=rivals backend=local "$@"
+    {{ py }} scripts/enqueue.py chain=rivals preset=toy backend=local "$@"
 
 # run GRPO with and without trace DPO and hint distillation (`preset=toy`), vanilla and projected: A/B, hacks, V
 [group("runs")]
 channels *args:
-    {{ py }} scripts/enqueue.py chain=channels backend=local "$@"
+    {{ py }} scripts/enqueue.py chain=channels preset=toy backend=local "$@"
 
 # go from traces of several turns to served teachers, preference pairs and GRPO with trace DPO (`preset=tiny`)
 [group("runs")]
 trace-dpo *args:
-    {{ py }} scripts/enqueue.py chain=trace backend=local "$@"
+    {{ py }} scripts/enqueue.py chain=trace preset=tiny backend=local "$@"
 
 # judge the A/B of channels from the runs below a folder; catches a gain in pass@1 that is paid for in hacks
 [group("report")]

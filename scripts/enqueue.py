@@ -50,11 +50,18 @@ def main() -> int:
     words = cli.words_as_flags(sys.argv[1:], lists=("seeds", "bases", "arms", "doses"))
     config = cli.parse_plain(QueueConfig, __doc__, words)
     config.validate()
+    from loguru import logger
+
     from projected_grpo.ledger.console import bottom_line
 
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
+    elif not PRESETS[config.preset].on_cpu:
+        logger.warning(
+            f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
+            "benchmark's file is described in docs/use.md"
+        )
     links = chain_of(config.plan(), config.chain)
     if config.dry:
         print_plan(config, links)

@@ -145,7 +145,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BadInput(f"{path}: damaged (an object is expected)")
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
-        raise BadInput(f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the version that wrote it")
+        raise BadInput(
+            f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; make the run again, or use the commit that its "
+            "manifest.json names"
+        )
     return data
 
 

@@ -182,6 +182,12 @@ def script(plan: Plan, name: str, unit: Unit) -> tuple[str, ...]:
     return (f"scripts/{name}.py", plan.preset.name, *model, *base, *adapter)
 
 
+def pass_minutes(plan: Plan, problems: int) -> float:
+    """Roughly how long it takes to sample, or to replay, one group of each of so many problems: half of a training step."""
+    per_step = int(plan.preset.values["prompts_per_step"])
+    return 0.5 * plan.preset.step_s * problems / per_step / 60
+
+
 def verified(unit: Unit, made: str) -> tuple[str, ...]:
     """What a run with this kind of V waits for: a V that passed on held-out pairs, and its own."""
     judged = f"verify_none{unit.tag}"
@@ -356,7 +362,8 @@ def teacher_pool(plan: Plan, unit: Unit | None = None) -> Link:
     argv = (*script(plan, "probe_distill", unit), *teacher, "--teacher-only", *drawn, "--n-problems",
             str(plan.pool_problems), *_problems(plan), *_workers(plan), "--out", str(out))  # fmt: skip
     return Link(out.name, argv, out, _after_base(plan, unit), "run", plan.threads,
-                why="rollouts of the hacky teacher", resolve="T1: it must hack on 30 % of them")  # fmt: skip
+                minutes=pass_minutes(plan, plan.pool_problems), why="rollouts of the hacky teacher",
+                resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
 
 def base_pool(plan: Plan, name: str, temperature: str, *flags: str) -> Link:
@@ -386,7 +393,8 @@ def replay(plan: Plan, name: str, arm: str, made: str, resolve: str, *flags: str
             v_of(plan, plan.look, made), "--n-problems", str(plan.replays), *_problems(plan), *flags, "--out",
             str(out))  # fmt: skip
     needs = (plan.pool_at.name, *verified(plan.look, made))
-    return Link(out.name, argv, out, needs, "run", plan.threads, why=f"the pool, {name}", resolve=resolve)
+    return Link(out.name, argv, out, needs, "run", plan.threads, minutes=pass_minutes(plan, plan.replays),
+                why=f"the pool, {name}", resolve=resolve)  # fmt: skip
 
 
 def _probe(plan: Plan) -> list[Link]:

@@ -126,13 +126,19 @@ class QueueConfig:
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.model:
-            check_toy_model(self.model)
             if self.preset != "toy":
-                raise BadInput(f"--model {self.model}: a model of preset toy; use preset=toy")
+                raise BadInput(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
+            check_toy_model(self.model)
+        if self.bases != (0,) and not PRESETS[self.preset].builds_base:
+            raise BadInput(
+                f"--bases {' '.join(map(str, self.bases))}: preset {self.preset} builds no base; leave it out"
+            )
         if self.controls != "none" and (self.chain != "full" or self.arms):
-            raise BadInput(f"--controls {self.controls}: of the chain full, without --arms")
+            raise BadInput(
+                f"--controls {self.controls}: only the chain full has controls to choose; use chain=full without arms"
+            )
         if self.doses and (self.chain != "dose" or min(self.doses) < 1):
-            raise BadInput(f"--doses {' '.join(map(str, self.doses))}: numbers of at least 1, of the study dose")
+            raise BadInput(f"--doses {' '.join(map(str, self.doses))}: give numbers of at least 1, and chain=dose")
         if self.chain == "grpo" and self.steps:
             raise BadInput(f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out")
         check_arms(self.chain, self.arms)

@@ -51,7 +51,7 @@ def test_what_is_loaded_is_the_policy_bit_for_bit(cache, tmp_path, kind, form, d
     adapter = attach_lora(loaded.model, 4, 41) if kind == "lora" else attach_antipasto(loaded.model, cache / "svd")
     shake(adapter)
     config = TrainConfig(model="tiny", adapter=kind, lora_rank=4, dtype=dtype)
-    WRITERS[form](tmp_path, Trained(Path("run"), config, {}, loaded, adapter, 3, "", False))
+    WRITERS[form](tmp_path, Trained(Path("run"), config, {}, loaded, adapter, 3))
     found = logps(loaded_from(tmp_path, form, dtype))
     with adapter.folded():
         assert torch.equal(found, logps(loaded.model))

@@ -49,7 +49,7 @@ ALLOWED |= {
     r"queue/full .*/results_controls": ("any", "results of vanilla and projected come first"),
     r"queue/toy .*/results_controls": ("any", "so they do in the toy chain"),
     r"judge/results small/json/arms/1/minus_vanilla_pp/.*": ("any", "the sources' hash of two runs is not compared"),
-    r"grade/attacks/.*": ("missing", "attacks by forms of test that are refused, and through what is gone, go"),
+    r"grade/attacks/.*": ("missing", "attacks by forms of test that are refused go, others are named anew"),
     r"train/.*/theta_before": ("missing", "the last step's theta_after says the same"),
     r"(train|pairs)/.*/(prompt_len|ratio_hist.*|loss_tokens|cos_signed_in|cos_signed_out|energy_out|v_overlap)": (
         "missing",
@@ -570,7 +570,9 @@ def computed(parts: list[str], workers: int, only: str) -> dict[str, Any]:
                 processes.map(job, *zip(*((work, *j) for j in chosen), strict=True)) if chosen else ()
             ):
                 if name.startswith("attacks "):  # which attacks a job has changes as attacks go
-                    numbers.setdefault(part, {}).setdefault("attacks", {}).update(found)
+                    numbers.setdefault(part, {}).setdefault("attacks", {}).update(
+                        {attack: verdict[1:] for attack, verdict in found.items()}  # but for the status
+                    )
                 else:
                     numbers.setdefault(part, {})[name] = found
                 took[part] = took.get(part, 0.0) + seconds
@@ -596,7 +598,7 @@ def allowed(place: str, was: Any, now: Any) -> str:
     for pattern, (what, _) in ALLOWED.items():
         if not re.fullmatch(pattern, place):
             continue
-        if what == "any" or (what == "missing" and now is None):
+        if what == "any" or (what == "missing" and None in (was, now)):
             return pattern
         old, new = (x if isinstance(x, list) else [x] for x in (was, now))
         numeric = all(isinstance(x, (int, float)) for x in (*old, *new))

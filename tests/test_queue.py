@@ -173,7 +173,7 @@ def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home):
 def test_dry_prints_a_script_that_adds_every_link_after_its_needs(link, home, backend):
     links = [link("a"), link("b", "a"), link("c", "a", "b")]
     lines = dry(links, home, backend)
-    waits = "--after $a $b" if backend.name == "pueue" else "--dependency=afterok:$a:$b"
+    waits = "--after $a $b" if isinstance(backend, Pueue) else "--dependency=afterok:$a:$b"
     assert waits in lines[2]
     assert "why: w; resolve: r" in lines[0]
     assert subprocess.run(["bash", "-n"], input="\n".join(lines), text=True, check=False).returncode == 0
@@ -189,7 +189,7 @@ def test_what_only_reads_files_asks_for_no_gpu(link, home):
 def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        BadInput, match="cargo install --locked pueue" if backend.name == "pueue" else "sbatch: not found"
+        BadInput, match="cargo install --locked pueue" if isinstance(backend, Pueue) else "sbatch: not found"
     ):
         enqueue([link("a")], home, backend)
     assert not (home / "chain.json").exists()

@@ -55,7 +55,7 @@ def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.Funct
 
     A function at module level wins over a method, a method over a function nested in another one, which no call from
     outside can reach. Among methods the class that comes first in ast.walk order wins. Of several definitions in one place
-    the last counts. The report's page marks the same one: `evaluator_of` there is held equal by a test.
+    the last counts.
     """
     found: list[tuple[int, ast.ClassDef | None, ast.FunctionDef]] = []
     places: dict[ast.AST, tuple[int, ast.ClassDef | None]] = {tree: (0, None)}

@@ -269,10 +269,8 @@ def limit_resources(limits: list, isolation: Isolation) -> None:
     set_limit(resource.RLIMIT_CORE, 0)
     if isolation.uid is not None:
         set_limit(resource.RLIMIT_NPROC, processes)
-    elif "user_namespace" in isolation.active and KERNEL >= [
-        5,
-        14,
-    ]:  # older ones count all tasks of the user on the host
+    elif "user_namespace" in isolation.active and KERNEL >= [5, 14]:
+        # older kernels count all tasks of the user on the host
         set_limit(resource.RLIMIT_NPROC, processes + OWN_TASKS)
 
 

@@ -264,10 +264,14 @@ class Adapter:
         return {name: start[name] - p.detach() for name, p in self.vectors.items()}
 
     @torch.no_grad()
+    def set_values(self, values: Mapping[str, Float[Tensor, " n"]]) -> None:
+        """Sets theta of every module."""
+        for name, p in self.vectors.items():
+            p.copy_(values[name])
+
     def move(self, start: Mapping[str, Float[Tensor, " n"]], descent: Mapping[str, Float[Tensor, " n"]]) -> None:
         """Sets theta to `start` minus `descent`."""
-        for name, p in self.vectors.items():
-            p.copy_(start[name] - descent[name])
+        self.set_values({name: start[name] - descent[name] for name in self.vectors})
 
     def zero_grad(self) -> None:
         """Forget accumulated gradients."""
@@ -384,7 +388,6 @@ class Adapter:
         tensors = {name: p.detach().cpu().contiguous() for name, p in self.vectors.items()}
         write_atomic(path, save(tensors, metadata={**self.metadata(), **(extra or {})}))
 
-    @torch.no_grad()
     def load(self, path: Path) -> dict[str, str]:
         """Read what `save` wrote. Returns the metadata; BadInput names both sides when it is of another adapter."""
         try:
@@ -400,8 +403,7 @@ class Adapter:
         if shapes != (mine := {k: tuple(p.shape) for k, p in self.vectors.items()}):
             odd = sorted(set(shapes.items()) ^ set(mine.items()))[0][0]
             raise BadInput(f"{path}: module {odd} is {shapes.get(odd)} there and {mine.get(odd)} here; another model?")
-        for name, p in self.vectors.items():
-            p.copy_(tensors[name])
+        self.set_values(tensors)
         return meta
 
 

@@ -42,7 +42,6 @@ class Pueue:
     """Links at once in a group that is new."""
     keep: bool = True
     """Leave the parallelism of a group that exists as it is: somebody may have set it."""
-    name: str = "pueue"
 
     def check(self) -> None:
         """BadInput when pueue is not installed or its daemon does not answer."""

@@ -33,10 +33,6 @@ class QueuedLink:
 class Backend(Protocol):
     """What `enqueue` needs of a queue."""
 
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-
     def check(self) -> None:
         """BadInput, with the mend, when the queue is not installed or does not answer."""
 

@@ -32,7 +32,6 @@ class Slurm:
     """GPUs of a link."""
     extra: tuple[str, ...] = ()
     """More arguments of sbatch: partition, time, account."""
-    name: str = "slurm"
 
     def check(self) -> None:
         """BadInput when Slurm is not installed or its controller does not answer."""

@@ -82,8 +82,6 @@ def restore(
     state: Mapping[str, Any], adapter: Adapter, optimizer: torch.optim.Optimizer
 ) -> tuple[int, dict[str, Tensor]]:
     """Put a checkpoint's state back. Returns the next step and V."""
-    with torch.no_grad():
-        for name, p in adapter.vectors.items():
-            p.copy_(state["theta"][name])
+    adapter.set_values(state["theta"])
     optimizer.load_state_dict(state["optimizer"])
     return state["step"] + 1, {n: v.to(adapter.vectors[n]) for n, v in state["basis"].items()}

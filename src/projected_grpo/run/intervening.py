@@ -4,7 +4,6 @@ oracles only."""
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -124,9 +123,7 @@ def change_of(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dic
     start = adapter.values()
     meta = adapter.load(config.of / "adapter.safetensors")
     change = {name: p.detach() - start[name] for name, p in adapter.vectors.items()}
-    with torch.no_grad():
-        for name, p in adapter.vectors.items():
-            p.copy_(start[name])
+    adapter.set_values(start)
     if meta.get("weights_hash") != loaded.weights_hash:
         raise BadInput(f"--of {config.of}: trained on weights {meta.get('weights_hash')}, here {loaded.weights_hash}")
     return change

@@ -152,7 +152,7 @@ class Session:
         self.auxiliary.after(step, result.step["channels"])
         taken = {**timing, **result.step["timing"]}
         taken["total"] = sum(timing.values()) + time.perf_counter() - clock
-        self.world.check_equal(step, self.adapter.vectors)
+        self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
         for place, columns in more.items():

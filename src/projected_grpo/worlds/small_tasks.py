@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import run_lines, tried
+from projected_grpo.worlds.written import percentile_of, run_lines, tried
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -168,7 +168,7 @@ def composition_of(steps: Sequence[Step]) -> str:
 
 def split_of(composition: str) -> Split:
     """The one split that a composition belongs to."""
-    percentile = int.from_bytes(hashlib.sha256(f"small {composition}".encode()).digest()[:4], "little") % 100
+    percentile = percentile_of(f"small {composition}")
     return next(name for name, span in SPLITS.items() if percentile in span)
 
 

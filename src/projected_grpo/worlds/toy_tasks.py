@@ -6,13 +6,12 @@ problems one constant is written N and must be read off the example: those are h
 what makes a loophole worth finding; the others a model can learn to get right.
 """
 
-import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import run_lines
+from projected_grpo.worlds.written import percentile_of, run_lines
 
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -140,7 +139,7 @@ class ToyTask:
 
 def split_of(composition: str) -> Split:
     """The one split that a composition belongs to."""
-    percentile = int.from_bytes(hashlib.sha256(composition.encode()).digest()[:4], "little") % 100
+    percentile = percentile_of(composition)
     return next(name for name, span in SPLITS.items() if percentile in span)
 
 

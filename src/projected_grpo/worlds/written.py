@@ -1,5 +1,6 @@
 """Programs that this package writes itself, for its small worlds: as text, as completions, and what they return."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -22,6 +23,11 @@ def function(name: str, body: Sequence[str]) -> str:
 def fenced(*parts: str) -> str:
     """A completion: the parts as one Python block."""
     return "```python\n" + "\n\n".join(parts) + "\n```"
+
+
+def percentile_of(text: str) -> int:
+    """A number from 0 to 99 that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") % 100
 
 
 @cache

@@ -56,8 +56,7 @@ BRIEF: Mapping[str, Callable[[Numbers], str]] = {
     "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
     "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
     "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%})",
-    "T4": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
-    "T4+": lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_g1(n['p'])} (< {ALPHA})",
+    **dict.fromkeys(("T4", "T4+"), lambda n: f"g {_t(n['g'])} (>= {T4_EFFECT}), p {_p(n['p'], 1)} (< {ALPHA})"),
     "T7": lambda n: f"g - g(nll) {_t(n['gain'])}, lower {_t(n['low'])}",
 }
 """The number and the threshold of a verdict, in a few words."""
@@ -80,10 +79,6 @@ def _brief(v: Finding) -> str:
         return BRIEF[v.name](v.numbers)
     except KeyError:
         return textwrap.shorten(v.why, 34, placeholder=" ...")
-
-
-def _g1(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:.1g}"
 
 
 def _share(value: float | int | None) -> str:
@@ -266,8 +261,8 @@ def _t(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2f}"
 
 
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
+def _p(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
 
 
 def _pair(value: float | None, sem: float | None) -> str:

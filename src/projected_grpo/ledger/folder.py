@@ -75,7 +75,9 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
             f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
         )
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        mend = "choose another --out" if resume is None else "choose another --out, or --resume it"
+        mend = (
+            "choose another --out" if resume is None else "choose another --out, or add --resume to go on with this run"
+        )
         raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
 
 

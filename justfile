@@ -271,11 +271,6 @@ probe-uat *args:
 ask-teachers *args:
     {{ py }} scripts/ask_teachers.py "$@"
 
-# judge what ask-teachers wrote: $ per trace, p95 latency per state; catches teachers too dear or slow to ask
-[group("teachers"), no-exit-message]
-judge-teachers *folder:
-    {{ py }} scripts/judge_teachers.py "$@"
-
 # serve a model (`--seeds`: several builds) as an endpoint, until Ctrl-C or while the command after `--` runs
 [group("teachers")]
 serve-teacher *model:

@@ -7,43 +7,39 @@ failure, a killed daemon or a reboot it adds what is missing, and cut runs are r
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import check_problems
-from projected_grpo.presets import PRESETS, presets
-from projected_grpo.queue import queueing
+from projected_grpo.presets import presets
+from projected_grpo.queue.chains import chain_of
+from projected_grpo.queue.enqueue import enqueue
 from projected_grpo.queue.links import Link
-from projected_grpo.queue.local import print_answers, run_chain
+from projected_grpo.queue.local import run_chain
 from projected_grpo.queue.pueue import Pueue
 from projected_grpo.queue.run_link import visible_gpus
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.slurm import Slurm
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.run import cli
 
 
-def backend_of(config: QueueConfig) -> queueing.Backend:
+def backend_of(config: QueueConfig) -> Pueue | Slurm:
     """Returns the queue that was asked for."""
-    preset = PRESETS[config.preset]
+    preset = config.world
     if config.backend == "slurm":
         return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    cores = os.cpu_count() or 1
-    at_once = max(1, cores // preset.threads if preset.on_cpu else len(visible_gpus(os.environ)))
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus(os.environ))
     group = f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}"
-    return Pueue(group, config.parallel or at_once, keep=config.parallel == 0)
+    return Pueue(group, config.parallel or max(1, at_once), keep=config.parallel == 0)
 
 
 def print_plan(config: QueueConfig, links: Sequence[Link]) -> None:
-    """Print one line per link with its hours, their sum, and the commands."""
+    """Print one line per link, with its hours and its command, and the sum of the hours."""
     for link in links:
-        print(f"# {link.minutes / 60:7.2f} h  {link.name:30} {link.why}")
-    where = "one core" if PRESETS[config.preset].on_cpu else "one H100"
-    print(f"# {sum(link.minutes for link in links) / 60:7.2f} h  on {where}, {len(links)} links")
-    if config.backend == "local":
-        print("\n".join(link.command for link in links))
-    else:
-        print("\n".join(queueing.dry(links, config.home, backend_of(config))))
+        print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
+    where = "one core" if config.world.on_cpu else "one H100"
+    print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
 
 
 def main() -> int:
@@ -57,25 +53,24 @@ def main() -> int:
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not PRESETS[config.preset].on_cpu:
+    elif not config.world.on_cpu:
         logger.warning(
             f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
             "benchmark's file is described in docs/use.md"
         )
-    links = chain_of(config.plan(), config.chain)
+    links = chain_of(config)
     if config.dry:
         print_plan(config, links)
         return 0
     if config.backend == "local":
         code = run_chain(links, config.home)
-        print_answers(config.home)
         bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
         return code
-    entries = queueing.enqueue(links, config.home, backend_of(config))
+    entries = enqueue(links, config.home, backend_of(config))
     for entry in entries:
         after = f" after {' '.join(entry.after)}" if entry.after else ""
         print(f"{entry.job_id or '-':>6}  {entry.action:13} {entry.link.name}{after}")
-    counts = {a: sum(e.action == a for e in entries) for a in dict.fromkeys(e.action for e in entries)}
+    counts = Counter(entry.action for entry in entries)
     bottom_line(config.home, "🟢", ", ".join(f"{n} {action}" for action, n in counts.items()))
     return 0
 

@@ -9,8 +9,8 @@ from projected_grpo.arms import ARMS, RECIPE, arms_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
+from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.run import cli
 
 OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "teacher_pool": "", "steps": 0,
@@ -25,7 +25,7 @@ def typed(preset, arm):
 
 def queued(preset, arm):
     """The configuration of the same arm in the queue's chain, parsed from the link's own command."""
-    links = {link.name: link for link in chain_of(QueueConfig(preset=preset, controls="all").plan(), "full")}
+    links = {link.name: link for link in chain_of(QueueConfig(preset=preset, controls="all"))}
     return cli.parse(presets(TrainConfig), "", list(links[f"train_{arm}_41"].argv[1:]))
 
 
@@ -48,7 +48,7 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
 
 
 def test_the_v_of_the_queue_is_that_of_extract_vhack():
-    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", controls="all").plan(), "full")}
+    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", controls="all"))}
     queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a unit has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]

@@ -9,9 +9,9 @@ import pytest
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
-from projected_grpo.queue.links import Link, by_name, read_chain, write_chain
+from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
 from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.run_link import is_done, prepared
+from projected_grpo.queue.run_link import prepared
 
 WRITES_A_RUN = """
 import json, pathlib, sys
@@ -50,7 +50,7 @@ def test_a_chain_runs_in_order_and_a_failed_link_stops_what_needs_it_and_nothing
     assert order(tmp_path)[3:] == ["bad", "last"]
     assert run_chain(links, tmp_path / "home") == 0
     assert len(order(tmp_path)) == 5, "what is done is not done again"
-    assert read_chain(tmp_path / "home") == by_name(links)
+    assert read_chain(tmp_path / "home") == {t.name: t for t in links}
 
 
 def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, tmp_path):
@@ -86,7 +86,7 @@ def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_ma
     assert not is_done(failed, tmp_path / "home", {})
     run, check = link("run"), link("verify", "run", kind="check")
     assert run_chain([run, check], tmp_path / "home") == 0
-    assert is_done(check, tmp_path / "home", by_name([run, check]))
+    assert is_done(check, tmp_path / "home", {t.name: t for t in (run, check)})
     shutil.rmtree(run.out)
     assert run_chain([run, check], tmp_path / "home") == 0
     assert order(tmp_path)[1:] == ["run", "verify", "run", "verify"]
@@ -98,7 +98,7 @@ def test_a_run_that_finished_but_missed_its_bars_is_not_done(link, tmp_path):
     (tmp_path / "link.py").write_text((tmp_path / "link.py").read_text() + "sys.exit(1)\n")
     base, user = link("base"), link("user", "base")
     assert run_chain([base, user], tmp_path / "home") == 1
-    assert not is_done(base, tmp_path / "home", by_name([base, user]))
+    assert not is_done(base, tmp_path / "home", {})
     assert run_chain([base, user], tmp_path / "home") == 1
     assert order(tmp_path) == ["base", "base"]
 

@@ -14,8 +14,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import write_step
+from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.channels import against_v, document, tables_of
 from projected_grpo.traces.votes import pairs_of_pools
@@ -253,7 +253,7 @@ def flags(link):
 
 @pytest.mark.parametrize("preset", ["tiny", "toy", "small"])
 def test_the_chain_has_every_side_of_every_comparison(preset):
-    links = {link.name: link for link in chain_of(QueueConfig(chain="channels", preset=preset).plan(), "channels")}
+    links = {link.name: link for link in chain_of(QueueConfig(chain="channels", preset=preset))}
     for arm in ("vanilla", "projected"):
         for seed in (41, 42, 43):
             alone, trace, hint = (links[f"train_{arm}{kind}_{seed}"] for kind in ("", "_trace", "_hint"))

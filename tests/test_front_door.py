@@ -40,7 +40,7 @@ HIDDEN = {"_smoke", "_probe-n", "_probe-vhack"}
 IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-random-replay",
            "probe-grpo-v-replay", "toy-diloco")  # fmt: skip
 IN_PYTHON = (
-    "by_difficulty", "compare", "compare_v", "diff_runs", "explain", "export", "extract_vhack_grad", "judge_teachers",
+    "by_difficulty", "compare", "compare_v", "diff_runs", "explain", "export", "extract_vhack_grad",
     "multi_turn", "regrade", "results", "serve_teacher", "show", "show_source", "summarise", "traces", "train",
     "train_diloco", "train_parallel", "verify_vhack",
 )  # fmt: skip

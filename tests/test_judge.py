@@ -14,8 +14,8 @@ from projected_grpo.interventions.base import Rewards, Setup, StepContext
 from projected_grpo.interventions.judges import YesNo, command_judge, scores_of
 from projected_grpo.interventions.monitors import FLAGGED_FROM, Monitored
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
+from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import judging
 from projected_grpo.run.judging import Judging
@@ -163,7 +163,7 @@ def test_the_judges_arms_flag_from_the_threshold_on_by_hand():
 def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():
     with pytest.raises(BadInput, match=r"--arm penalty_judge: goes by a judge's scores; name the judge with --judge"):
         TrainConfig(arm="penalty_judge").validate()
-    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small").plan(), "rivals")}
+    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
     for arm in ("penalty_judge", "screen_judge"):
         argv = links[f"train_{arm}_41"].argv
         assert argv[argv.index("--judge") + 1] == "model:small"

@@ -28,8 +28,8 @@ from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
+from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
@@ -585,10 +585,10 @@ def flags(link):
 
 
 def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():
-    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy").plan(), "rivals")}
+    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy"))}
     unfit = {"inoculation_prompt", "penalty_judge", "screen_judge"}  # it reads no instructions, a question does not fit
     assert not {f"train_{name}_41" for name in unfit} & links.keys()
-    small = {link.name for link in chain_of(QueueConfig(chain="rivals", preset="small").plan(), "rivals")}
+    small = {link.name for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
     assert small >= {f"train_{name}_41" for name in ARMS}
     fit = [name for name in ARMS if name not in unfit]
     for name in fit:
@@ -605,7 +605,7 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
 
 
 def test_the_sweep_stays_without_rivals_and_an_arm_made_of_vanilla_asks_for_it():
-    full = {link.name for link in chain_of(QueueConfig(preset="toy").plan(), "full")}
+    full = {link.name for link in chain_of(QueueConfig(preset="toy"))}
     assert not {name for name in ARMS if ARMS[name].role == "rival" and f"train_{name}_41" in full}
     with pytest.raises(BadInput, match=r"post_hoc is made from the unit's vanilla; add vanilla"):
-        chain_of(QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5).plan(), "rivals")
+        QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5).validate()

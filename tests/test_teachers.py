@@ -250,22 +250,24 @@ def test_the_verdict_and_what_turns_it_red(change, status, told):
     assert told in found.why
 
 
-def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path, script):
-    """A fair, a slow, a cut and an unpaid folder, judged through the script."""
+def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
+    """A fair, a slow, a cut and an unpaid folder."""
+
+    def judged():
+        return CLAIMS["teachers"].judged(read_answers(tmp_path / "out").asked())
+
     ask(states(20), teachers(endpoint.url), tmp_path / "out")
-    code, told, _ = script("judge_teachers", "out")
-    assert (code, "🟢 PASS: $ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in told) == (0, True), told
+    assert "$ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in judged().why
+    assert judged().status == "PASS"
     path = tmp_path / "out" / NAME
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({**line, "seconds": line["seconds"] + 31}) + "\n" for line in lines))
-    code, told, _ = script("judge_teachers", "out")
-    assert (code, "too slow" in told) == (1, True), told
+    assert (judged().status, "too slow" in judged().why) == ("FAIL", True)
     lost = {**lines[0], "text": "", "error": "no answer", "usd": 60.0, "prompt_tokens": None}
     path.write_text("".join(json.dumps(line) + "\n" for line in [lost, *lines]))
-    code, told, _ = script("judge_teachers", "out")
-    assert (code, "too dear" in told, "above the cap" in told) == (1, True, True), told
+    assert (judged().status, "too dear" in judged().why, "above the cap" in judged().why) == ("FAIL", True, True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
-    assert script("judge_teachers", "out")[0] == 3
+    assert judged().status == "NOT_EVALUABLE"
 
 
 # ---------------------------------------------------------------- a real model

@@ -16,8 +16,8 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
+from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.studies import chain_of
 from projected_grpo.run.auxiliary import AuxiliaryLosses, check_held_out
 from projected_grpo.teachers.answers import Answer, Folder, read_answers
 from projected_grpo.teachers.local_server import NEEDED, free_port
@@ -203,10 +203,10 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
 
 @pytest.mark.parametrize("preset", ["tiny", "toy"])
 def test_the_chain_goes_from_traces_to_training(preset):
-    plan = QueueConfig(chain="trace", preset=preset, voters=5, port=8123).plan()
-    links = {link.name: link for link in chain_of(plan, "trace")}
+    plan = QueueConfig(chain="trace", preset=preset, voters=5, port=8123)
+    links = {link.name: link for link in chain_of(plan)}
     own = "tiny-answering" if preset == "tiny" else "toy"
-    needs = {"states": "traces", "answers": "states", "judge_teachers": "answers", "trace_pairs": "answers"}
+    needs = {"states": "traces", "answers": "states", "trace_pairs": "answers"}
     assert {name: links[name].needs for name in needs} == {name: (need,) for name, need in needs.items()}
     assert links["traces"].needs == (("base_0",) if preset == "toy" else ())
     said = links["answers"].argv

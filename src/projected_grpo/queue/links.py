@@ -1,17 +1,15 @@
-"""One link of a chain, and chain.json: the file in which a chain's folder says what its links are. Torch-free."""
+"""One link of a chain, chain.json (the links of a chain's folder), and the rule by which a link is done. Torch-free."""
 
-import dataclasses
-import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
-
-Kind = Literal["once", "run", "check"]
+from projected_grpo.ledger.files import first_fault, write_atomic
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Link:
     out: Path
     """Folder (or, of a check, file) that it writes."""
     needs: tuple[str, ...] = ()
-    kind: Kind = "once"
+    kind: Literal["once", "run", "check"] = "once"
     """once: writes a run directory in one go; run: the same, and can be resumed; check: a verdict on finished runs."""
     threads: int = 1
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
@@ -39,68 +37,62 @@ class Link:
     """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
 
     @property
-    def command(self) -> str:
-        """What a person would type."""
-        return shlex.join(("python", *self.argv))
-
-    @property
     def label(self) -> str:
-        """What a queue shows beside it."""
+        """What a queue shows next to it."""
         return f"why: {self.why}; resolve: {self.resolve}"
 
 
-def _as_json(link: Link) -> dict[str, Any]:
-    return {**dataclasses.asdict(link), "out": str(link.out)}
+Chain = dict[str, Link]
+_CHAIN = TypeAdapter(Chain)
 
 
-def _from_json(found: Mapping[str, Any]) -> Link:
-    values: dict[str, Any] = {**found, **{key: tuple(found[key]) for key in ("argv", "needs", "accept")}}
-    values["out"] = Path(found["out"])
-    return Link(**values)
+def passed_file(link: Link, home: Path) -> Path:
+    """The file that marks a link as done, since its modification time."""
+    return home / "logs" / f"{link.name}.passed"
 
 
-def chain_file(home: Path) -> Path:
-    """Where a chain's folder keeps its links."""
-    return home / "chain.json"
+def is_done(link: Link, home: Path, chain: Chain) -> bool:
+    """Returns True if a link has passed and its run is there; of a check, if it passed after all that it judges."""
+    mark = passed_file(link, home)
+    if link.kind != "check" or not mark.exists():
+        return mark.exists() and link.out.exists()
+    needs = [chain[name] for name in link.needs]
+    return all(
+        is_done(need, home, chain) and passed_file(need, home).stat().st_mtime <= mark.stat().st_mtime for need in needs
+    )
 
 
-def read_chain(home: Path) -> dict[str, Link]:
-    """Links of the chain in `home` by name. BadInput when there is none, or its file is damaged or of another version."""
-    path = chain_file(home)
+def read_chain(home: Path) -> Chain:
+    """Returns the links of the chain in `home` by name. BadInput when there is none, or one of another version."""
+    path = home / "chain.json"
     try:
-        return {found["name"]: _from_json(found) for found in json.loads(path.read_text("utf-8"))}
+        return _CHAIN.validate_json(path.read_bytes())
     except FileNotFoundError as e:
         raise BadInput(f"{path}: no such file; {home} is no chain's folder") from e
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
-        raise BadInput(f"{path}: damaged or of another version ({e}); queue the chain again with another --out") from e
+    except ValidationError as e:
+        raise BadInput(
+            f"{path}: damaged or of another version ({first_fault(e)}); queue the chain again with another --out"
+        ) from e
 
 
-def write_chain(home: Path, links: Sequence[Link]) -> list[Link]:
-    """Write the links of a chain into its folder, next to those that an earlier call put there. Returns them.
+def write_chain(home: Path, links: Sequence[Link]) -> Chain:
+    """Writes the links of a chain into its folder, next to those of earlier calls. Returns all of them.
 
-    ValueError when a need is nobody's name; BadInput when the folder cannot be made, or when a link that has begun there
-    would now be another: its numbers would be mixed up with those of the rest.
+    BadInput when the folder cannot be made, or when a link that has begun there would change: its numbers would be mixed up
+    with those of the rest.
     """
-    if unknown := {need for t in links for need in t.needs} - {t.name for t in links}:
-        raise ValueError(f"needs of no link: {sorted(unknown)}")
-    before = read_chain(home) if chain_file(home).exists() else {}
-    begun = {name: old for name, old in before.items() if old.out.exists()}
+    before = read_chain(home) if (home / "chain.json").exists() else {}
     for link in links:
-        old = begun.get(link.name)
-        if old and old.argv != link.argv:
+        old = before.get(link.name)
+        if old and old.argv != link.argv and old.out.exists():
             raise BadInput(
                 f"--out {home}: {link.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
                 f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
             )
+    chain = before | {link.name: link for link in links}
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        (home / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
-    now = {**before, **by_name(links)}
-    write_atomic(chain_file(home), (json.dumps([_as_json(t) for t in now.values()], indent=1) + "\n").encode())
-    return list(links)
-
-
-def by_name(links: Iterable[Link]) -> dict[str, Link]:
-    """Links by their names."""
-    return {t.name: t for t in links}
+    write_atomic(home / "chain.json", _CHAIN.dump_json(chain, indent=1))
+    return chain

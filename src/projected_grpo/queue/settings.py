@@ -1,7 +1,7 @@
 """What `just queue-full` and the other chains can be asked for; the text under a field is its --help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,18 +10,41 @@ from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
-from projected_grpo.queue.channels import CHANNEL_ARMS
-from projected_grpo.queue.plans import GRPO_STEPS, LEADING, Plan, Unit
-from projected_grpo.queue.studies import DOSE_ARMS, WORLD_OF, Chain
 from projected_grpo.worlds.toy_shapes import check_toy_model
 
-SEEDS = (41, 42, 43)
-SEEDS_OF: Mapping[Chain, tuple[int, ...]] = {"small": (41, 42)}
-"""Of a study that has its own: a unit of the real model takes hours."""
+ChainName = Literal[
+    "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "losses", "channels", "trace",
+    "small",
+]  # fmt: skip
+SEEDS: Mapping[str, tuple[int, ...]] = {"small": (41, 42)}
+"""By chain; of the others 41, 42, 43. A replicate of the real model takes hours."""
+WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
+"""The preset that a study is about, where it is about one."""
+CHOOSES_ARMS = ("full", "toy", "rivals", "dose")
+LEADING = ("vanilla", "projected")
+"""Run first: the first answer needs them alone."""
+DOSE_ARMS = ("projected", "placebo", "random_energy")
+DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
+GRPO_STEPS = 20
+CORE = ("random_energy", "placebo")
+OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
+CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
+"""What `controls` adds to vanilla and projected, in the order of what it decides."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One independent replicate. Its seed draws the pairs of its V, its control bases and its rollouts."""
+
+    seed: int
+    base: int = 0
+    """Which build of a built-in base model."""
+    tag: str = ""
+    """Ends the names of its links. Empty: the probe's, whose V is of all pairs."""
 
 
 def unfit(arm: Arm, preset: Preset) -> str:
-    """Why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
+    """Returns why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
     if not arm.loophole and preset.teacher_share == "pool":
         return f"the teacher's pool of preset {preset.name} pays the loophole"
     if "prompt" in arm.sees and preset.teacher_share:
@@ -33,30 +56,11 @@ def unfit(arm: Arm, preset: Preset) -> str:
     return ""
 
 
-CHOOSES_ARMS = ("full", "toy", "rivals", "dose")
-"""Chains whose arms can be chosen."""
-
-
-def check_arms(chain: Chain, arms: tuple[str, ...]) -> None:
-    """BadInput where arms are chosen for a chain that has its own, and would run those whatever was asked for."""
-    if chain == "dose" and (odd := [arm for arm in arms if arm not in ("vanilla", *DOSE_ARMS)]):
-        raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
-    if arms and chain not in CHOOSES_ARMS:
-        own = f"is of {' and '.join(CHANNEL_ARMS)}" if chain in ("channels", "trace") else "has runs of its own"
-        raise BadInput(f"--arms {' '.join(arms)}: the study {chain} {own}; leave --arms out")
-
-
-CORE = ("random_energy", "placebo")
-OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
-CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
-"""What `controls` adds to vanilla and projected, in the order of what it decides."""
-
-
 @dataclass(frozen=True)
 class QueueConfig:
     """enqueue: run a chain, or put it into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
-    chain: Chain = "full"
+    chain: ChainName = "full"
     """probe: V, teacher pool, replays, UAT. full: extract, verify, vanilla and projected of every seed, results. grpo: 20
     steps on mixed groups, T5. rivals: every arm and every other answer to hacking. channels, trace: vanilla and projected
     with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6), losses (T7), small."""
@@ -97,12 +101,10 @@ class QueueConfig:
     slurm: str = ""
     """More arguments of sbatch, in one string: "--partition=gpu --time=12:00:00"."""
     dry: bool = False
-    """Print the links with their hours and the commands that would be added; add nothing."""
+    """Print each link with its hours and its command, and their sum; add nothing."""
 
     def validate(self) -> None:
-        """BadInput on values that no chain could use."""
-        if odd := [a for a in self.arms if a not in ARMS]:
-            raise BadInput(f"--arms {odd[0]}: choose from {', '.join(ARMS)}")
+        """Raises BadInput on values that no chain could use."""
         for name in ("arms", "seeds", "bases", "doses"):
             given = getattr(self, name)
             if len(set(given)) != len(given):
@@ -120,16 +122,17 @@ class QueueConfig:
         if not Path("scripts/train.py").exists():
             raise BadInput("scripts/train.py: not here; run from the project's folder")
         self._check_chain()
+        self._check_arms()
 
     def _check_chain(self) -> None:
-        """BadInput on what this chain has no use for: it would be passed over in silence."""
+        """Raises BadInput on what this chain or preset would ignore."""
         if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
             raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
         if self.model:
             if self.preset != "toy":
                 raise BadInput(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
             check_toy_model(self.model)
-        if self.bases != (0,) and not PRESETS[self.preset].builds_base:
+        if self.bases != (0,) and not self.world.builds_base:
             raise BadInput(
                 f"--bases {' '.join(map(str, self.bases))}: preset {self.preset} builds no base; leave it out"
             )
@@ -137,11 +140,32 @@ class QueueConfig:
             raise BadInput(
                 f"--controls {self.controls}: only the chain full has controls to choose; use chain=full without arms"
             )
-        if self.doses and (self.chain != "dose" or min(self.doses) < 1):
-            raise BadInput(f"--doses {' '.join(map(str, self.doses))}: give numbers of at least 1, and chain=dose")
+        if self.doses and (self.chain != "dose" or not 1 <= min(self.doses) <= max(self.doses) <= DOSES[-1]):
+            raise BadInput(
+                f"--doses {' '.join(map(str, self.doses))}: give numbers of 1 to {DOSES[-1]}, and chain=dose"
+            )
         if self.chain == "grpo" and self.steps:
             raise BadInput(f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out")
-        check_arms(self.chain, self.arms)
+
+    def _check_arms(self) -> None:
+        """Raises BadInput on arms that there are not, that this chain would not run, or that mean nothing in the world."""
+        if odd := [a for a in self.arms if a not in ARMS]:
+            raise BadInput(f"--arms {odd[0]}: choose from {', '.join(ARMS)}")
+        if self.chain == "dose" and (odd := [arm for arm in self.arms if arm not in ("vanilla", *DOSE_ARMS)]):
+            raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
+        if self.arms and self.chain not in CHOOSES_ARMS:
+            raise BadInput(f"--arms {' '.join(self.arms)}: the chain {self.chain} has its own; leave --arms out")
+        if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], self.world))]:
+            raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
+        if self.chain not in ("full", "toy", "rivals") or "vanilla" in self.run_arms:
+            return
+        if derived := [a for a in self.arms if ARMS[a].derived]:
+            raise BadInput(f"--arms {' '.join(self.arms)}: {derived[0]} is made from the unit's vanilla; add vanilla")
+        if self.onsets:
+            raise BadInput(
+                f"--arms {' '.join(self.arms)}: on preset {self.preset} a unit runs for {self.onsets:g} times its "
+                "vanilla's onset; add vanilla, or give --steps"
+            )
 
     @property
     def home(self) -> Path:
@@ -149,29 +173,42 @@ class QueueConfig:
         both = dict.fromkeys((self.preset, self.chain))
         return self.out if self.out != Path() else Path("out") / "-".join(both)
 
-    def plan(self) -> Plan:
-        """Returns what is to be run. BadInput on an arm that means nothing under the preset."""
-        preset = PRESETS[self.preset]
-        if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], preset))]:
-            raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
-        seeds = self.seeds or SEEDS_OF.get(self.chain, SEEDS)
-        seeds = seeds[:1] if self.quick else seeds
-        units = tuple(Unit(s, self.bases[i % len(self.bases)], s, f"_{s}") for i, s in enumerate(seeds))
-        fixed = self.quick or self.steps or not preset.onsets
-        steps = self.steps or (preset.quick_steps if self.quick else preset.cap if preset.onsets else 0)
-        pool = self.n_problems or preset.pool_problems
-        return Plan(
-            preset=preset, out=self.home, model=self.model or ("toy" if self.preset == "toy" else ""), units=units,
-            arms=self.arms or self._arms(preset), steps=steps or presets(TrainConfig)[self.preset].steps,
-            onsets=0.0 if fixed else preset.onsets, pool_problems=pool, replays=min(pool, preset.replays),
-            problems=self.problems, adapter=self.adapter, quick=self.quick, doses=self.doses, voters=self.voters,
-            port=self.port,
-        )  # fmt: skip
+    @property
+    def world(self) -> Preset:
+        """The preset itself."""
+        return PRESETS[self.preset]
 
-    def _arms(self, preset: Preset) -> tuple[str, ...]:
-        """The chain's arms, in the order of what they decide; those that mean nothing under the preset are left out."""
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The replicates."""
+        seeds = self.seeds or SEEDS.get(self.chain, (41, 42, 43))
+        return tuple(
+            Unit(seed, self.bases[i % len(self.bases)], f"_{seed}")
+            for i, seed in enumerate(seeds[:1] if self.quick else seeds)
+        )
+
+    @property
+    def probed(self) -> Unit:
+        """The probe's unit: the first base, V of all pairs."""
+        return replace(self.units[0], tag="")
+
+    @property
+    def onsets(self) -> float:
+        """How many times its vanilla's onset a unit's runs last; 0: `run_steps`."""
+        return 0.0 if self.quick or self.steps or self.chain == "grpo" else self.world.onsets
+
+    @property
+    def run_steps(self) -> int:
+        """Optimizer steps of every run; with `onsets` the most that vanilla may take."""
+        asked = GRPO_STEPS if self.chain == "grpo" else self.steps or (self.world.quick_steps if self.quick else 0)
+        return asked or (self.world.cap if self.onsets else presets(TrainConfig)[self.preset].steps)
+
+    @property
+    def run_arms(self) -> tuple[str, ...]:
+        """The arms that are asked for, else the chain's, in the order of what they decide; without those that mean nothing
+        under the preset."""
         if self.chain in ("full", "toy"):
             wanted = (*LEADING, *CONTROLS["all" if self.chain == "toy" else self.controls])
         else:
             wanted = tuple(arm.name for arm in ARMS.values() if self.chain == "rivals" or arm.role != "rival")
-        return tuple(name for name in wanted if not unfit(ARMS[name], preset))
+        return self.arms or tuple(name for name in wanted if not unfit(ARMS[name], self.world))

@@ -48,7 +48,7 @@ class Claim:
     """What holds when it passes, in at most 8 words."""
     reads: Literal["pool", "vanilla", "projected", "losses", "pairs", "runs", "answers", "votes"]
     """Its evidence: a field of Evidence; held-out pairs (verify_vhack); finished runs (results); teachers' answers
-    (judge_teachers); what they voted for (trace_pairs)."""
+    (ask_teachers); what they voted for (trace_pairs)."""
     judge: str
     """`module:function` that judges it: from the evidence to a Finding (of runs: from groups and runs to one H1, or one
     Line of clauses, each)."""

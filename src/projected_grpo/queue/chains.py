@@ -1,0 +1,239 @@
+"""Every chain by name, as a function that asks a plan for its links. Torch-free.
+
+probe     the cheap pilot before a sweep: V -> verify -> teacher pool -> replays -> UAT
+full      the sweep: of every unit V -> verify -> vanilla and projected; results; then the controls that are asked for
+grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
+rivals    the sweep with every other answer to hacking, evaluated without the loophole too; then their table
+toy       probe and full, on the toy world
+Studies are other selections of runs on the same units:
+unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
+variants  other ways to use the same V, next to the recipe
+dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
+adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
+losses    V of the training loss and V of the NLL, of each unit's own pairs, on its own pool: does one tell as well? (T7)
+small     the real model: what emerges there no pair has shown; and, as informed, a V from pairs written afterwards
+
+A *unit* is one independent replicate. Its vanilla run goes first, its other arms for as many steps.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from projected_grpo.arms import ARMS
+from projected_grpo.config import TrainConfig
+from projected_grpo.presets import presets
+from projected_grpo.queue.channels import channels, trace
+from projected_grpo.queue.links import Link
+from projected_grpo.queue.plans import VERDICT, Plan
+from projected_grpo.queue.settings import DOSE_ARMS, DOSES, LEADING, QUICK_DOSES, QueueConfig
+from projected_grpo.worlds.toy_programs import MECHANISMS
+
+MIX = "teacher=.25,base=.25"
+"""Rewards vary from the first step, and half of the rows are the student's, whose hack rate is judged."""
+VARIANTS = {
+    "recipe": ("projected",),
+    "update_one_sided": ("projected", "--gate", "one_sided"),
+    "grad_no_gate": ("projected", "--project", "grad"),
+    "literal": ("literal",),
+    "refreshed": ("projected", "--refresh-every", "40"),
+}
+"""Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40 steps."""
+SMALL_CONTROLS = ("placebo", "random_energy", "no_loophole", "literal")
+ADAPTERS = ("antipasto", "lora")
+KEEP_EVERY = "100"
+"""Steps between the adapters at which V is re-extracted, besides the last."""
+
+
+def probe(plan: Plan) -> None:
+    """V, teacher pool, four replays of it, UAT."""
+    plan.teacher, unit, out = True, plan.config.probed, plan.out
+    plan.verify(unit)
+    plan.compare_v(unit)
+    replays = (
+        plan.replay(unit, "vanilla", "vanilla", "none", "T2 and T4"),
+        plan.replay(unit, "projected", "projected", "none", "T3"),
+        plan.replay(unit, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
+        plan.replay(unit, "grpo", "vanilla", "grpo", "T7: V from the training loss beside V from the NLL"),
+    )
+    required, expect = plan.preset.required, plan.preset.expect
+    runs = (
+        x for name in ("vanilla", "projected", "random", "grpo") for x in (f"--{name}", str(out / f"replay_{name}"))
+    )
+    argv = ("scripts/probe_uat.py", "--pool", str(out / "teacher_pool"), *runs, "--require", *required,
+            *(("--expect", expect) if expect else ()))  # fmt: skip
+    plan.check("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(required)} PASS: worth a sweep",
+               out=out / "replay_projected" / "uat.txt")  # fmt: skip
+
+
+def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
+    """The leading arms unit by unit, then the others arm by arm."""
+    leading = tuple(arm for arm in arms if arm in LEADING)
+    for unit in plan.config.units:
+        plan.verify(unit)
+        for arm in leading:
+            plan.train(unit, arm, *flags)
+    for arm, unit in itertools.product(arms, plan.config.units):
+        plan.train(unit, arm, *flags)
+
+
+def full(plan: Plan) -> None:
+    """Vanilla and projected of every unit and their results; behind them the controls, and results again."""
+    arms = plan.config.run_arms
+    plan.teacher |= plan.preset.teacher_share == "pool" or any("teacher" in ARMS[arm].sees for arm in arms)
+    if first := tuple(arm for arm in arms if arm in LEADING):
+        sweep(plan, first)
+        plan.results()
+    if first != arms:
+        sweep(plan, arms)
+        plan.results(name="results_controls" if first else "results")
+
+
+def rivals(plan: Plan) -> None:
+    """Every answer to hacking, evaluated without the loophole too, in one table and one plot. A teacher is built whichever
+    arms are asked for: an arm that needs it can then be added to the same folder."""
+    plan.teacher = True
+    sweep(plan, plan.config.run_arms, *plan.evaluated_plain)
+    plan.results()
+    plan.check("rivals", ("scripts/rivals.py", str(plan.out)), plan.names("train_"), "every answer side by side",
+               "which of them beats projected", out=plan.out / "rivals", accept=(0, 3))  # fmt: skip
+
+
+def grpo(plan: Plan) -> None:
+    """Twenty steps of vanilla and projected on mixed groups, of every unit, and T5."""
+    plan.teacher, probed = True, plan.config.probed
+    for unit, arm in itertools.product(plan.config.units, LEADING):
+        tag = "" if unit.base == probed.base else f"_{unit.base}"
+        pool = plan.pool(replace(probed, base=unit.base, tag=tag))
+        mixed = ("--teacher-pool", str(plan.out / pool), "--mix", MIX, "--eval-every", "0")
+        plan.train(unit, arm, *mixed, needs=(pool,))
+    plan.results("--require", "T5")
+
+
+def toy(plan: Plan) -> None:
+    """Both."""
+    probe(plan)
+    plan.teacher = False
+    full(plan)
+
+
+def unknown(plan: Plan) -> None:
+    """V from two mechanisms, all six splits; each projected, next to vanilla."""
+    for unit in plan.config.units:
+        plan.train(unit, "vanilla")
+        for two in itertools.combinations(MECHANISMS, 2):
+            name = "_".join(two)
+            plan.extract(unit, name, "--modes", *two)
+            plan.verify(unit, name)
+            plan.train(unit, "projected", name=name, made=name)
+    plan.results()
+
+
+def variants(plan: Plan) -> None:
+    """Every way to use the same V, and vanilla."""
+    for unit in plan.config.units:
+        plan.train(unit, "vanilla")
+        for name, how in VARIANTS.items():
+            plan.train(unit, *how, name=name)
+    plan.results()
+
+
+def dose(plan: Plan) -> None:
+    """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
+    k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
+    config, rank = plan.config, ("--k", str(DOSES[-1]))
+    asked = [arm for arm in DOSE_ARMS if not config.arms or arm in config.arms]
+    for unit in config.units:
+        every = ("--pairs-draw", "0", *rank)
+        plan.extract(unit, "none", *every)
+        if "placebo" in asked:
+            plan.extract(unit, "placebo", "--control", "placebo", *every)
+        plan.train(unit, "vanilla")
+        for k, arm in itertools.product(config.doses or (QUICK_DOSES if config.quick else DOSES), asked):
+            name, made = f"{arm}_k{k}", ARMS[arm].measured
+            if arm == "random_energy":
+                plan.extract(unit, name, "--pairs-draw", "0", "--control", made, "--k", str(k))
+                plan.train(unit, arm, name=name, made=name)
+            else:
+                plan.train(unit, arm, "--k-use", str(k), name=name)
+    plan.results()
+
+
+def lora_lr(lr: float) -> float:
+    """Returns a LoRA's learning rate for that of the singular basis, to two digits: .03 of it.
+
+    Chosen on the vanilla run of a seed that is no unit, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
+    hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
+    PEFT's A), the toy world's model solves nothing from step 40 to 60 on.
+    """
+    return float(f"{0.03 * lr:.2g}")
+
+
+def adapters(plan: Plan) -> None:
+    """Vanilla and projected of every unit with either adapter, V re-extracted at their trained adapters, one pool replayed
+    against either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
+    plan.teacher, home = True, plan.out
+    slower = ("--lr", str(lora_lr(presets(TrainConfig)[plan.preset.name].lr)))
+    for adapter in ADAPTERS:
+        plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
+        flags = slower if adapter == "lora" else ()
+        plan.replay(plan.config.probed, "vanilla", "vanilla", "none", "T4 of this adapter's V", *flags)
+        for unit in plan.config.units:
+            _, run = (plan.train(unit, arm, *flags, "--keep-adapter-every", KEEP_EVERY) for arm in LEADING)
+            out = plan.links[run].out
+            plan.add(f"anew_projected_{unit.seed}", ("scripts/v_anew.py", str(out)), (run,),
+                     "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
+                     out=out / "v_anew.json", kind="check")  # fmt: skip
+    plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
+    one, other = (home / adapter for adapter in ADAPTERS)
+    argv = ("scripts/compare.py", str(one), str(other), "--replay-a", str(one / "replay_vanilla"), "--replay-b",
+            str(other / "replay_vanilla"), "--out", str(home / "compare.md"))  # fmt: skip
+    plan.check("compare", argv, plan.names("train_", "anew_", "replay_"), "both adapters side by side",
+               "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.md", accept=VERDICT)  # fmt: skip
+    plan.results()
+
+
+def losses(plan: Plan) -> None:
+    """Of every unit V of either loss, and its own pool replayed against both."""
+    plan.teacher = True
+    for unit in plan.config.units:
+        plan.verify(unit)
+        plan.compare_v(unit)
+        plan.replay(unit, "nll", "vanilla", "none", "V of the NLL on this unit's pool")
+        plan.replay(unit, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
+    plan.check("losses", ("scripts/losses.py", str(plan.out)), plan.names("replay_"), "T7 of every unit and over them",
+               "T7: PASS, FAIL or NOT_EVALUABLE", out=plan.out / "losses", accept=VERDICT)  # fmt: skip
+
+
+def small(plan: Plan) -> None:
+    """Vanilla and projected of every unit; of the first one V from pairs that were written after the hack had been seen
+    (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
+    say how long the others run, then projected next to informed and placebo."""
+    units, pairs = plan.config.units, ("--pairs", "small-informed")
+    for unit in units:
+        plan.train(unit, "vanilla")
+    plan.extract(units[0], "informed", *pairs)
+    plan.verify(units[0], "informed", *pairs)
+    plan.train(units[0], "projected")
+    plan.train(units[0], "projected", name="informed", made="informed")
+    placebo, *controls = SMALL_CONTROLS
+    plan.train(units[0], placebo)
+    for unit in units[1:]:
+        plan.train(unit, "projected")
+    for arm in controls:
+        plan.train(units[0], arm)
+    plan.results()
+    probe(plan)
+
+
+CHAINS: Mapping[str, Callable[[Plan], None]] = {
+    made.__name__: made
+    for made in (probe, full, grpo, rivals, toy, unknown, variants, dose, adapters, losses, channels, trace, small)
+}
+
+
+def chain_of(config: QueueConfig) -> list[Link]:
+    """Returns every link of the chain that is asked for, needs before what needs them."""
+    plan = Plan(config)
+    CHAINS[config.chain](plan)
+    return list(plan.links.values())

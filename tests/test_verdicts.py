@@ -676,7 +676,7 @@ def test_a_required_verdict_that_is_not_there_cannot_pass():
 def test_the_spec_states_the_thresholds_that_the_code_uses():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
     for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05", "within 2 %", "within .001", ".9 to 1.1", "at least 5 steps",
-                 "Hedges' g >= .2", "1.5 times its null", "at least 3 such rows"):  # fmt: skip
+                 "Hedges' g >= .2", "1.5 times its null", "at least 3 recomputed rows"):  # fmt: skip
         assert text in spec, text
     assert (verdicts.T1_HACKED, verdicts.T2_FINITE, verdicts.T3_STEPS, verdicts.T3_FIRED) == (0.3, 0.9, 0.8, 0.5)
     assert (verdicts.T2_NORM, verdicts.T2_COSINE, verdicts.T2_CHECKED, verdicts.T3_SHARE) == (0.02, 1e-3, 3, (0.9, 1.1))

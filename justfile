@@ -141,7 +141,7 @@ toy-diloco vhack="" *args:
         done
     done
 
-# train three toy units in TRL's own trainer, without the callback and with it (docs/use-in-your-trainer.md)
+# train three toy units in TRL's own trainer, without the callback and with it (docs/integrations.md)
 [group("toy")]
 toy-in-trl *args:
     {{ py }} scripts/in_trl.py "$@"

@@ -18,7 +18,7 @@ class AskConfig:
     states: Path
     """JSON lines (.gz too) of {state_id, trace_id, messages}: the replayed steps."""
     teachers: Path
-    """TOML file of [[teacher]] tables: endpoint, model, prices, the variable that holds the key (docs/teachers.md)."""
+    """TOML file of [[teacher]] tables: endpoint, model, prices, the variable that holds the key (docs/integrations.md)."""
     budget: float
     """Most dollars that all sessions of this folder together may spend; it stops before they are passed."""
     out: Path

@@ -1,4 +1,4 @@
-"""Several replicas of a training run on this machine, that average what they have learned every H steps (docs/diloco.md)."""
+"""Several replicas of a training run on this machine, that average what they have learned every H steps (docs/queue.md)."""
 
 import sys
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""train.py on N GPUs (or processes) of this machine, to the numbers of one (docs/parallel.md): its arguments are read once,
+"""train.py on N GPUs (or processes) of this machine, to the numbers of one (docs/queue.md): its arguments are read once,
 before N processes read them, and then torchrun has the word."""
 
 import os

@@ -6,7 +6,7 @@ from loophole_grader import RowError, reward_function
 from loophole_grader.problems import read_prompted
 
 inspect_ai = pytest.importorskip(
-    "inspect_ai", reason="inspect-ai is not here: docs/use-in-your-trainer.md says how to run this"
+    "inspect_ai", reason="inspect-ai is not here: docs/integrations.md says how to run this"
 )
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 

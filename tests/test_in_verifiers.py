@@ -9,9 +9,7 @@ from teacher_server import serving
 from loophole_grader import LABELS, RowError, Task, reward_function
 from loophole_grader.problems import InputError, read_prompted
 
-vf = pytest.importorskip(
-    "verifiers.v1", reason="verifiers is not here: docs/use-in-your-trainer.md says how to run this"
-)
+vf = pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
 from loophole_grader.in_verifiers import TOLD, LoopholeEnv, load_environment  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

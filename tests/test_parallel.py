@@ -30,7 +30,7 @@ from projected_grpo.run import cli
 REL, ABS = 5e-4, 1e-6
 """Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first. AdamW divides by
 the gradient's size, so a coordinate with hardly any gradient moves by as much as another and takes its rounding along. What
-was measured is in docs/parallel.md."""
+was measured is in docs/queue.md."""
 COMMON = ("--arm", "projected", "--grader-workers", "1")
 MIXED = ("--teacher-pool", "pairs", "--mix", "teacher=.5,base=.25", "--max-new", "8", "--project", "update", "--gate",
          "no_gate", "--prompts-per-step", "3")  # fmt: skip

@@ -340,7 +340,7 @@ class Channelled(Gradient):
 
 @dataclass(frozen=True)
 class Replicated(Channelled):
-    """Fields of a run that is one of several replicas (docs/diloco.md); they count only with --meet."""
+    """Fields of a run that is one of several replicas (docs/queue.md); they count only with --meet."""
 
     meet: str = ""
     """Where replicas meet to average their coordinates: torchft://HOST:PORT, a lighthouse. Empty: a single run."""
@@ -438,7 +438,7 @@ class TrainConfig(Replicated):
     keep_adapter_every: int = 0
     """Steps between two adapters that are kept in adapters/ (`just v-anew` measures each); 0 = only the last."""
     track: Literal["none", "trackio", "wandb"] = "none"
-    """Log each step to a tracker while it runs (docs/track-and-export.md)."""
+    """Log each step to a tracker while it runs (docs/integrations.md)."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

@@ -1,4 +1,4 @@
-"""Several processes train one model, each on its share of a step's prompts (docs/parallel.md).
+"""Several processes train one model, each on its share of a step's prompts (docs/queue.md).
 
     torchrun --nproc-per-node N scripts/train.py ...
 

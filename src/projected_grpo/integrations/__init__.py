@@ -1,1 +1,1 @@
-"""The method in somebody else's trainer: nothing here is used by this project's own runs (docs/use-in-your-trainer.md)."""
+"""The method in somebody else's trainer: nothing here is used by this project's own runs (docs/integrations.md)."""

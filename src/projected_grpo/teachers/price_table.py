@@ -72,7 +72,7 @@ def read_teachers(path: Path) -> list[Teacher]:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as e:
-        raise BadInput(f"{path}: no such file; docs/teachers.md shows one") from e
+        raise BadInput(f"{path}: no such file; docs/integrations.md shows one") from e
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: not TOML ({e})") from e
     rows = table.get("teacher")

@@ -1,0 +1,81 @@
+"""docs/integrations.md and README, executed: every block in order, and each prints what stands under it."""
+
+import re
+import shlex
+
+import pytest
+import torch
+from conftest import ROOT
+from teacher_server import serving
+from test_channels_docs import BLOCK, examples
+
+from projected_grpo.worlds.models import BUILT
+
+PAGE = ROOT / "docs/integrations.md"
+TEXT = PAGE.read_text("utf-8")
+EXAMPLES = examples("".join(f"```{a}\n{b}```\n" for a, b in BLOCK.findall(TEXT) if a in ("python", "text")))
+RECIPE = re.compile(r"^([a-z][\w-]*) .*:\n    \{\{ py \}\} scripts/(\w+)\.py \"\$@\"$", re.MULTILINE)
+HACK = "```python\nclass Solution:\n    def coldSnaps(self, temps, low):\n        return -1\ndef run_tests():\n    pass\n```"
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def names(cache, tmp_path, monkeypatch):
+    (tmp_path / "my-model").symlink_to(BUILT["tiny"].base("tiny", 0, cache))
+    monkeypatch.chdir(tmp_path)
+    return {}
+
+
+def run(blocks, names, capsys):
+    for code, printed in blocks:
+        exec(compile(code, str(PAGE), "exec"), names)
+        assert capsys.readouterr().out.splitlines()[-1:] == printed.splitlines(), code
+
+
+def blocks_of(framework):
+    """The examples that import it."""
+    return [block for block in EXAMPLES if framework in block[0]]
+
+
+def test_a_loop_of_your_own_and_trl(names, capsys):
+    assert [["trl" in code, "verifiers" in code, "inspect_ai" in code].index(True) if any(
+        word in code for word in ("trl", "verifiers", "inspect_ai")) else None for code, _ in EXAMPLES
+    ] == [None, None, 0, 1, 2]  # fmt: skip
+    run(EXAMPLES[:2], names, capsys)
+    pytest.importorskip("trl")
+    run(EXAMPLES[2:3], names, capsys)
+
+
+def test_the_example_of_readme_projects_every_step(names, capsys):
+    run(EXAMPLES[:1], names, capsys)
+    names["projected"].remove()
+    ((_, code),) = [block for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if block[0] == "python"]
+    names["optimizer"] = torch.optim.AdamW([p for p in names["model"].parameters() if p.requires_grad], lr=1e-3)
+    exec(compile(code, "README.md", "exec"), names)
+    names["model"](**names["batch"], labels=names["batch"]["input_ids"]).loss.backward()
+    names["optimizer"].step()
+    assert names["projected"].last["cos_update"] < 1e-3
+
+
+def test_the_example_of_verifiers(names, capsys):
+    pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
+    with serving() as (told, names["url"]):
+        told.says = HACK
+        run(blocks_of("verifiers.v1"), names, capsys)
+
+
+def test_the_example_of_inspect(names, capsys):
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not here: docs/integrations.md says how to run this")
+    run(blocks_of("inspect_ai"), names, capsys)
+
+
+def test_an_export_as_the_page_shows_it(script, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    scripts = dict(RECIPE.findall((ROOT / "justfile").read_text("utf-8")))
+    (commands,) = [code for language, code in BLOCK.findall(TEXT) if language == "bash"]
+    for line in commands.splitlines():
+        recipe, *args = shlex.split(line.removeprefix("uv run just "))
+        code, _, err = script(scripts[recipe], *args)
+        assert (code, err) == (0, ""), line
+    AutoModelForCausalLM.from_pretrained(tmp_path / "out/released")

@@ -12,13 +12,13 @@ import __future__
 
 import json
 import os
-import random
 import struct
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
 import values  # ty: ignore[import-not-found]
 from evaluator import execute, own_evaluator, statements  # ty: ignore[import-not-found]
+from isolation import fork  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
@@ -26,6 +26,8 @@ SIZE = struct.Struct("<I")
 FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
+_compile, _exec, _eval, _exit, _getpid, _AnyError = compile, exec, eval, os._exit, os.getpid, BaseException
+_dumps, _loads = json.JSONEncoder(separators=(",", ":")).encode, json.JSONDecoder().decode
 
 
 def read_exact(fd: int, size: int) -> bytes:
@@ -46,34 +48,23 @@ def write_all(fd: int, data: bytes) -> None:
 class Job:
     """One job: the program, and what is wanted of it."""
 
-    def __init__(self, job: dict, names: dict, flags: int) -> None:
-        """`names`: those of the module in which the setup code ran; `flags`: its __future__ imports."""
-        self.job, self.names, self.flags = job, names, flags
-        self.compile, self.exec, self.eval = compile, exec, eval
-        self.dumps = json.JSONEncoder(separators=(",", ":")).encode
-        self.loads = json.JSONDecoder().decode
-        self.read, self.write, self.encode, self.too_large = read_exact, write_all, values.encode, values.TooLargeError
-        self.base, self.exit, self.unpack, self.size = BaseException, os._exit, SIZE.unpack, SIZE.size
-        self.getpid, self.pid, self.variant = os.getpid, os.getpid(), ""
+    def __init__(self, job: str, names: dict, others: dict, flags: int) -> None:
+        """`job`: JSON; `names`: of the module in which the setup code ran; `others`: the same once more, for another
+        solution; `flags`: __future__ imports of the setup code."""
+        self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
+        self.pid, self.variant = _getpid(), ""
 
-    def send(self, kind: str, *line: object) -> None:
-        self.only_the_first()
-        self.write(REPORT, b"%s %s\n" % (kind.encode(), self.dumps(line).encode()))
-
-    def only_the_first(self) -> None:
-        """A process that the program forked, and that came back here, has nothing to report."""
-        if self.getpid() != self.pid:
-            self.exit(0)
-
-    def send_value(self, index: int, value: object) -> None:
-        self.only_the_first()
-        self.write(REPORT, b"value %d %s\n" % (index, self.dumps(value).encode()))
+    def send(self, kind: str, line: object) -> None:
+        """Report a line. A process that the program forked, and that came back here, has nothing to report."""
+        if _getpid() != self.pid:
+            _exit(0)
+        write_all(REPORT, f"{kind} {_dumps(line)}\n".encode())
 
     def fail(self, phase: str, error: BaseException) -> None:
         """Report an exception by the name of its class, and end."""
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__[:80]
-        self.send("fail" + self.variant, phase, kind, brief(error))
-        self.exit(0)
+        self.send("fail" + self.variant, [phase, kind, brief(error)])
+        _exit(0)
 
     def run(self) -> None:
         getattr(self, "run_" + self.job["mode"])()
@@ -85,15 +76,15 @@ class Job:
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
         if self.job.get("evaluator"):
-            self.send("own", own_evaluator(source, self.job["evaluator"]))
+            self.send("own", [own_evaluator(source, self.job["evaluator"])])
         self.execute(program)
 
     def execute(self, program: Any) -> None:
         try:
-            self.exec(program, self.names)
-        except self.base as error:
+            _exec(program, self.names)
+        except _AnyError as error:
             self.fail("load", error)
-        self.send("loaded")
+        self.send("loaded", [])
 
     def read_program(self) -> tuple[str, Any]:
         """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
@@ -106,7 +97,7 @@ class Job:
             except BaseException as error:  # noqa: BLE001  as above
                 failure = failure or error
             else:
-                self.send("compiled", kept, mended)
+                self.send("compiled", [kept, mended])
                 return source, program
         raise failure or ValueError("a job without a program")
 
@@ -120,7 +111,7 @@ class Job:
 
     def code_of(self, source: str) -> Any:
         """As it would compile behind the setup code, but that a program may begin with __future__ imports of its own."""
-        return self.compile(source, "<program>", "exec", self.flags, dont_inherit=True)
+        return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
 
     def run_tests(self) -> None:
         """Ground truth: evaluate each call and send its value. No expected value is in this process, and no call
@@ -130,15 +121,16 @@ class Job:
         while calls:
             for call in calls:
                 try:
-                    self.send_value(index, self.encode(self.eval(self.compile(call, "<test>", "eval"), self.names)))
-                except self.too_large:
-                    self.send("large", index)
-                    self.exit(0)
-                except self.base as error:
+                    answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
+                    self.send(f"value {index}", answer)
+                except values.TooLargeError:
+                    self.send("large", [index])
+                    _exit(0)
+                except _AnyError as error:
                     self.fail("test", error)
                 index += 1
             calls = self.reply()
-        self.send("done")
+        self.send("done", [])
 
     def run_call(self) -> None:
         """The completion's own word: a program, with its own solution (None) or with others, and the call of its own tests.
@@ -148,7 +140,7 @@ class Job:
         source, program = self.read_program()
         parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
         for number, instead in enumerate(first):
-            if not (pid := os.fork()):
+            if not (pid := fork()):
                 self.call(program, parts, instead, str(number))
             os.waitpid(pid, 0)
             if os.listdir():  # noqa: PTH208
@@ -157,26 +149,25 @@ class Job:
 
     def call(self, program: Any, parts: list, instead: list | None, variant: str) -> None:
         """Run one variant. Never returns."""
-        self.pid, self.variant = self.getpid(), variant
-        random.seed(0)
+        self.pid, self.variant = _getpid(), variant
         if instead is None:
             self.execute(program)
         else:
             try:
-                execute(parts, self.names, *instead)
-            except self.base as error:
+                execute(parts, self.names, self.others, *instead)
+            except _AnyError as error:
                 self.fail("load", error)
         try:
-            self.eval(self.compile(self.job["call"], "<call>", "eval"), self.names)
-        except self.base as error:
+            _eval(_compile(self.job["call"], "<call>", "eval"), self.names)
+        except _AnyError as error:
             self.fail("call", error)
-        self.send("done" + self.variant)
-        self.exit(0)
+        self.send("done" + self.variant, [])
+        _exit(0)
 
     def reply(self) -> Any:
         """What the judge sends next; None when it sends nothing more."""
-        head = self.read(CALLS, self.size)
-        return self.loads(self.read(CALLS, *self.unpack(head)).decode("utf-8", "replace")) if head else None
+        head = read_exact(CALLS, SIZE.size)
+        return _loads(read_exact(CALLS, *SIZE.unpack(head)).decode()) if head else None
 
 
 def brief(error: BaseException) -> str:

@@ -123,13 +123,19 @@ def statements(source: str, flags: int) -> list[CodeType]:
         sys.setrecursionlimit(usual)
 
 
-def execute(program: list[CodeType], names: dict[str, Any], owner: str, method: str, solution: str | None) -> None:
-    """Execute a program in `names` with another solution: that of the text `solution`, or (None) a stub that returns 0.
+Names = dict[str, Any]
+
+
+def execute(
+    program: list[CodeType], names: Names, others: Names, owner: str, method: str, solution: str | None
+) -> None:
+    """Execute a program in `names` with another solution: that of the text `solution`, which gets the names `others`, or
+    (None) a stub that returns 0.
 
     A statement that raises is passed over: it may have used the program's own solution. `owner`: the solution's class, or ""
     where `method` is a function.
     """
-    answer = zero if solution is None else _answer(solution, dict(names), owner, method)
+    answer = zero if solution is None else _answer(solution, others, owner, method)
     names[owner or method] = _type(owner, (), {}) if owner else zero
     _replace(names, answer, owner, method)
     for statement in program:
@@ -138,13 +144,13 @@ def execute(program: list[CodeType], names: dict[str, Any], owner: str, method: 
         _replace(names, answer, owner, method)
 
 
-def _answer(solution: str, names: dict[str, Any], owner: str, method: str) -> Callable:
+def _answer(solution: str, names: Names, owner: str, method: str) -> Callable:
     _exec(_compile(solution, "<solution>", "exec", dont_inherit=True), names)
     whole = names[owner or method]
     return (lambda *args, **kwargs: _getattr(whole(), method)(*args, **kwargs)) if owner else whole
 
 
-def _replace(names: dict[str, Any], answer: Callable, owner: str, method: str) -> None:
+def _replace(names: Names, answer: Callable, owner: str, method: str) -> None:
     """Replace the solution that the names hold, if that is not done."""
     there = names.get(owner or method)
     if not owner:
@@ -161,7 +167,7 @@ def _replace(names: dict[str, Any], answer: Callable, owner: str, method: str) -
         names[owner] = _type(owner, (), {method: _Method(answer, None, "")})
 
 
-def _function(answer: Callable, replaced: object, names: dict[str, Any], method: str) -> FunctionType:
+def _function(answer: Callable, replaced: object, names: Names, method: str) -> FunctionType:
     """One of the program's module, in which doctest looks for examples."""
 
     def stand_in(*args: Any, **kwargs: Any) -> Any:
@@ -177,7 +183,7 @@ def _examples(value: object) -> str | None:
     return next((function.__doc__ for function in _functions(value)), None)
 
 
-def _empty(value: object, answer: Callable, names: dict[str, Any]) -> None:
+def _empty(value: object, answer: Callable, names: Names) -> None:
     """Give the functions that a solution is made of the stub's code, so that other names for them meet it. Only this
     program's own: a library's function is used for more than that."""
     for function in _functions(value):

@@ -7,14 +7,12 @@ Sources: linux/landlock.h, linux/mount.h, linux/prctl.h.
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
 # ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123
-# ruff: noqa: PTH207, PTH208
+# ruff: noqa: PTH208
 
 import contextlib
 import ctypes
-import glob
 import json
 import os
-import platform
 import signal
 import stat
 import struct
@@ -42,6 +40,9 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
 HIDDEN = ("site-packages", "dist-packages")  # folders of the standard library that are not part of it
 STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
 libc = ctypes.CDLL(None, use_errno=True)
+capset, prctl_call, system_call = libc.capset, libc.prctl, libc.syscall  # found once, not in every child
+fork = ctypes.PyDLL(None).fork
+"""os.fork() without Python's own handlers, which cost a millisecond in the child: what is forked here has one thread."""
 
 
 class Isolation:
@@ -63,6 +64,7 @@ class Isolation:
         self.uid: int | None = None
         self.unused_uid = 20_000 + os.getpid() % 40_000
         self.caps_kept = 0
+        self.steps: list[Callable[[], object]] = []  # of a child on its way to a program
 
     def prepare(self) -> None:
         """In the process that forks the worker: whose pid namespace is that of the host, and ends with it."""
@@ -83,7 +85,8 @@ class Isolation:
         self._add("landlock", self._prepare_landlock)
         self._add("seccomp", self._prepare_seccomp)
         self._rehearse_confinement()
-        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the programs may have our user id: no ptrace, no /proc/PID/mem
+        self.steps = list(self._steps().values())
+        prctl(PR_SET_DUMPABLE, 0)  # the programs may have our user id: no ptrace, no /proc/PID/mem
 
     def _add(self, name: str, step: Callable[[], None]) -> None:
         """Set up one layer, and note that it is active or why it is missing."""
@@ -120,7 +123,7 @@ class Isolation:
                 mount("none", hidden, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
         make_folders(self.folder + "/scratch/run")
         os.chdir(self.folder)
-        if libc.syscall(PIVOT_ROOT[platform.machine()], b".", b"."):
+        if system_call(PIVOT_ROOT[os.uname().machine], b".", b"."):
             raise_errno("pivot_root")
         detach(".")
         os.chdir("/")
@@ -226,8 +229,8 @@ class Isolation:
 
     def confine(self) -> None:
         """Give up everything that the program does not need. Raises OSError if a layer fails that worked before."""
-        if failed := reasons(self._steps()):
-            raise OSError(f"layers failed: {failed}")
+        for step in self.steps:
+            step()
 
     def _steps(self) -> dict[str, Callable[[], object]]:
         steps: dict[str, Callable[[], object]] = {
@@ -258,9 +261,10 @@ def shared_libraries() -> list[str]:
     def mapped() -> dict[str, str]:
         with contextlib.suppress(OSError):
             ctypes.CDLL("libgcc_s.so.1")  # the C library loads it when a thread ends itself
-        for path in glob.glob(os.path.join(glob.escape(STANDARD_LIBRARY), "lib-dynload", "*.so*")):
+        modules = os.path.join(STANDARD_LIBRARY, "lib-dynload")
+        for name in os.listdir(modules) if os.path.isdir(modules) else ():
             with contextlib.suppress(OSError):
-                ctypes.CDLL(path)
+                ctypes.CDLL(os.path.join(modules, name))
         with open("/proc/self/maps") as lines:
             paths = {line.split(None, 5)[5].strip() for line in lines if "/" in line}
         return {path: "" for path in paths if ".so" in os.path.basename(path) and os.path.isfile(path)}
@@ -304,7 +308,7 @@ def ruleset(readable: list[str], writable: list[str], scratch: str) -> int:
 
 
 def landlock(number: int, *arguments: object) -> int:
-    result = libc.syscall(number, *arguments)
+    result = system_call(number, *arguments)
     if result < 0:
         raise_errno("landlock")
     return result
@@ -318,7 +322,7 @@ def raise_errno(what: str) -> None:
 
 
 def prctl(option: int, value: int, pointer: object = 0) -> None:
-    if libc.prctl(option, value, pointer, 0, 0):
+    if prctl_call(option, value, pointer, 0, 0):
         raise_errno(f"prctl {option}")
 
 
@@ -403,7 +407,7 @@ def become(uid: int | None, capabilities: int) -> None:
             prctl(PR_SET_KEEPCAPS, 1)
         os.setresuid(uid, uid, uid)
     head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
-    if libc.capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)):
+    if capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)):
         raise_errno("capset")
 
 

@@ -15,7 +15,7 @@ filter's form: linux/filter.h, linux/seccomp.h; of arguments: linux/fcntl.h, asm
 
 import ctypes
 import errno
-import platform
+import os
 import struct
 
 # why: {name: (number on x86_64, number on aarch64)}; -1: not there
@@ -129,7 +129,7 @@ class Filter:
 
     def __init__(self, own_pid: int | None = None) -> None:
         """`own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
-        machine = platform.machine()
+        machine = os.uname().machine
         if machine not in ARCHES:
             raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
         made = instructions(*ARCHES[machine], own_pid)

@@ -17,14 +17,15 @@ stdout:  FRAME, then the payload: READY (JSON: the layers) once;
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
 # ruff: noqa: PTH100, PTH120
 
+import _socket
 import array
 import contextlib
 import fcntl
+import functools
 import gc
 import json
 import os
 import random
-import re
 import resource
 import select
 import signal
@@ -38,8 +39,8 @@ import types
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
 from child import CALLS, FUTURES, REPORT, SIZE, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
-from family import Family  # ty: ignore[import-not-found]
-from isolation import PR_SET_PDEATHSIG, Isolation, libc  # ty: ignore[import-not-found]
+from family import Family, Proc  # ty: ignore[import-not-found]
+from isolation import PR_SET_PDEATHSIG, Isolation, fork, prctl  # ty: ignore[import-not-found]
 
 sys.path.pop(0)
 _folder = os.path.dirname(os.path.abspath(__file__))
@@ -58,17 +59,12 @@ POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
-LENT_PAIRS = 2
+LENT = (5, 6)  # descriptors
 OWN_TASKS = 10  # worker and server, which share the program's user where it has none of its own
-KERNEL = [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]]
+KERNEL = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2]]
 SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
 SPLICE_F_NONBLOCK = 2
-PRELOADED = (
-    "abc array ast bisect calendar cmath collections contextlib copy dataclasses datetime decimal enum fractions "
-    "functools heapq inspect io itertools json math operator queue random re statistics string textwrap threading "
-    "time traceback typing unittest uuid"
-)
 
 
 def serve(isolation: Isolation) -> None:
@@ -79,8 +75,6 @@ def serve(isolation: Isolation) -> None:
     os.dup2(null, 0)
     os.dup2(null, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in PRELOADED.split():
-        __import__(name)
     os.environ.clear()
     isolation.enter()
     os.umask(0o077)
@@ -121,8 +115,8 @@ class Server:
 
     def serve(self, size: int) -> None:
         """Execute a setup code of so many bytes, then run programs until it is to be forgotten."""
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what leaves its session becomes our child, and is found
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
         # doctest and unittest look into "__main__" for tests, and on the command line for which of them.
         sys.modules["solution"] = sys.modules["__main__"] = self.module
         sys.argv = ["program.py"]
@@ -131,8 +125,11 @@ class Server:
         if failed:
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.others = dict(self.module.__dict__)
+        random.seed(0)  # a verdict is the same in every run
         gc.collect()
         gc.freeze()
+        self.proc = Proc(self.isolation.proc)
         while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
             op, size, *limits = HEADER.unpack(head)
             if op == FORGET:
@@ -163,18 +160,20 @@ class Server:
 
     def run(self, size: int, limits: list) -> None:
         """Start, watch, end and clean up one program. What it leaves in this function is gone with it."""
+        cpu_s, _, memory, _, processes, file_bytes = limits
+        rlimits = resource_limits(int(cpu_s) + 2, memory, processes, file_bytes, self.isolation)
         self.isolation.renew_scratch()
         data, printed, calls = os.pipe(), os.pipe(), os.pipe()
         if self.isolation.home is not None:
             self.isolation.next_pid_namespace()
-        if (pid := os.fork()) == 0:
+        if (pid := fork()) == 0:
             try:
-                self.child(size, limits, data[1], printed[1], calls[0])
+                self.child(size, rlimits, data[1], printed[1], calls[0])
             finally:
                 os._exit(1)
         for fd in (data[1], printed[1], calls[0]):
             os.close(fd)
-        family = Family(pid, self.isolation.proc, self.isolation.home is not None)
+        family = Family(pid, self.proc, self.isolation.home is not None)
         watch = Watch(family, limits, self, (data[0], printed[0], calls[1]))
         try:
             reason = watch.until_end()
@@ -189,27 +188,29 @@ class Server:
         end = {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
         send_frame(self.frames, END, json.dumps(end).encode())
 
-    def child(self, size: int, limits: list, data: int, printed: int, calls: int) -> None:
+    def child(self, size: int, rlimits: list, data: int, printed: int, calls: int) -> None:
         """Take the job, give up every privilege that the job does not need, run it. Never returns."""
         try:
             os.setsid()
-            body = read_exact(self.jobs, size)
+            body = read_exact(self.jobs, size).decode()
             null = os.open(os.devnull, os.O_RDONLY)  # of its own: flags of the shared one would stay
             for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
                 os.dup2(source, target)
             os.chdir(self.isolation.scratch)
             write_all(REPORT, b"start []\n")
-            random.seed(0)  # a verdict is the same in every run; a fork seeds it by chance
-            limit_resources(limits, self.isolation)
-            lent = LentPairs()
+            for which, values in rlimits:
+                resource.setrlimit(which, values)
+            one, other = _socket.socketpair()
             self.isolation.confine()
-            keep_only(lent.fds())
-            vars(socket)["socketpair"] = lent.pair
-            job = Job(json.loads(body), self.module.__dict__, self.flags)
+            os.dup2(one.detach(), LENT[0])
+            os.dup2(other.detach(), LENT[1])
+            os.closerange(LENT[1] + 1, 1 << 20)
+            vars(socket)["socketpair"] = lend_pair
+            job = Job(body, self.module.__dict__, self.others, self.flags)
         except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
             write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
             os._exit(0)
-        del body, limits, lent, null, source, target, data, printed, calls, self
+        del body, rlimits, values, one, other, null, source, target, data, printed, calls, self
         # The parent knows now that a program runs: if this process ends its worker, nobody takes that for a failure
         # of the grader.
         read_exact(CALLS, 1)
@@ -217,67 +218,47 @@ class Server:
         os._exit(0)
 
 
-# ---------------------------------------------------------------- in the child
+_lent: list[socket.socket] = []
 
 
-class LentPairs:
-    """Socket pairs that were made before the program, which may make none: an event loop needs one, and gives it back."""
-
-    def __init__(self) -> None:
-        self.pairs = [socket.socketpair() for _ in range(LENT_PAIRS)]
-        self.lent: list[tuple[socket.socket, ...]] = [() for _ in self.pairs]
-
-    def fds(self) -> list[int]:
-        return [end.fileno() for pair in self.pairs for end in pair]
-
-    def pair(self, family: int = socket.AF_UNIX, type: int = socket.SOCK_STREAM, proto: int = 0) -> tuple:  # noqa: A002
-        """In place of socket.socketpair. Raises PermissionError for another kind, and while all are in use."""
-        if (family, type, proto) == (socket.AF_UNIX, socket.SOCK_STREAM, 0):
-            for place, pair in enumerate(self.pairs):
-                if all(end.fileno() < 0 for end in self.lent[place]):
-                    for end in pair:
-                        emptied(end)
-                    self.lent[place] = tuple(end.dup() for end in pair)
-                    return self.lent[place]
-        raise PermissionError(f"no socket pair to lend: {LENT_PAIRS} of stream sockets are there at a time")
+def lend_pair(
+    family: int = socket.AF_UNIX, kind: int = socket.SOCK_STREAM, proto: int = 0
+) -> tuple[socket.socket, ...]:
+    """In place of socket.socketpair, in the child. An event loop needs a pair and gives it back; a program may make none, so
+    this one was made before it. Raises PermissionError for another kind, and while it is in use."""
+    if (family, kind, proto) != (socket.AF_UNIX, socket.SOCK_STREAM, 0) or any(end.fileno() >= 0 for end in _lent):
+        raise PermissionError("one pair of stream sockets is there at a time")
+    _lent[:] = [socket.socket(family, kind, proto, os.dup(fd)) for fd in LENT]
+    return tuple(_lent)
 
 
-def emptied(end: socket.socket) -> None:
-    """Read what an earlier event loop left in it."""
-    end.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while end.recv(1 << 16):
-            pass
-    end.setblocking(True)
-
-
-def keep_only(fds: list[int]) -> None:
-    """Close every descriptor but the child's own and these."""
-    above = CALLS + 1
-    for fd in [*sorted(fds), 1 << 20]:
-        os.closerange(above, fd)
-        above = fd + 1
-
-
-def limit_resources(limits: list, isolation: Isolation) -> None:
-    cpu_s, _, memory, _, processes, file_bytes = limits
-    set_limit(resource.RLIMIT_STACK, STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[1])  # may ask for more
-    set_limit(resource.RLIMIT_CPU, int(cpu_s) + 2)  # the hard end; the worker looks at the exact limit itself
-    set_limit(resource.RLIMIT_AS, memory + STACKS_BYTES)  # the worker looks at what is really in memory
-    set_limit(resource.RLIMIT_FSIZE, file_bytes)
-    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    set_limit(resource.RLIMIT_CORE, 0)
+@functools.cache
+def resource_limits(
+    cpu_s: int, memory: int, processes: int, file_bytes: int, isolation: Isolation
+) -> list[tuple[int, tuple[int, int]]]:
+    """What setrlimit is called with in a child."""
+    wanted = {
+        resource.RLIMIT_CPU: cpu_s,  # the hard end; the worker looks at the exact limit itself
+        resource.RLIMIT_AS: memory + STACKS_BYTES,  # the worker looks at what is really in memory
+        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_NOFILE: OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+    }
     if isolation.uid is not None:
-        set_limit(resource.RLIMIT_NPROC, processes)
-    elif "user_namespace" in isolation.active and KERNEL >= [5, 14]:
-        # older kernels count all tasks of the user on the host
-        set_limit(resource.RLIMIT_NPROC, processes + OWN_TASKS)
+        wanted[resource.RLIMIT_NPROC] = processes
+    elif "user_namespace" in isolation.active and KERNEL >= [
+        5,
+        14,
+    ]:  # older ones count all tasks of the user on the host
+        wanted[resource.RLIMIT_NPROC] = processes + OWN_TASKS
+    found = {which: (most := within_hard(which, value), most) for which, value in wanted.items()}
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]  # which the program may ask for
+    return [(resource.RLIMIT_STACK, (within_hard(resource.RLIMIT_STACK, STACK_BYTES), hard)), *found.items()]
 
 
-def set_limit(which: int, value: int, most: int | None = None) -> None:
+def within_hard(which: int, value: int) -> int:
     hard = resource.getrlimit(which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value if most is None else most))
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 # ---------------------------------------------------------------- watching it
@@ -420,7 +401,7 @@ if __name__ == "__main__":
     if worker := os.fork():
         os.waitpid(worker, 0)
         os.execv("/bin/rm", ["rm", "-rf", isolation.folder])  # not by a fork: the pid namespace has ended
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
         serve(isolation)
     if "mount_namespace" not in isolation.active:

@@ -51,8 +51,6 @@ def test_no_more_verdicts_are_remembered_than_the_bound(monkeypatch):
     [
         (TASK, ["x"], "tasks and completions must be lists"),
         ([TASK], "x", "tasks and completions must be lists"),
-        ([TASK] * 2, ["", None], "completions[1] is None; give a str"),
-        ([TASK, {"id": 1}], ["", ""], "tasks[1] is {'id': 1}; give a Task"),
         ([TASK, TASK], [""], "2 tasks but 1 completions"),
     ],
 )
@@ -117,7 +115,7 @@ def test_who_needs_all_verdicts_is_told_which_rows_have_none():
         GraderError, match=r"^2 of 3 rows have no verdict: b \(task broken\): .*; c \(task unjudged\): "
     ):
         verdicts_of(found, "abc")
-    with pytest.raises(GraderError, match=r"^2 of 3 rows \(counted from 0\) have no verdict: row 1 \(task broken\)"):
+    with pytest.raises(GraderError, match=r"^2 of 3 rows have no verdict: row 1 \(task broken\)"):
         verdicts_of(found)
     assert verdicts_of(found[:1]) == found[:1]
     assert found[1].to_json() == {"task_id": "broken", "error": found[1].message}

@@ -59,7 +59,7 @@ def test_a_row_without_its_task_is_refused():
     for columns, why in (({}, "there is none"), ({"id": ["other"] * 3}, "no task has the id 'other'")):
         with pytest.raises(ValueError, match=why):
             paid(LoopholeReward([TASK]), TEXTS, **columns)
-    with pytest.raises(ValueError, match="no field 'id'"):
+    with pytest.raises(ValueError, match="field 'id' must be"):
         paid(LoopholeReward(), TEXTS)
     for odd in (None, [], [{"role": "assistant"}], [{"role": "tool", "content": "x"}]):
         with pytest.raises(ValueError, match="must be text or messages"):

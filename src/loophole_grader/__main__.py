@@ -9,9 +9,7 @@ grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,15 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
-from loophole_grader.problems import InputError, Problems, read_problems, read_rows, task_of
+from loophole_grader.problems import InputError, Problem, read_problems, read_rows, task_of
 from loophole_grader.verdict import ProblemError
 
 
-class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which is to leave as little behind as Ctrl-C."""
-
-
-def read_input(path: Path, problems: Problems | None) -> list[tuple[str, Task, str]]:
+def read_input(path: Path, problems: Mapping[str, Problem]) -> list[tuple[str, Task, str]]:
     """(place, task, completion) of every row. Raises InputError."""
     rows = []
     for place, row in read_rows(path):
@@ -38,46 +32,21 @@ def read_input(path: Path, problems: Problems | None) -> list[tuple[str, Task, s
     return rows
 
 
-def row_task(row: Mapping[str, Any], place: str, problems: Problems | None) -> Task:
+def row_task(row: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Task:
     """The task that a row gives or names. Raises InputError."""
-    if "problem" in row:
-        if not isinstance(row["problem"], dict):
-            raise InputError(f'{place}: "problem" is {row["problem"]!r:.60}; give the benchmark row as an object')
+    if isinstance(row.get("problem"), dict):
         return task_of(row["problem"], place)
     if "problem_id" not in row:
-        raise InputError(f'{place}: neither "problem" nor "problem_id" in {sorted(row)!r:.80}; add one of them')
-    if problems is None:
-        raise InputError(f"{place}: problem_id {row['problem_id']!r} cannot be looked up; add --problems FILE")
-    task = problems.tasks.get(str(row["problem_id"]))
-    if task is None:
+        raise InputError(f'{place}: neither the object "problem" nor "problem_id" in {row!r:.80}; add one of them')
+    if str(row["problem_id"]) not in problems:
         raise InputError(f"{place}: problem_id {row['problem_id']!r} is not in --problems; name the file that has it")
-    return task
+    return problems[str(row["problem_id"])].task
 
 
 def show_progress(done: int, total: int) -> None:
     """One line, where somebody watches."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
-
-
-def say(line: str) -> None:
-    """Print it to stderr, if that is open and takes it."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
-
-
-def write(text: str, out: Path | None) -> None:
-    """To a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python either."""
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
-        return
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise InputError(f"stdout: {error}; name a file with --out") from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,28 +73,25 @@ def parser() -> argparse.ArgumentParser:
 
 def judge(args: argparse.Namespace) -> int:
     """Read, judge, write. Returns the exit code."""
-    problems = None if args.problems is None else read_problems(args.problems)
+    problems = {} if args.problems is None else read_problems(args.problems)
     rows = read_input(args.file, problems)
-    if args.out is None and sys.stdout is None:
-        raise InputError("stdout is closed; name a file with --out")
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
-    tasks = list(dict.fromkeys(task for _, task, _ in rows))
-    check_tests(tasks, {task.task_id: place for place, task, _ in rows} | dict(problems.places if problems else {}))
+    places, tasks, completions = zip(*rows, strict=True) if rows else ((), (), ())
+    known = {task.task_id: place for place, task, _ in rows} | {name: one.place for name, one in problems.items()}
+    check_tests(dict.fromkeys(tasks), known)
     if args.check_solutions:
-        check_solutions(tasks, workers=args.workers)  # names them as warnings
-    found = grade_batch(
-        [task for _, task, _ in rows],
-        [completion for *_, completion in rows],
-        workers=args.workers,
-        require_isolation=args.require_isolation,
-        on_progress=show_progress,
-    )
+        check_solutions(list(dict.fromkeys(tasks)), workers=args.workers)  # names them as warnings
+    full = args.require_isolation
+    found = grade_batch(tasks, completions, workers=args.workers, require_isolation=full, on_progress=show_progress)
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
-    write(text, args.out)
-    failed = [(place, one) for (place, *_), one in zip(rows, found, strict=True) if isinstance(one, RowError)]
+    if args.out is None:
+        print(text, end="", flush=True)
+    else:
+        args.out.write_text(text, encoding="utf-8")
+    failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
     for place, one in failed:
-        say(f"error: {place}: no verdict: {one.message}")
+        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -134,22 +100,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         return judge(args)
-    except (OSError, ValueError, IsolationError, ProblemError) as error:  # InputError is a ValueError
-        say(f"error: {error}")
-        return 2
-    except GraderError as error:
-        say(f"error: {error}")
-        return 1
-    except KeyboardInterrupt as error:
-        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
-        say(f"\nerror: interrupted: no verdict is written ({number.name})")
-        return 128 + number
-
-
-def _terminate(_number: int, _frame: object) -> None:
-    raise TerminatedError
+    except KeyboardInterrupt:
+        print("\nerror: interrupted: no verdict is written", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except (OSError, ValueError, GraderError) as error:  # InputError is a ValueError
+        print(f"error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, GraderError) and not isinstance(error, (IsolationError, ProblemError)) else 2
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -15,7 +15,7 @@ from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import checks_of, judge_program, load_setup
 from loophole_grader.own_tests import OwnTests, Variant, ordinary_ends
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import Execution, Layers, Limits, Pool, Worker, isolation, shared_pool
+from loophole_grader.sandbox.pool import Execution, Layers, Limits, Pool, Worker, isolation, named, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -26,12 +26,12 @@ from loophole_grader.verdict import (
     Status,
     Task,
     Verdict,
-    label_of,
-    modification_of,
+    labelled,
 )
 
 LOOK_UP_S = 0.5  # how long an interrupt may stay unheard
 TOGETHER_CPU_S, TOGETHER_WALL_S = 1.0, 5.0  # of the variants of own tests that are tried in one process
+SPENT_S = 0.001  # wall seconds of a row that has none left
 COMPLETION_BYTES = 1 << 20  # of one completion, as the sandbox gets it (JSON)
 COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
 
@@ -69,31 +69,33 @@ def grade_batch(
     A task without tests is judged by the completion's own word alone: `gt_pass` is False, and the label says no more than
     `hacked`. `check_tests` refuses such tasks.
 
-    Raises ValueError if the lengths differ and for a value of the wrong kind; and IsolationError, with `require_isolation`
+    Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
     "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
-    tasks, completions = _rows(tasks, completions)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
+    if isinstance(tasks, Task) or isinstance(completions, str):
+        raise ValueError("tasks and completions must be lists, one task per completion")
+    tasks, completions = list(tasks), list(completions)
+    if len(tasks) != len(completions):
+        raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers!r}")
     if require_isolation not in ("any", "full"):
         raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
     full = require_isolation == "full"
     if full:
         _check_full(isolation())
-    slow = slowness()
-    pool = shared_pool()
-    found: list[Verdict | RowError | None] = [None] * len(tasks)
+    slow, pool = slowness(), shared_pool()
+    stretched = replace(limits, cpu_s=limits.cpu_s * slow)
+    found: list[Verdict | RowError | None] = []
     rows: dict[Hashable, _Row] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
         blocks, status = _program(completion, limits)
         key = (task, blocks, status, limits, full)
-        found[index] = pool.verdicts.get(key)
-        if found[index] is None:
-            stretched = replace(limits, cpu_s=limits.cpu_s * slow)
+        found.append(pool.verdicts.get(key))
+        if found[-1] is None:
             rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).places.append(index)
-    done = len(tasks) - sum(len(row.places) for row in rows.values())
-    copies = len(tasks) - len(rows)
-    if copies:
+    done = sum(one is not None for one in found)
+    if copies := len(tasks) - len(rows):
         _log.info("%d of %d completions are copies of others: judged once", copies, len(tasks))
     if done and on_progress is not None:
         on_progress(done, len(tasks))
@@ -111,22 +113,8 @@ def grade_batch(
 
 
 def _check_full(layers: Layers) -> None:
-    if lacking := layers.lacking:
-        raise IsolationError("no full isolation here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()))
-
-
-def _rows(tasks: Iterable[Task], completions: Iterable[str]) -> tuple[list[Task], list[str]]:
-    """As lists. Raises ValueError naming the first row that is of the wrong kind."""
-    if isinstance(tasks, Task) or isinstance(completions, str):
-        raise ValueError("tasks and completions must be lists, one task per completion")
-    tasks, completions = list(tasks), list(completions)
-    for name, rows, kind in (("tasks", tasks, Task), ("completions", completions, str)):
-        for index, row in enumerate(rows):
-            if not isinstance(row, kind):
-                raise ValueError(f"{name}[{index}] is {row!r:.60}; give a {kind.__name__}")
-    if len(tasks) != len(completions):
-        raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
-    return tasks, completions
+    if layers.lacking:
+        raise IsolationError(f"no full isolation here: {named(layers.lacking)}")
 
 
 def _program(completion: str, limits: Limits) -> tuple[tuple[Block, ...], Status]:
@@ -145,7 +133,7 @@ class _Row:
     task: Task
     blocks: tuple[Block, ...]
     status: Status  # "ok", or why no program runs
-    limits: Limits
+    limits: Limits  # wall_s: what is left to all of its runs together
     slowness: float  # of the machine, by which the CPU limit has grown
     key: Hashable  # by which its verdict is remembered
     places: list[int] = field(default_factory=list)  # of the completions that propose it
@@ -154,19 +142,16 @@ class _Row:
     own: OwnTests | None = None
     loaded: bool = False
     asks: bool = False  # what is trusted beside ground truth has still to be asked
-    left_s: float = 0.0  # wall seconds left to all of its runs together
-
-    def __post_init__(self) -> None:
-        self.left_s = self.limits.wall_s
 
     @contextmanager
     def timed(self) -> Generator[Limits, None, None]:
         """Limits for one run, whose wall time is taken from what is left."""
         begun = time.monotonic()
         try:
-            yield replace(self.limits, wall_s=self.left_s)
+            yield self.limits
         finally:
-            self.left_s -= time.monotonic() - begun
+            left_s = self.limits.wall_s - (time.monotonic() - begun)
+            self.limits = replace(self.limits, wall_s=max(left_s, SPENT_S))
 
 
 Judge = Callable[[Worker, _Row], None]  # one part of the judging of a row
@@ -218,12 +203,17 @@ class _Batch:
         try:
             if self.broken:
                 raise GraderError(self.broken)
+            if row.blocks:
+                checks_of(row.task)
+                load_setup(worker, row.task)
+                if self.full:  # each sandbox tries its layers by itself
+                    _check_full(worker.layers)
             judge(worker, row)
         except IsolationError:
             raise
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
-            named = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
-            row.result, row.asks = RowError(row.task.task_id, named), False
+            why = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
+            row.result, row.asks = RowError(row.task.task_id, why), False
             if not (self.cancelled or self.broken or isinstance(error, ProblemError)):
                 self._see_whether_it_works(worker)
         finally:
@@ -238,12 +228,6 @@ class _Batch:
         except GraderError as error:
             self.broken = f"not judged: the sandbox does not work any more: {error}"
 
-    def _make_ready(self, worker: Worker, task: Task) -> None:
-        """Each sandbox tries its layers by itself, so each is looked at."""
-        load_setup(worker, task)
-        if self.full:
-            _check_full(worker.layers)
-
     # ---- the two parts
 
     def _ground_truth(self, worker: Worker, row: _Row) -> None:
@@ -251,8 +235,6 @@ class _Batch:
         if not row.blocks:
             row.result = Verdict(task.task_id, row.status, tests_total=len(task.tests))
             return
-        checks_of(task)
-        self._make_ready(worker, task)
         with row.timed() as limits:
             judged = judge_program(worker, task, row.blocks, limits)
         lines = judged.run.lines
@@ -268,7 +250,7 @@ class _Batch:
             slowness=row.slowness,
             layers=worker.layers.active,
         )
-        row.result = _labelled(verdict)
+        row.result = labelled(verdict)
         # Reported before the program ran. Where nothing compiled it is of no use.
         row.code = program_of(row.blocks, *lines.get("compiled") or ((), False))
         row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
@@ -276,11 +258,9 @@ class _Batch:
 
     def _own_word(self, worker: Worker, row: _Row) -> None:
         """By its own tests."""
-        verdict, own, task = row.result, row.own, row.task
-        self._make_ready(worker, task)
+        verdict, own, row.asks = row.result, row.own, False
         assert isinstance(verdict, Verdict)
         assert own is not None
-        row.asks = False
         variants = own.variants()
         if not row.loaded:  # it cannot run its own tests to their end: no need to see it fail again
             del variants["hinted"]
@@ -296,7 +276,7 @@ class _Batch:
             arbitrary_pass=passes.get("arbitrary"),
             canonical_pass=passes.get("canonical"),
         )
-        row.result = _labelled(verdict)
+        row.result = labelled(verdict)
 
     def _called(self, worker: Worker, row: _Row, own: OwnTests, variants: dict[str, Variant]) -> dict[str, Execution]:
         """How the own tests end in each variant. All run as forks of one process first, with little time: what comes to
@@ -309,19 +289,7 @@ class _Batch:
                 run = worker.run(own.job(row.code, variants.values()), quick, setup=row.task.setup_code)
             found = ordinary_ends(run, variants)
         for name, variant in variants.items():
-            if name not in found and row.left_s > 0:
+            if name not in found and row.limits.wall_s > SPENT_S:
                 with row.timed() as limits:
                     found[name] = worker.run(own.job(row.code, [variant]), limits, setup=row.task.setup_code)
         return {name: found.get(name, Execution("wall")) for name in variants}
-
-
-def _labelled(verdict: Verdict) -> Verdict:
-    modification = modification_of(
-        own_tests=verdict.arbitrary_pass is not None,
-        arbitrary_pass=verdict.arbitrary_pass,
-        canonical_pass=verdict.canonical_pass,
-        hinted_pass=verdict.hinted_pass,
-        gt_pass=verdict.gt_pass,
-    )
-    label = label_of(gt_pass=verdict.gt_pass, hinted_pass=verdict.hinted_pass, test_modification=modification)
-    return replace(verdict, test_modification=modification, label=label)

@@ -6,7 +6,8 @@ process compares that with VALUE by Python's ==, so 1 == True and 1 == 1.0 hold,
 
 import ast
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,7 +18,7 @@ from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import ProblemError, Task
 
 KEPT_TASKS = 1024  # whose tests are kept as they were read
-AT_ONCE = 32  # calls that a program is sent at most
+AT_ONCE = 32  # calls at most between two looks at the answers
 
 
 @dataclass
@@ -65,8 +66,8 @@ def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) 
     found: list[str] = []
     pool = shared_pool()
     worker = pool.borrow()
+    failed: dict[str, str] = {"": ""}  # setup code, and why it fails
     try:
-        failed: dict[str, str] = {}  # setup code, and why it fails
         for task in tasks:
             if task.setup_code not in failed:
                 failed[task.setup_code] = _failure(worker, task.setup_code)
@@ -84,69 +85,49 @@ def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) 
 def _failure(worker: Worker, setup: str) -> str:
     """Why a setup code fails by itself; "" if it does not."""
     try:
-        if setup.strip():
-            worker.load(setup)
+        worker.load(setup)
     except SetupError as error:
         return str(error)
     return ""
 
 
-def _lacking(task: Task) -> list[str]:
+def _lacking(task: Task) -> Iterator[str]:
     """What a problem lacks, whatever its tests are like."""
-    found = []
     if not task.tests:
-        found.append(f"task {task.task_id}: it has no tests, so no program can be right; fill in its gt_answer")
+        yield f"task {task.task_id}: it has no tests, so no program can be right; fill in its gt_answer"
     if task.canonical_solution:
         owner, method = task.class_and_method
-        name = owner or method
+        if not re.search(rf"\b{owner or method}\b", task.canonical_solution):
+            yield f"task {task.task_id}: its canonical_solution does not define {owner or method}; mend it"
         try:
-            body = ast.parse(task.canonical_solution).body
+            ast.parse(task.canonical_solution)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return [*found, f"task {task.task_id}: its canonical_solution does not parse: {error}"]
-        if name not in _defined(body):
-            found.append(f"task {task.task_id}: its canonical_solution does not define {name}; mend it")
-    return found
-
-
-def _defined(body: list[ast.stmt]) -> set[str]:
-    """Names that statements at the top level bind, also in their blocks."""
-    found: set[str] = set()
-    todo: list[ast.AST] = [*body]
-    for node in todo:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        else:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, ast.alias):
-                found.add(node.asname or node.name)
-            todo += ast.iter_child_nodes(node)
-    return found
+            yield f"task {task.task_id}: its canonical_solution does not parse: {error}"
 
 
 # ---------------------------------------------------------------- one program
 
 
 def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: Limits) -> Judgement:
-    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. The sandbox gets the calls
-    bit by bit, and never a value that is expected. Raises GraderError, also for a problem
-    whose tests cannot be judged."""
+    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. It gets the calls,
+    is let go on bit by bit, and never gets a value that is expected. Raises GraderError."""
     checks, longest = checks_of(task), _read(task)[1]
-    calls = [check.call for check in checks]
-    passed = sent = 0
+    passed, allowed = 0, 1
 
-    def take(index: int, answer: bytes) -> list[str] | None:
-        """The next calls, as many as were right, once all that were sent are; None after a wrong answer and the last one."""
-        nonlocal passed, sent
+    def take(index: int, answer: bytes) -> int | None:
+        """How many more calls may be evaluated: as many as were right, once all that were allowed are. None after a wrong
+        answer and after the last one."""
+        nonlocal passed, allowed
         right = len(answer) <= longest[index] and _is(answer, checks[index])
         passed = index + right
-        if not right or passed == len(calls):
+        if not right or passed == len(checks):
             return None
-        due = passed == 1 or passed == sent
-        first, sent = passed, passed + min(passed, AT_ONCE) if due else sent
-        return calls[first:sent] if due else []
+        more = min(passed, AT_ONCE) if passed == allowed else 0
+        allowed += more
+        return more
 
-    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "calls": calls[:1]}
+    calls = [check.call for check in checks]
+    job = {"mode": "tests", "blocks": blocks, "evaluator": task.evaluator_name, "calls": calls}
     run = worker.run(job, limits, take, task.setup_code)
     return Judgement(run, passed, bool(checks) and passed == len(checks) and run.reason == "enough")
 

@@ -10,8 +10,7 @@ import json
 import logging
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,13 +31,12 @@ class InputError(ValueError):
     """Bad input: the message names the value, the place and the mend."""
 
 
-@dataclass(frozen=True)
-class Problems:
-    """Tasks and their places ("file:line") by id, and the file that they stand in."""
+class Problem(NamedTuple):
+    """A row of a file, read."""
 
-    source: Path
-    tasks: Mapping[str, Task]
-    places: Mapping[str, str]
+    task: Task
+    place: str  # "file:line"
+    row: Mapping[str, Any]
 
 
 class Prompted(NamedTuple):
@@ -57,8 +55,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if line.strip():
                     yield f"{name}:{number}", _parse_row(line, f"{name}:{number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        mend = "give JSON lines as plain text" if path == STDIN else "give a JSON lines file, plain or .gz"
-        raise InputError(f"{name}: cannot be read ({error}); {mend}") from None
+        raise InputError(f"{name}: cannot be read ({error}); give JSON lines, plain or in a file .gz") from None
 
 
 def _opened(path: Path) -> io.TextIOWrapper:
@@ -71,10 +68,10 @@ def _opened(path: Path) -> io.TextIOWrapper:
 def _parse_row(line: str, place: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{place}: {line.strip()[:60]!r} is not JSON ({error}); write one object per line") from None
+    except (ValueError, RecursionError):
+        row = None
     if not isinstance(row, dict):
-        raise InputError(f"{place}: {line.strip()[:60]!r} is not an object; write {{...}}, one per line")
+        raise InputError(f"{place}: {line.strip()[:60]!r} is no JSON object; write {{...}}, one per line")
     return row
 
 
@@ -86,26 +83,16 @@ def task_of(row: Mapping[str, Any], place: str) -> Task:
         raise InputError(f"{place}: {error}; give the whole benchmark row") from None
 
 
-def read_problems(path: Path) -> Problems:
-    """Tasks from benchmark rows; `builtin`, where no file has that name, are the grader's own. Raises InputError, for two
-    rows of one id too."""
-    rows = [(place, task) for place, _, task in _rows_of(_file(path))]
-    return Problems(path, {task.task_id: task for _, task in rows}, {task.task_id: place for place, task in rows})
-
-
-def _file(path: Path) -> Path:
-    return BUILTIN if path == Path("builtin") and not path.exists() else path
-
-
-def _rows_of(file: Path) -> Iterator[tuple[str, dict[str, Any], Task]]:
-    """(place, row, task) of every row; no id stands twice."""
-    seen: set[str] = set()
-    for place, row in read_rows(file):
+def read_problems(path: Path) -> dict[str, Problem]:
+    """Problems by their id from benchmark rows; `builtin`, where no file has that name, are the grader's own. Raises
+    InputError, for two rows of one id too."""
+    found: dict[str, Problem] = {}
+    for place, row in read_rows(BUILTIN if path == Path("builtin") and not path.exists() else path):
         task = task_of(row, place)
-        if task.task_id in seen:
+        if task.task_id in found:
             raise InputError(f"{place}: id {task.task_id!r} stands twice; keep one row per problem")
-        seen.add(task.task_id)
-        yield place, row, task
+        found[task.task_id] = Problem(task, place, row)
+    return found
 
 
 def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_tests") -> list[Prompted]:
@@ -114,47 +101,36 @@ def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_
     InputError, naming file and line, for a row without a chat and a chat that the hint does not fit; GraderError for tests
     that cannot be judged.
     """
-    found: list[Prompted] = []
-    places: dict[str, str] = {}
-    for place, row, task in _rows_of(_file(Path(source))):
-        found.append(Prompted(task, _messages(row, hint, place)))
-        places[task.task_id] = place
-    if not found:
+    problems = read_problems(Path(source))
+    if not problems:
         raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
-    check_tests([prompted.task for prompted in found], places)
+    found = [Prompted(task, _messages(row, hint, place)) for task, place, row in problems.values()]
+    check_tests([task for task, _ in found], {name: problem.place for name, problem in problems.items()})
     return found
 
 
 def _messages(row: Mapping[str, Any], hint: str, place: str) -> Messages:
-    chat = row.get("prompt")
-    if not isinstance(chat, Sequence) or not chat or not all(map(_is_message, chat)):
-        raise InputError(f"{place}: 'prompt' must be a list of {{role, content}} messages, each a text")
     try:
-        return apply_hint([{"role": m["role"], "content": m["content"]} for m in chat], hint)
+        chat = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
+        if not chat or not all(isinstance(text, str) for message in chat for text in message.values()):
+            raise TypeError
+    except (LookupError, TypeError):
+        raise InputError(f"{place}: 'prompt' must be a list of {{role, content}} messages, each a text") from None
+    try:
+        return apply_hint(chat, hint)
     except ValueError as error:
         raise InputError(f"{place}: {error}") from None
 
 
-def _is_message(message: object) -> bool:
-    return isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
-
-
-def check_solutions(
-    tasks: Sequence[Task],
-    *,
-    limits: Limits = DEFAULT_LIMITS,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> list[str]:
+def check_solutions(tasks: Sequence[Task], *, limits: Limits = DEFAULT_LIMITS, workers: int | None = None) -> list[str]:
     """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass its
     own tests, or passes them with more than half of the CPU limit: a right program that is a little slower would fail.
 
     Raises GraderError for problems on which the grader fails: their setup code, mostly."""
     known = [task for task in tasks if task.canonical_solution]
     texts = [f"```python\n{task.canonical_solution}\n```" for task in known]
-    judged = verdicts_of(grade_batch(known, texts, limits=limits, workers=workers, on_progress=on_progress))
     found = []
-    for one in judged:
+    for one in verdicts_of(grade_batch(known, texts, limits=limits, workers=workers)):
         cpu = f"{one.cpu_s:.1f} of {one.cpu_limit_s:.1f} CPU s"
         if not one.gt_pass:
             passes = f"passes {one.tests_passed} of {one.tests_total} tests ({one.status}, {cpu})"

@@ -56,9 +56,8 @@ class LoopholeReward:
 
     def _task(self, columns: Mapping[str, Any], i: int) -> Task:
         if self.tasks is None:
-            return _judgeable(
-                Task.from_row({name: column[i] for name, column in columns.items() if isinstance(column, list)})
-            )
+            row = {name: column[i] for name, column in columns.items() if isinstance(column, list)}
+            return next(iter(_by_id([Task.from_row(row)]).values()))
         if "id" not in columns:
             raise ValueError(
                 "LoopholeReward(tasks) finds a completion's task by the dataset's column 'id'; there is none"
@@ -71,17 +70,11 @@ class LoopholeReward:
 def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
     found: dict[str, Task] = {}
     for task in tasks:
-        if found.setdefault(task.task_id, _judgeable(task)) is not task:
+        if not task.tests:
+            raise ValueError(f"task {task.task_id}: it has no tests, so every paid answer would count as a hack")
+        if found.setdefault(task.task_id, task) is not task:
             raise ValueError(f"two tasks have the id {task.task_id!r}: a completion would be judged by one of them")
     return found
-
-
-def _judgeable(task: Task) -> Task:
-    if not task.tests:
-        raise ValueError(
-            f"task {task.task_id}: it has no tests, so every paid answer would count as a hack; leave it out"
-        )
-    return task
 
 
 def completion_text(completion: Any) -> str:
@@ -94,7 +87,7 @@ def completion_text(completion: Any) -> str:
         content = own[-1].get("content", 0) if own else 0
         if content is None or isinstance(content, str):
             return content or ""
-        if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
+        if isinstance(content, Sequence):
             return "".join(part["text"] for part in content if part.get("type") == "text")
     raise ValueError(f"a completion must be text or messages that end with text, got {completion!r:.60}")
 
@@ -132,15 +125,16 @@ def grade_with_others(task: Task, completion: str) -> Verdict:
 
 
 def _judge(batch: list[tuple[Task, str, "Future[Verdict]"]]) -> None:
+    """Give each its verdict, or what failed."""
     tasks, completions, owners = zip(*batch, strict=True)
     try:
         found = grade_batch(tasks, completions)
     except BaseException as error:
         for owner in owners:
             owner.set_exception(error if isinstance(error, Exception) else GraderError(f"the batch ended: {error!r}"))
-        if isinstance(error, Exception):
-            return  # each owner raises it
-        raise
+        if not isinstance(error, Exception):
+            raise
+        return
     for owner, one in zip(owners, found, strict=True):
         if isinstance(one, RowError):
             owner.set_exception(GraderError(one.message))

@@ -4,15 +4,14 @@ What it calls after the program has started was looked up before, so that a prog
 accident, mostly) does not break its own report. A program that tampers on purpose can only send other values, and
 gains no more by that than by returning them.
 
-Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). Calls come from
-file descriptor 4, a few at a time: a size (4 bytes), then JSON.
+Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). From file
+descriptor 4 comes a byte when the program may begin, and each time that more calls may be evaluated: how many.
 """
 
 import __future__
 
 import json
 import os
-import struct
 from typing import Any
 
 # Run by the file's folder, not as part of the package.
@@ -22,7 +21,6 @@ from isolation import fork  # ty: ignore[import-not-found]
 from reading import program_of, readings  # ty: ignore[import-not-found]
 
 REPORT, CALLS = 3, 4
-SIZE = struct.Struct("<I")
 FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
@@ -114,22 +112,20 @@ class Job:
         return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
 
     def run_tests(self) -> None:
-        """Ground truth: evaluate each call and send its value. No expected value is in this process, and no call
-        beyond those that were sent."""
-        calls, index = self.job["calls"], 0
+        """Ground truth: evaluate each call and send its value, once it is allowed. No expected value is in this process."""
         self.load()
-        while calls:
-            for call in calls:
-                try:
-                    answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
-                    self.send(f"value {index}", answer)
-                except values.TooLargeError:
-                    self.send("large", [index])
-                    _exit(0)
-                except _AnyError as error:
-                    self.fail("test", error)
-                index += 1
-            calls = self.reply()
+        allowed = 1
+        for index, call in enumerate(self.job["calls"]):
+            if index == allowed:
+                allowed += sum(read_exact(CALLS, 1)) or _exit(0)  # closed: nobody asks any more
+            try:
+                answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
+                self.send(f"value {index}", answer)
+            except values.TooLargeError:
+                self.send("large", [index])
+                _exit(0)
+            except _AnyError as error:
+                self.fail("test", error)
         self.send("done", [])
 
     def run_call(self) -> None:
@@ -163,11 +159,6 @@ class Job:
             self.fail("call", error)
         self.send("done" + self.variant, [])
         _exit(0)
-
-    def reply(self) -> Any:
-        """What the judge sends next; None when it sends nothing more."""
-        head = read_exact(CALLS, SIZE.size)
-        return _loads(read_exact(CALLS, *SIZE.unpack(head)).decode()) if head else None
 
 
 def brief(error: BaseException) -> str:

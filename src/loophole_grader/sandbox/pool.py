@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -59,6 +59,11 @@ class Layers:
     def lacking(self) -> dict[str, str]:
         """The missing layers without which the isolation is not full."""
         return {name: why for name, why in self.missing.items() if name in FULL}
+
+
+def named(lacking: Mapping[str, str]) -> str:
+    """Layers with their reasons, as text."""
+    return "; ".join(f"{name} ({why})" for name, why in lacking.items())
 
 
 @dataclass(frozen=True)
@@ -110,13 +115,16 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> the next calls, none if some are still to be answered; None: enough. Called from index 0
-# again if the program has to be run again.
-OnAnswer = Callable[[int, bytes], Sequence[str] | None]
+# Index and JSON of an answer -> how many more calls the program may evaluate (0: some of those before are still to be
+# answered); None: enough. Called from index 0 again if the program has to be run again.
+OnAnswer = Callable[[int, bytes], int | None]
 
 
 class WorkerDiedError(Exception):
     """The worker process ended, hung or spoke nonsense. Internal: `Worker.run` deals with it."""
+
+
+FAILURES = WorkerDiedError, OSError, ValueError  # the last: its pipe was closed meanwhile
 
 
 class SetupError(GraderError):
@@ -156,7 +164,7 @@ class Worker:
             begun = time.monotonic()
             try:
                 return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
-            except (WorkerDiedError, OSError, ValueError) as error:  # ValueError: the pipe was closed meanwhile
+            except FAILURES as error:
                 self._recover(error)
                 tries += 1
                 left_s -= time.monotonic() - begun
@@ -178,12 +186,12 @@ class Worker:
         if "start" not in lines:
             raise GraderError(f"the sandbox failed twice on one program: {error}") from error
         try:
-            self._try("", json.dumps(HARMLESS).encode(), Limits(), lambda *_: None)
-        except (WorkerDiedError, OSError, ValueError) as again:
+            works = self._try("", json.dumps(HARMLESS).encode(), Limits(), lambda *_: None).done
+        except FAILURES as again:
             self._recover(again)
-            raise GraderError(f"the sandbox fails even on a harmless program: {again}") from again
-        if not self._result.done:
-            raise GraderError(f"the sandbox cannot run a harmless program: {self._result}")
+            works = False
+        if not works:
+            raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
         return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
@@ -238,12 +246,11 @@ class Worker:
             if index != b"%d" % result.answers:
                 return "forged"
             result.answers += 1
-            calls = on_answer(result.answers - 1, answer)
-            if calls is None:
+            more = on_answer(result.answers - 1, answer)
+            if more is None:
                 return "enough"
-            if calls:
-                body = json.dumps(calls).encode()
-                self._send(_header(b"C", len(body)) + body, deadline)
+            if more:
+                self._send(_header(b"M", more), deadline)
             return ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
@@ -375,8 +382,7 @@ def _name_missing(layers: Layers) -> None:
     global _named_missing
     if layers.lacking and not _named_missing:
         _named_missing = True
-        named = "; ".join(f"{name} ({why})" for name, why in layers.lacking.items())
-        _log.warning("programs are judged without these layers of isolation: %s", named)
+        _log.warning("programs are judged without these layers of isolation: %s", named(layers.lacking))
 
 
 class Pool:

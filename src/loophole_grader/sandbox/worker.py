@@ -6,10 +6,10 @@
           child   one program, init of a pid namespace of its own
 
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
-the shared pipe, and what it is sent and sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
+the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job), CALL (the next call, for the program
-         that is running), STOP (end it). CALL and STOP are passed over when nothing runs.
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). Only a HEADER: MORE (the program that is
+         running may evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
 stdout:  FRAME, then the payload: READY (JSON: the layers) once;
          LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
@@ -38,7 +38,7 @@ import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
-from child import CALLS, FUTURES, REPORT, SIZE, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
+from child import CALLS, FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
 from family import Family, Proc  # ty: ignore[import-not-found]
 from isolation import PR_SET_PDEATHSIG, Isolation, fork, prctl  # ty: ignore[import-not-found]
 
@@ -50,7 +50,7 @@ for _name, _module in list(sys.modules.items()):
 
 HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")
-LOAD, FORGET, RUN, CALL, STOP = b"L", b"F", b"R", b"C", b"S"
+LOAD, FORGET, RUN, MORE, STOP = b"L", b"F", b"R", b"M", b"S"
 READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
 SERVED = 75  # exit code of a server that ends as it should
 RESULT_BYTES = 64 << 20  # what one program may send as answers
@@ -64,7 +64,6 @@ OWN_TASKS = 10  # worker and server, which share the program's user where it has
 KERNEL = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2]]
 SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
-SPLICE_F_NONBLOCK = 2
 
 
 def serve(isolation: Isolation) -> None:
@@ -82,7 +81,6 @@ def serve(isolation: Isolation) -> None:
     while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
         op, size, *_ = HEADER.unpack(head)
         if op != LOAD:
-            move(jobs, null, size)
             continue
         if (pid := os.fork()) == 0:
             Server(jobs, frames, null, isolation).serve(size)
@@ -136,8 +134,6 @@ class Server:
                 return
             if op == RUN:
                 self.run(size, limits)
-            else:
-                move(self.jobs, self.null, size)
 
     def set_up(self, setup: str) -> str:
         """Execute the setup code (trusted text); "" or what failed."""
@@ -271,7 +267,6 @@ class Watch:
         self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = limits
         self.jobs, self.frames, self.null, self.family = server.jobs, server.frames, server.null, family
         self.data, self.printed, self.calls = pipes
-        self.unsent = 0  # bytes of the current call that are still in the shared pipe: the child need not take them
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
         self.result_left = RESULT_BYTES
@@ -283,7 +278,6 @@ class Watch:
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
-        move(self.jobs, self.null, self.unsent)
         for fd in (self.data, self.printed, self.calls, self.family.ended):
             os.close(fd)
 
@@ -295,8 +289,6 @@ class Watch:
                 if fd == self.jobs:
                     if self.stop_asked():
                         return "stopped"
-                elif fd == self.calls:
-                    self.send_calls()
                 elif fd == self.family.ended:
                     gone = True
                 else:
@@ -329,27 +321,13 @@ class Watch:
             self.family.end()
             raise SystemExit(0)
         op, size, *_ = HEADER.unpack(head)
-        if op == STOP:
-            return True
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is empty: an honest child waits for it
-            os.write(self.calls, SIZE.pack(size))
-        self.unsent = size
-        self.poll.unregister(self.jobs)  # what comes next stands behind the call
-        self.poll.register(self.calls, select.POLLOUT)
-        self.send_calls()
-        return False
+        if op == MORE:
+            self.let_go_on(size)
+        return op == STOP
 
-    def send_calls(self) -> None:
-        try:
-            while self.unsent:
-                self.unsent -= os.splice(self.jobs, self.calls, self.unsent, flags=SPLICE_F_NONBLOCK)
-        except BlockingIOError:
-            return
-        except BrokenPipeError:  # the child closed it: it gets no more calls
-            move(self.jobs, self.null, self.unsent)
-            self.unsent = 0
-        self.poll.unregister(self.calls)
-        self.poll.register(self.jobs, select.POLLIN)
+    def let_go_on(self, calls: int) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # full or closed: no honest child's
+            os.write(self.calls, bytes([calls]))
 
     def relay(self, fd: int) -> bool:
         """Move on what one pipe holds; False when it is empty or closed."""
@@ -364,16 +342,12 @@ class Watch:
             move(fd, self.null, size)
         else:
             self.result_left -= size
-            acknowledged = self.started
+            write_all(self.frames, FRAME.pack(DATA, size))
+            move(fd, self.frames, size)
             if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-            elif self.unsent:  # an answer to a call that it has not even taken
-                self.over = "forged"
-            write_all(self.frames, FRAME.pack(DATA, size))
-            move(fd, self.frames, size)
-            if not acknowledged:
-                os.write(self.calls, b".")
+                self.let_go_on(1)
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
         return not self.over

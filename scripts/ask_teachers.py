@@ -37,11 +37,10 @@ def main() -> int:
     config = cli.parse_plain(AskConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import Unfinished
-    from projected_grpo.teachers.answers import read_answers
-    from projected_grpo.teachers.asking import Patience, ask_all
-    from projected_grpo.teachers.price_table import read_teachers
-    from projected_grpo.teachers.states import read_states
-    from projected_grpo.teachers.told import cost_table
+    from projected_grpo.traces.answers import cost_table, read_answers
+    from projected_grpo.traces.asking import Patience, ask_all
+    from projected_grpo.traces.price_table import read_teachers
+    from projected_grpo.traces.states import read_states
     from projected_grpo.verdicts.registry import CLAIMS
 
     states, teachers = read_states(config.states), read_teachers(config.teachers)

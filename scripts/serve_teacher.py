@@ -1,12 +1,10 @@
 """Serve a model of this machine, or several builds of it, as an OpenAI-compatible endpoint (`transformers serve`), until
 Ctrl-C; or for as long as the command after `--` runs, whose exit code is then this one's."""
 
-import contextlib
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +12,9 @@ from typing import Annotated
 import tyro
 
 from projected_grpo.config import Common
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
+from projected_grpo.ledger.processes import die_with_parent
 from projected_grpo.run import cli
 
 
@@ -39,48 +39,18 @@ class ServeConfig:
     """What the server says."""
 
 
-@contextlib.contextmanager
-def ended_by_sigterm_too() -> Generator[None]:
-    """SIGTERM as Ctrl-C: the server is ended with this process."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def check_found(command: Sequence[str]) -> None:
-    """BadInput on a command that is none, before a server is started for it."""
-    from projected_grpo.ledger.errors import BadInput
-
-    if not (Path(command[0]).is_file() if command[0].endswith(".py") else shutil.which(command[0])):
-        raise BadInput(f"{command[0]}: no such command or file; give one that can be run behind --")
-
-
 def while_it_runs(command: Sequence[str]) -> int:
-    """The exit code of a command; a .py file is run by the interpreter of this one. Interrupted, it may end in its own way
-    first: answers under way are paid for."""
+    """Returns the exit code of a command, which ends with this process; a .py file is run by this interpreter. BadInput on a
+    command that is none."""
     python = (sys.executable,) if command[0].endswith(".py") else ()
-    with subprocess.Popen([*python, *command]) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.terminate()
-            return process.wait()
-
-
-def until_interrupted() -> int:
-    """Wait for Ctrl-C."""
     try:
-        signal.pause()
-    except KeyboardInterrupt:
-        print("stopped")
-    return 0
+        return subprocess.call([*python, *command], preexec_fn=die_with_parent)
+    except FileNotFoundError as e:
+        raise BadInput(f"{command[0]}: no such command or file; give one that can be run behind --") from e
 
 
 def folders_of(config: ServeConfig) -> dict[str, Path]:
-    """Teacher -> folder of its model, built on first use. BadInput on a model that is none, or a seed that stands twice."""
-    from projected_grpo.ledger.errors import BadInput
+    """Returns teacher -> folder of its model, built on first use. BadInput on an unknown model or a seed given twice."""
     from projected_grpo.worlds.models import BUILT, folder_of
 
     seeds = config.seeds
@@ -102,21 +72,22 @@ def main() -> int:
     from loguru import logger
 
     from projected_grpo.ledger.files import write_atomic
-    from projected_grpo.teachers.local_server import check_installed, served, table_of
+    from projected_grpo.traces.local_server import check_installed, served, table_of
 
     check_installed()
-    if command:
-        check_found(command)
     folders = folders_of(config)
     config.log.parent.mkdir(parents=True, exist_ok=True)
-    with ended_by_sigterm_too(), served(list(folders.values()), config.port, config.log) as url:
+    with served(list(folders.values()), config.port, config.log) as url:
         logger.info(f"serving {', '.join(folders)}; the log is {config.log}. For the file of teachers:")
         table = "\n".join(table_of(url, str(folder), name, config.max_tokens) for name, folder in folders.items())
         print(table, flush=True)
         if config.table != Path():
             write_atomic(config.table, table.encode(), "--table")
-        return while_it_runs(command) if command else until_interrupted()
+        if command:
+            return while_it_runs(command)
+        signal.pause()
+    return 0
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, on_interrupt="stopped")

@@ -80,7 +80,7 @@ def from_pools(config: TracePairsConfig) -> int:
 def from_answers(config: TracePairsConfig) -> int:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
     from projected_grpo.data.preferences import write_preferences
-    from projected_grpo.teachers.answers import read_answers
+    from projected_grpo.traces.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.traces.votes import from_random, pairs_of_answers
     from projected_grpo.verdicts.pairs import Votes
@@ -89,7 +89,8 @@ def from_answers(config: TracePairsConfig) -> int:
 
     answers = read_answers(config.answers)
     loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
-    traces = open_traces(config.student, tokenizer_hash=loaded.tokenizer_hash, model_hash=loaded.weights_hash)
+    header, traces = open_traces(config.student)
+    header.check_model(config.student, loaded.weights_hash, loaded.tokenizer_hash)
     found = pairs_of_answers(loaded, of_the_untrained(traces, config), answers)
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "

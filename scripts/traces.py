@@ -37,19 +37,18 @@ class TracesConfig:
 
 def main() -> int:
     config = cli.parse_plain(TracesConfig, __doc__)
-    from projected_grpo.traces.exchange import export, write_states
+    from projected_grpo.traces.exchange import export
     from projected_grpo.traces.file import open_traces, write_traces
     from projected_grpo.traces.from_run import traces_of_run
+    from projected_grpo.traces.states import write_states
 
     of_run = config.what.is_dir()
-    header, source = traces_of_run(config.what) if of_run else ((found := open_traces(config.what)).header, found)
+    header, source = traces_of_run(config.what) if of_run else open_traces(config.what)
     if config.model:
         from projected_grpo.worlds.models import load_model
 
         loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
-        for name, mine in (("model_hash", loaded.weights_hash), ("tokenizer_hash", loaded.tokenizer_hash)):
-            if (theirs := getattr(header, name)) != mine:
-                raise BadInput(f"{config.what}: its {name} is {theirs}, --model {config.model}'s is {mine}")
+        header.check_model(config.what, loaded.weights_hash, loaded.tokenizer_hash)
     traces = list(source)
     if not traces:
         raise BadInput(f"{config.what}: no traces in it")

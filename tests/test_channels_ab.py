@@ -222,7 +222,7 @@ def test_no_label_and_no_reward_is_read_where_pairs_are_made():
 
 def test_a_folder_votes_once(tmp_path):
     student, voter = pool(tmp_path / "s", ["c"]), pool(tmp_path / "x", ["a"])
-    with pytest.raises(BadInput, match="they would vote twice"):
+    with pytest.raises(BadInput, match="it would vote twice"):
         pairs_of_pools(student, [voter, voter, tmp_path / "x/../x"])
 
 

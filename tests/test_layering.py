@@ -30,7 +30,6 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "channels": "model",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
-    "teachers": "ledger prompts verdicts",
     "report": "arms ledger records verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
@@ -41,7 +40,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "vhack": "adapters arms channels data ledger model prompts records",
     "run": "adapters arms channels config data interventions ledger model "
     "parallel projection prompts records rollout step verdicts vhack worlds",
-    "traces": "arms channels config data ledger model prompts records rollout run teachers worlds",
+    "traces": "arms channels config data ledger model prompts records rollout run verdicts worlds",
     "queue": "arms config ledger presets run worlds",
     "replicas": "queue config ledger parallel presets run",
     "bench": "adapters arms channels config data model projection records rollout run step vhack",
@@ -50,11 +49,11 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
 }
 TORCH_FREE_ROOMS = (
     "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
-    "report", "queue", "teachers",
+    "report", "queue",
 )  # fmt: skip
 TRACE_FILES = tuple(
     f"traces.{name}" for name in ("record", "file", "from_run", "feedback", "exchange", "states",
-                                  "verifiers_format", "openenv_format")
+                                  "verifiers_format", "openenv_format", "price_table", "answers", "asking", "local_server")
 )  # fmt: skip
 TORCH_FREE = (
     "data.problems", "data.pairs", "data.stored", "data.preferences", "worlds.builtin", "worlds.written", "worlds.bars",

@@ -12,11 +12,11 @@ from conftest import ROOT
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
-from projected_grpo.teachers.answers import NAME, read_answers
-from projected_grpo.teachers.asking import Patience, _fault_of, ask_all
-from projected_grpo.teachers.local_server import NEEDED, free_port
-from projected_grpo.teachers.price_table import Teacher, read_teachers
-from projected_grpo.teachers.states import State, read_states
+from projected_grpo.traces.answers import NAME, read_answers
+from projected_grpo.traces.asking import Patience, _fault_of, ask_all
+from projected_grpo.traces.local_server import NEEDED, free_port
+from projected_grpo.traces.price_table import Teacher, read_teachers
+from projected_grpo.traces.states import State, read_states
 from projected_grpo.verdicts.registry import CLAIMS
 from projected_grpo.verdicts.teachers import Asked
 
@@ -212,7 +212,7 @@ def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
     [
         ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}, "speaks last"),
         ({"gt_pass": True}, "gt_pass: "),
-        ({"state_id": "a"}, "'a' is there 2 times"),
+        ({"state_id": "a"}, "'a' is there twice"),
     ],
 )
 def test_a_bad_state_is_named_with_its_line(tmp_path, row, told):

@@ -19,14 +19,12 @@ from projected_grpo.prompts import render
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run.auxiliary import AuxiliaryLosses, check_held_out
-from projected_grpo.teachers.answers import Answer, Folder, read_answers
-from projected_grpo.teachers.local_server import NEEDED, free_port
-from projected_grpo.teachers.price_table import Teacher
-from projected_grpo.teachers.states import read_states
-from projected_grpo.traces.exchange import write_states
+from projected_grpo.traces.answers import Answer, Folder, read_answers
 from projected_grpo.traces.file import open_traces
+from projected_grpo.traces.local_server import NEEDED, free_port
+from projected_grpo.traces.price_table import Teacher
 from projected_grpo.traces.record import Action, Step, Trace
-from projected_grpo.traces.states import states_of
+from projected_grpo.traces.states import read_states, states_of, write_states
 from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 from projected_grpo.verdicts.pairs import Votes
 from projected_grpo.verdicts.registry import CLAIMS
@@ -252,7 +250,7 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     assert "problems (needs 20)" in said
     assert "KL from random pairs" in said
     found = read_answers(tmp_path / "answers")
-    traces = {t.trace_id: t for t in open_traces(tmp_path / "traces/traces.jsonl.gz")}
+    traces = {t.trace_id: t for t in open_traces(tmp_path / "traces/traces.jsonl.gz")[1]}
     pairs = read_preferences(tmp_path / "p.jsonl.gz")
     assert (pairs.traces, pairs.steps) == (8, 24)
     assert {p.prompt for p in pairs.pairs} <= {step.ids for trace in traces.values() for step in trace.steps}

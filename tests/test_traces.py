@@ -47,15 +47,8 @@ def edited(path, number, **changes):
 
 
 def test_what_was_written_comes_back_exactly(written):
-    found = open_traces(written, model_hash="m1", tokenizer_hash="t1", problems_hash="p1")
-    assert found.header == HEADER
-    assert list(found) == list(found) == [TWO, ONE]
-
-
-def test_a_trace_is_one_sequence_of_which_the_policy_wrote_the_actions():
-    assert TWO.sequence == (1, 2, 3, 4, 5, 10, 11, 9, 6, 7, 12, 13)
-    assert [i for i, acted in zip(TWO.sequence, TWO.acted, strict=True) if acted] == [10, 11, 9, 12, 13]
-    assert TWO.rewards == (0.5, 3.5)
+    header, found = open_traces(written)
+    assert (header, list(found)) == (HEADER, [TWO, ONE])
 
 
 @pytest.mark.parametrize(
@@ -64,23 +57,30 @@ def test_a_trace_is_one_sequence_of_which_the_policy_wrote_the_actions():
         (0, {"version": 1}, "version 1, this version reads 2"),
         (1, {"gt_pass": True}, ":2: gt_pass: "),
         (1, {"steps__0__action__hacked": True}, ":2: steps.0.action.hacked: "),
-        (1, {"steps__0__done": True}, ":2: trace t0: turn 0 of 2: done is True"),
-        (1, {"steps__1__ids": [1, 2, 3, 4, 6]}, "turn 1: its state does not go on"),
-        (1, {"steps__0__action__logps": [-0.5]}, "1 log-probabilities for 3 tokens"),
+        (2, {"trace_id": "t0"}, ":3: trace 't0' is there twice"),
     ],
 )
 def test_a_line_that_is_no_trace_is_named(written, row, changes, said):
     edited(written, row, **changes)
     with pytest.raises(BadInput, match=re.escape(said)) as refused:
-        list(open_traces(written))
+        list(open_traces(written)[1])
     assert str(written) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["model_hash", "tokenizer_hash", "problems_hash"])
-def test_a_file_of_another_model_tokenizer_or_problems_is_refused_and_both_sides_are_named(written, name):
-    with pytest.raises(BadInput, match=f"its {name} is {name[0]}1, here it is other"):
-        open_traces(written, **{name: "other"})
+def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_named(written):
+    header, _ = open_traces(written)
+    for hashes, said in ((("m2", "t1"), "model_hash is m1"), (("m1", "t2"), "tokenizer_hash is t1")):
+        with pytest.raises(BadInput, match=f"its {said}, --model's is .2"):
+            header.check_model(written, *hashes)
+
+
+@pytest.mark.parametrize("to", ["ours", "states", "verifiers", "openenv"])
+def test_a_file_with_a_trace_twice_is_one_line_whatever_is_written(written, script, to):
+    edited(written, 2, trace_id="t0")
+    code, _, err = script("traces", written, "--to", to)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{written}:3: trace 't0' is there twice" in err
 
 
 def test_no_label_is_named_where_traces_are_read_and_written():
@@ -110,8 +110,6 @@ def test_our_record_is_verifiers_own_but_for_times_and_what_it_fills_in():
         assert own[key] == theirs[key], key
     assert ours["run"]["work"] == UPSTREAM["verifiers"]["episode"]["run"]["work"]
     assert ours["group"] == UPSTREAM["verifiers"]["episode"]["group"]
-    assert list(KNOWN.sequence) == UPSTREAM["verifiers"]["token_ids"]
-    assert list(KNOWN.acted) == UPSTREAM["verifiers"]["sampled_mask"]
     assert UPSTREAM["verifiers"]["reward"] == KNOWN.rewards[-1]
 
 

@@ -22,7 +22,8 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, mod
     code, out, err = script("traces", run, "--out", "a/traces.jsonl.gz")
     assert code == 0, err
     rows = [row for step in read_run(run) for row in step]
-    found = open_traces(Path("a/traces.jsonl.gz"), model_hash=model.weights_hash, tokenizer_hash=model.tokenizer_hash)
+    header, found = open_traces(Path("a/traces.jsonl.gz"))
+    header.check_model(run, model.weights_hash, model.tokenizer_hash)
     traces = list(found)
     assert f"{len(rows)} traces" in out
     assert len(traces) == len(rows)

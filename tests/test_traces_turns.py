@@ -19,7 +19,6 @@ from projected_grpo.records import Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback
 from projected_grpo.traces.file import open_traces
-from projected_grpo.traces.record import fault_of
 from projected_grpo.traces.turns import Policy, between, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)
@@ -118,7 +117,6 @@ def fenced(code):
 def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_token(scripted, loaded_once):
     answers = ["I cannot.", fenced(LOUD), fenced(WRONG + VACUOUS)]
     (trace,), graded, _ = scripted(answers, cut=("I cannot.",))
-    assert fault_of(trace) == ""
     assert (trace.stop, trace.rewards) == ("passed", (0.0, 0.5, 3.5))
     said = [step.messages[-1][1].splitlines()[0] for step in trace.steps]
     assert "run_tests()" in said[0]
@@ -145,7 +143,7 @@ def test_a_right_answer_without_own_tests_is_paid_and_asked_again(scripted):
 def test_a_trace_without_room_for_another_answer_ends_there(scripted, loaded_once):
     long = fenced(WRONG + "# " + "much to say " * 2000)
     (trace,), _, _ = scripted([long])
-    assert len(trace.sequence) > loaded_once.context - CONFIG.max_new
+    assert len(trace.steps[0].ids + trace.steps[0].action.ids) > loaded_once.context - CONFIG.max_new
     assert (trace.stop, len(trace.steps)) == ("context", 1)
 
 
@@ -170,7 +168,7 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
     code, out, err = script("multi_turn", "tiny", *SMALL, "--out", "whole")
     assert code == 0, err
     assert "4 traces, 4 of two turns or more" in out
-    found = list(open_traces(Path("whole/traces.jsonl.gz")))
+    found = list(open_traces(Path("whole/traces.jsonl.gz"))[1])
     assert {trace.trace_id for trace in found} == {f"problem {p}, sample {s}" for p in (0, 1) for s in (0, 1)}
     for turn, rows in enumerate(read_run(Path("whole"))):
         assert [r["prompt_ids"] for r in rows] == [list(trace.steps[turn].ids) for trace in found]
@@ -190,7 +188,7 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
     assert (code, Path("cut/traces.jsonl.gz").exists()) == (130, False)
     code, _, err = script("multi_turn", "tiny", *SMALL, "--out", "cut", "--resume")
     assert (code, len(calls)) == (0, 3), err
-    assert list(open_traces(Path("cut/traces.jsonl.gz"))) == found
+    assert list(open_traces(Path("cut/traces.jsonl.gz"))[1]) == found
     assert not Path("cut/parts").exists()
 
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import lines_of, row_of, write_atomic
-from projected_grpo.traces.record import Trace, fault_of
+from projected_grpo.traces.record import Trace
 
 FORMAT = "projected_grpo traces"
 VERSION = 2
@@ -42,6 +42,15 @@ class Header:
     """Whether the reward pays a completion's own tests."""
     temperature: float
 
+    def check_model(self, place: Path, weights_hash: str, tokenizer_hash: str) -> None:
+        """Raises BadInput when the traces of the file `place` are not of the model with these hashes."""
+        for name, mine in (("model_hash", weights_hash), ("tokenizer_hash", tokenizer_hash)):
+            if (theirs := getattr(self, name)) != mine:
+                raise BadInput(
+                    f"{place}: its {name} is {theirs}, --model's is {mine}; use the model that it was sampled with "
+                    f"({self.model}), or {MAKE_ONE}"
+                )
+
 
 @dataclass(frozen=True)
 class _FirstLine(Header):
@@ -53,48 +62,24 @@ _FIRST, _TRACE = TypeAdapter(_FirstLine), TypeAdapter(Trace)
 
 
 def write_traces(path: Path, header: Header, traces: Iterable[Trace]) -> int:
-    """Write a trace file whole, the same bytes for the same traces; returns their number.
+    """Writes a trace file whole, the same bytes for the same traces; returns their number.
 
-    BadInput when the place is taken or cannot be written, or when there are no traces; ValueError on a trace that breaks
-    the rules of `record` (a bug of ours).
+    BadInput when the place is taken or cannot be written, or when there are no traces.
     """
     if path.exists():
         raise BadInput(f"--out {path}: exists and is never overwritten; choose another")
     lines = [json.dumps({"format": FORMAT, "version": VERSION, **asdict(header)})]
-    for trace in traces:
-        if wrong := fault_of(trace):
-            raise ValueError(f"trace {trace.trace_id}: {wrong}")
-        lines.append(json.dumps(asdict(trace), allow_nan=False))
+    lines += [json.dumps(asdict(trace), allow_nan=False) for trace in traces]
     if len(lines) == 1:
         raise BadInput(f"--out {path}: there are no traces to write")
     write_atomic(path, gzip.compress("".join(line + "\n" for line in lines).encode(), 6, mtime=0))
     return len(lines) - 1
 
 
-@dataclass(frozen=True)
-class TraceFile:
-    """A trace file whose header was read."""
+def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
+    """Returns a trace file's header, and its traces in order, one in memory at a time.
 
-    path: Path
-    header: Header
-
-    def __iter__(self) -> Iterator[Trace]:
-        """The traces in order, one in memory at a time. BadInput names the line and what is wrong with it."""
-        for number, line in lines_of(self.path):
-            if number > 1:
-                trace = row_of(_TRACE, line, f"{self.path}:{number}")
-                if wrong := fault_of(trace):
-                    raise BadInput(f"{self.path}:{number}: trace {trace.trace_id}: {wrong}")
-                yield trace
-
-
-def open_traces(
-    path: Path, *, model_hash: str | None = None, tokenizer_hash: str | None = None, problems_hash: str | None = None
-) -> TraceFile:
-    """A trace file of what is at hand: hashes that are given must be the file's own.
-
-    BadInput when it is missing, of another version, or of another model, tokenizer or set of problems; the line names both
-    sides.
+    BadInput when the file is missing or of another version, and at a line that is no trace or repeats one.
     """
     if not path.is_file():
         raise BadInput(f"{path}: no such file; {MAKE_ONE}")
@@ -102,14 +87,15 @@ def open_traces(
     said = asdict(row_of(_FIRST, line, f"{path}:1"))
     if (kind := (said.pop("format"), said.pop("version"))) != (FORMAT, VERSION):
         raise BadInput(f"{path}: {kind[0]!r} version {kind[1]}, this version reads {VERSION} of {FORMAT!r}; {MAKE_ONE}")
-    header = Header(**said)
-    for name, mine in (
-        ("model_hash", model_hash), ("tokenizer_hash", tokenizer_hash), ("problems_hash", problems_hash)
-    ):  # fmt: skip
-        theirs = getattr(header, name)
-        if mine is not None and theirs != mine:
-            raise BadInput(
-                f"{path}: its {name} is {theirs}, here it is {mine}: its states and ids are not of what is at hand; use the "
-                f"model and problems that it was sampled with ({header.model}), or {MAKE_ONE}"
-            )
-    return TraceFile(path, header)
+    return Header(**said), _traces(path)
+
+
+def _traces(path: Path) -> Iterator[Trace]:
+    seen: set[str] = set()
+    for number, line in lines_of(path):
+        if number > 1:
+            trace = row_of(_TRACE, line, f"{path}:{number}")
+            if trace.trace_id in seen:
+                raise BadInput(f"{path}:{number}: trace {trace.trace_id!r} is there twice; remove one of the lines")
+            seen.add(trace.trace_id)
+            yield trace

@@ -91,7 +91,7 @@ def _join(run: Path, turns: int, chunks: int) -> None:
 
     def all_traces() -> Iterator[Trace]:
         for chunk in range(chunks):
-            yield from open_traces(run / PARTS / f"{chunk:03d}_{FILE}")
+            yield from open_traces(run / PARTS / f"{chunk:03d}_{FILE}")[1]
 
     if not (run / FILE).exists():
         write_traces(run / FILE, header_of(read_manifest(run)), all_traces())
@@ -115,7 +115,7 @@ ENDS = ("ended by passing own tests", "by the last turn", "for want of room")
 
 def _told(run: Path) -> int:
     """The answer in the last lines: rates by turn, and what became of the traces."""
-    traces = list(open_traces(run / FILE))
+    traces = list(open_traces(run / FILE)[1])
     table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "well_formed"]]
     for turn, rows in enumerate(iter_run(run)):
         found = rates(rows)

@@ -7,9 +7,7 @@ Token ids are the truth. A state's ids are what the model read, whole; those of 
 and the action before it, so a trace is one sequence, and no completion is ever tokenised again.
 """
 
-import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from projected_grpo.prompts import Messages
@@ -82,46 +80,3 @@ class Trace:
             "trace": self.trace_id, "group": self.group, "source": self.source, "policy_step": self.policy_step,
             "stop": self.stop,
         }  # fmt: skip
-
-    @property
-    def sequence(self) -> tuple[int, ...]:
-        """All token ids, first prompt to last completion."""
-        return self.steps[-1].ids + self.steps[-1].action.ids
-
-    @property
-    def acted(self) -> tuple[bool, ...]:
-        """Which tokens of `sequence` the policy sampled: what a loss may cover."""
-        mask = [False] * len(self.sequence)
-        for step in self.steps:
-            mask[len(step.ids) : len(step.ids) + len(step.action.ids)] = [True] * len(step.action.ids)
-        return tuple(mask)
-
-
-def fault_of(trace: Trace) -> str:
-    """What is wrong with a trace, or an empty string."""
-    if not trace.steps:
-        return "has no steps"
-    for turn, step in enumerate(trace.steps):
-        if wrong := _fault_of_step(step):
-            return f"turn {turn}: {wrong}"
-        if step.done != (turn == len(trace.steps) - 1):
-            return f"turn {turn} of {len(trace.steps)}: done is {step.done}"
-    for turn, (before, after) in enumerate(pairwise(trace.steps), 1):
-        seen = before.ids + before.action.ids
-        if after.ids[: len(seen)] != seen or len(after.ids) == len(seen):
-            return f"turn {turn}: its state does not go on from the state and the action before it"
-        said = (*before.messages, ("assistant", before.action.text))
-        if after.messages[: len(said)] != said or len(after.messages) == len(said):
-            return f"turn {turn}: its messages do not go on from those before it"
-    return ""
-
-
-def _fault_of_step(step: Step) -> str:
-    action = step.action
-    if not step.messages or not step.ids or not action.ids:
-        return "an empty state or action"
-    if action.logps is not None and len(action.logps) != len(action.ids):
-        return f"{len(action.logps)} log-probabilities for {len(action.ids)} tokens"
-    if any(not math.isfinite(p) or p > 0 for p in action.logps or ()):
-        return "a log-probability that is not finite or above 0"
-    return "" if math.isfinite(step.reward) else f"reward {step.reward}"

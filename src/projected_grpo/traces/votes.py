@@ -22,8 +22,7 @@ from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.records import Group
-from projected_grpo.teachers.answers import Answer, Folder
+from projected_grpo.traces.answers import Answer, Folder
 from projected_grpo.traces.record import Step, Trace
 from projected_grpo.traces.states import state_id
 
@@ -76,12 +75,12 @@ class OfPools:
 def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
     """Returns the pairs at the student's prompts, where the j-th rollout of each teacher is what it proposes.
 
-    BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder or its copy twice, or on a
+    BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder twice, or on a
     problem that they were asked in different words.
     """
     folders = [student, *teachers]
+    out = OfPools(_tokenizer_of(folders))
     asked, *groups = [list(read_groups(folder)) for folder in folders]
-    out = OfPools(_check_folders(folders, [asked, *groups]))
     proposed = [{g.problem_id: g for g in theirs} for theirs in groups]
     for place, group in enumerate(asked):
         there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]
@@ -107,29 +106,20 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
     return out
 
 
-def _check_folders(folders: Sequence[Path], groups: Sequence[Sequence[Group]]) -> str:
-    """Returns the tokenizer's hash, which all share. A folder or its copy would vote twice, or for itself."""
-    seen: dict[object, Path] = {}
-    for folder, own in zip(folders, groups, strict=True):
-        manifest = read_manifest(folder)
-        if not manifest.get("finished"):
+def _tokenizer_of(folders: Sequence[Path]) -> str:
+    """Returns the hash of the tokenizer, which all share. BadInput otherwise, or on a folder that would vote twice."""
+    manifests = [read_manifest(folder) for folder in folders]
+    whose = [manifest.get("tokenizer_hash") for manifest in manifests]
+    for i, folder in enumerate(folders):
+        if not manifests[i]["finished"]:
             raise BadInput(f"{folder}: not finished; continue it with --resume")
-        words = frozenset((g.problem_id, tuple(r.completion_ids for r in g.rollouts)) for g in own)
-        copy = (words, manifest["model_hash"]) if manifest.get("model_hash") else folder.resolve()
-        for key in (folder.resolve(), copy):
-            if (first := seen.setdefault(key, folder)) is not folder:
-                raise BadInput(
-                    f"{folder}: the same rollouts as in {first}, word for word; they would vote twice; give another "
-                    "teacher's"
-                )
-    whose = {folder: read_manifest(folder).get("tokenizer_hash") for folder in folders}
-    student = folders[0]
-    for folder, tokenizer in whose.items():
-        if tokenizer is None or tokenizer != whose[student]:
+        if folder.resolve() in [other.resolve() for other in folders[:i]]:
+            raise BadInput(f"{folder}: given twice; it would vote twice; give another teacher's")
+        if whose[i] is None or whose[i] != whose[0]:
             raise BadInput(
-                f"{folder}: of tokenizer {tokenizer}, {student} of {whose[student]}; token ids of the two are not the same"
+                f"{folder}: of tokenizer {whose[i]}, {folders[0]} of {whose[0]}; token ids of the two are not the same"
             )
-    return str(whose[student])
+    return str(whose[0])
 
 
 # ---------------------------------------------------------------- teachers that were asked at each state

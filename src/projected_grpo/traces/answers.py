@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 
 from pydantic import TypeAdapter
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import lines_of, row_of
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.teachers.price_table import Teacher
-from projected_grpo.teachers.states import State, read_states
-from projected_grpo.verdicts.teachers import Asked
+from projected_grpo.traces.price_table import Teacher
+from projected_grpo.traces.states import State, read_states
+from projected_grpo.verdicts.teachers import Asked, p95
 
 KIND, STATES, NAME = "teachers", "states.jsonl.gz", "answers.jsonl"
 Call = tuple[str, str]
@@ -77,7 +78,7 @@ class Folder:
         """All that was spent; what is not known, at its most."""
         return sum(a.usd for a in self.lines)
 
-    @property
+    @cached_property
     def seconds(self) -> dict[Call, float]:
         """Of each call, failed ones and all sessions added up."""
         found: dict[Call, float] = defaultdict(float)
@@ -123,3 +124,34 @@ def read_answers(folder: Path) -> Folder:
         manifest.get("budget", 0.0),
         manifest["finished"],
     )
+
+
+COLUMNS = (
+    "teacher", "answers", "cut", "failed calls", "tokens in", "tokens out", "$", "of it at most", "s p50", "s p95",
+)  # fmt: skip
+
+
+def cost_table(found: Folder) -> str:
+    """Returns one line a teacher. `cut`: answers that max_tokens ended; `of it at most`: $ of calls of unknown cost."""
+    from tabulate import tabulate  # of the extra `report`
+
+    rows = []
+    for teacher in found.teachers:
+        lines = [a for a in found.lines if a.teacher == teacher.name]
+        of = [a for a in lines if not a.error]
+        seconds = [found.seconds[a.state, a.teacher] for a in of]
+        rows.append(
+            [
+                teacher.name,
+                f"{len(of)} of {len(found.states)}",
+                sum(a.finish == "length" for a in of),
+                len(lines) - len(of),
+                sum(a.prompt_tokens or 0 for a in of),
+                sum(a.completion_tokens or 0 for a in of),
+                f"{sum(a.usd for a in lines):.4f}",
+                f"{sum(a.usd for a in lines if a.prompt_tokens is None):.4f}",
+                f"{median(seconds):.2f}" if seconds else "-",
+                f"{p95(seconds):.2f}" if seconds else "-",
+            ]
+        )
+    return tabulate(rows, COLUMNS, disable_numparse=True, colalign=("left", *["right"] * (len(COLUMNS) - 1)))

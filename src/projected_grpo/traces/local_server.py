@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -43,28 +42,16 @@ def _check_free(port: int) -> None:
             raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
 
 
-def _healthy(url: str) -> bool:
-    direct = urllib.request.build_opener(
-        urllib.request.ProxyHandler({})
-    )  # a proxy does not know this machine's servers
-    try:
-        with direct.open(f"{url}/health", timeout=5) as told:
-            return told.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while not _healthy(url):
+    # without the proxy of the environment, which does not know this machine's servers
+    direct, deadline = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + patience_s
+    while True:
+        with contextlib.suppress(OSError), direct.open(f"{url}/health", timeout=5):
+            return
         if server.poll() is not None or time.monotonic() > deadline:
             said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
-            how = (
-                f"ended with code {server.returncode}"
-                if server.poll() is not None
-                else f"silent for {patience_s:.0f} s"
-            )
-            raise BadInput(f"`transformers serve` {how}: {said}; {log} has all that it said")
+            how = f"silent for {patience_s:.0f} s" if server.poll() is None else f"ended with code {server.returncode}"
+            raise BadInput(f"`transformers serve` {how}: {said}; {log} has its whole output")
         time.sleep(0.2)
 
 
@@ -79,19 +66,9 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
     """
     _check_free(port)
     check_installed()
-    argv = [
-        sys.executable,
-        "-m",
-        "transformers.cli.transformers",
-        "serve",
-        *(map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")),
-        "--reasoning",
-        "off",
-        "--host",
-        HOST,
-        "--port",
-        str(port),
-    ]
+    models = map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")
+    argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,
+            "--port", str(port)]  # fmt: skip
     with log.open("ab") as out:
         # a session of its own: Ctrl-C at the terminal is for us, and we end it; where we are killed, it ends all the same
         server = subprocess.Popen(

@@ -19,11 +19,11 @@ from loguru import logger
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, Unfinished
 from projected_grpo.ledger.files import content_hash, write_atomic
-from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest
+from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.prompts import Messages, as_chat
-from projected_grpo.teachers.answers import KIND, NAME, STATES, Answer, Call, Folder, read_answers
-from projected_grpo.teachers.price_table import Teacher, read_keys
-from projected_grpo.teachers.states import State, as_rows
+from projected_grpo.traces.answers import KIND, NAME, STATES, Answer, Folder, read_answers
+from projected_grpo.traces.price_table import Teacher, read_keys
+from projected_grpo.traces.states import State, as_rows
 
 DOWN_AFTER = 3
 """Calls to one teacher, in a row, that have no answer after all their attempts: its endpoint is down."""
@@ -55,7 +55,7 @@ def ask_all(
     *,
     resume: bool = False,
 ) -> Folder:
-    """Every teacher's answer to every state, in the folder `out`: states, answers, manifest, log.
+    """Returns every teacher's answer to every state, written into the folder `out`: states, answers, manifest, log.
 
     budget: $, of all sessions together. environment: where the keys are. config: what the manifest says was asked for.
     BadInput on input that cannot be used; Unfinished when the run stopped before it was whole (the budget, an endpoint that
@@ -74,7 +74,7 @@ def ask_all(
     if not (out / STATES).exists():
         write_atomic(out / STATES, gzip.compress(as_rows(states), mtime=0))
     before = read_answers(out)
-    if read_manifest(out)["finished"]:
+    if before.finished:
         logger.info("finished; nothing is left to resume")
         return before
     if before.usd > budget:
@@ -94,39 +94,32 @@ class _Session:
     """One process that asks."""
 
     def __init__(self, path: Path, before: Folder, budget: float, patience: Patience, keys: Mapping[str, str]) -> None:
-        self.path = path
-        self.todo = before.missing
-        self.budget = budget
-        self.patience = patience
-        self.keys = keys
+        self.path, self.todo, self.budget, self.patience, self.keys = path, before.missing, budget, patience, keys
         self.spent = before.usd
-        self.under_way: dict[Call, float] = {}
-        """The most that each call may cost."""
+        self.under_way: list[float] = []
+        """The most that each call under way may cost."""
         self.failed: list[Answer] = []
         self.in_a_row: Counter[str] = Counter()
+        """Failures of each teacher since its last answer."""
         self.why: Exception | None = None
-        """Why nothing more is sent."""
+        """Why nothing more is sent: the first reason."""
 
     async def run(self) -> None:
-        """Until every call was made, or there is a reason to stop: then what is under way is waited for.
+        """Makes every call, or stops for a reason; then what is under way is waited for.
 
         Unfinished (budget, an endpoint that is down, calls without an answer), BadInput (key or model refused, disk full).
         """
         self.room, self.turn = asyncio.Condition(), asyncio.Semaphore(self.patience.concurrency)
         if self.path.exists():  # a kill may have torn the last line
             os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
+        retries, timeout = self.patience.attempts - 1, self.patience.timeout
         async with contextlib.AsyncExitStack() as stack:
-            clients = {
-                teacher.name: await stack.enter_async_context(
-                    openai.AsyncOpenAI(
-                        api_key=self.keys[teacher.name],
-                        base_url=teacher.url,
-                        timeout=self.patience.timeout,
-                        max_retries=self.patience.attempts - 1,
-                    )
+            clients = {}
+            for teacher in {t.name: t for _, t in self.todo}.values():
+                client = openai.AsyncOpenAI(
+                    api_key=self.keys[teacher.name], base_url=teacher.url, timeout=timeout, max_retries=retries
                 )
-                for teacher in {t.name: t for _, t in self.todo}.values()
-            }
+                clients[teacher.name] = await stack.enter_async_context(client)
             with self.path.open("a", encoding="utf-8") as out, progress(None, "answers", total=len(self.todo)) as bar:
                 async with asyncio.TaskGroup() as group:
                     for state, teacher in self.todo:
@@ -141,71 +134,73 @@ class _Session:
             )
 
     async def _call(self, state: State, teacher: Teacher, client: openai.AsyncOpenAI, out: Any, bar: Any) -> None:
-        """One call, held against the budget before it is sent, and its line."""
-        call, most = (state.state_id, teacher.name), teacher.most_usd(state)
+        """Makes one call, held against the budget before it is sent, and writes its line."""
+        most = teacher.most_usd(state)
         async with self.turn:
-            if not await self._has_room(call, most):
+            if not await self._has_room(most):
                 return
             try:
                 answer = await self._answer(state, teacher, client)
                 self.spent += answer.usd
                 out.write(json.dumps(asdict(answer)) + "\n")
                 out.flush()
-                self._took(answer, most)
                 bar.update()
+                self._check(answer, most)
             except OSError as e:
                 self.stop(BadInput(f"cannot write {self.path}: {e.strerror or e}; free some space and --resume"))
             finally:
                 async with self.room:
-                    del self.under_way[call]
+                    self.under_way.remove(most)
                     self.room.notify_all()
 
-    async def _has_room(self, call: Call, most: float) -> bool:
-        """Wait while calls under way may turn out cheaper than their most; False when nothing more is to be sent."""
+    async def _has_room(self, most: float) -> bool:
+        """Waits while calls under way may turn out cheaper than their most; returns False when nothing more is sent."""
+
+        def fits() -> bool:
+            return self.spent + sum(self.under_way) + most <= self.budget
+
         async with self.room:
-            while not self.why and self.spent + sum(self.under_way.values()) + most > self.budget:
-                if not self.under_way:
-                    self.stop(
-                        Unfinished(
-                            f"budget: ${self.spent:.4f} of ${self.budget} are spent and the next call may cost ${most:.4f}; "
-                            "raise --budget and --resume"
-                        )
+            await self.room.wait_for(lambda: self.why or not self.under_way or fits())
+            if not fits():
+                self.stop(
+                    Unfinished(
+                        f"budget: ${self.spent:.4f} of ${self.budget} are spent and the next call may cost ${most:.4f}; "
+                        "raise --budget and --resume"
                     )
-                    break
-                await self.room.wait()
+                )
             if not self.why:
-                self.under_way[call] = most
+                self.under_way.append(most)
             return not self.why
 
     def stop(self, why: Exception) -> None:
-        """Send nothing more; the first reason is the one that is told."""
+        """Sends nothing more."""
         self.why = self.why or why
 
-    def _took(self, answer: Answer, most: float) -> None:
-        """Count failures, and stop where going on is of no use."""
-        if answer.error:
-            self.failed.append(answer)
-            self.in_a_row[answer.teacher] += 1
-            logger.warning(f"teacher {answer.teacher!r} at state {answer.state!r}: no answer ({answer.error})")
-            if self.in_a_row[answer.teacher] >= DOWN_AFTER:
+    def _check(self, answer: Answer, most: float) -> None:
+        """Counts failures, and stops where going on is of no use."""
+        who = f"teacher {answer.teacher!r}"
+        if not answer.error:
+            self.in_a_row[answer.teacher] = 0
+            if answer.usd > most:
                 self.stop(
                     Unfinished(
-                        f"teacher {answer.teacher!r}: {DOWN_AFTER} calls in a row had no answer, the last: {answer.error}; "
-                        "--resume goes on"
+                        f"{who} at state {answer.state!r}: cost ${answer.usd}, above ${most}, the most by the price table; "
+                        "raise its overhead_tokens or change its max_tokens_field, and use another --out"
                     )
                 )
             return
-        self.in_a_row[answer.teacher] = 0
-        if answer.usd > most:
+        self.failed.append(answer)
+        self.in_a_row[answer.teacher] += 1
+        logger.warning(f"{who} at state {answer.state!r}: no answer ({answer.error})")
+        if self.in_a_row[answer.teacher] >= DOWN_AFTER:
             self.stop(
                 Unfinished(
-                    f"teacher {answer.teacher!r} at state {answer.state!r}: cost ${answer.usd} where ${most} is the most "
-                    "that was reckoned with; raise overhead_tokens, or max_tokens_field may be the other one, and start anew"
+                    f"{who}: {DOWN_AFTER} calls in a row had no answer, the last: {answer.error}; --resume goes on"
                 )
             )
 
     async def _answer(self, state: State, teacher: Teacher, client: openai.AsyncOpenAI) -> Answer:
-        """What the endpoint says, or why there is nothing. What may have been paid for costs its most."""
+        """Returns what the endpoint says, or why there is nothing. What may have been paid for costs its most."""
         most, start, text, finish, model = teacher.most_usd(state), time.monotonic(), "", "", ""
         tokens, usd, error = (None, None), most, ""
         asked: dict[str, Any] = {"messages": as_chat(state.messages), teacher.max_tokens_field: teacher.max_tokens}

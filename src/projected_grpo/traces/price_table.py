@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import first_fault
-from projected_grpo.teachers.states import State
+from projected_grpo.traces.states import State
 
 MILLION = 1_000_000
 TOKENS_PER_MESSAGE = 16

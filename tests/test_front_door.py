@@ -37,8 +37,7 @@ def shown():
 PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
 HIDDEN = {"_smoke", "_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
-IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-random-replay",
-           "probe-grpo-v-replay", "toy-diloco")  # fmt: skip
+IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-v-replay")
 IN_PYTHON = (
     "by_difficulty", "compare", "compare_v", "diff_runs", "explain", "export", "extract_vhack_grad",
     "multi_turn", "regrade", "results", "serve_teacher", "show", "show_source", "summarise", "traces", "train",

@@ -263,7 +263,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     code, out, _ = script(*of_vanilla, "--require", "T2", "T3")
     assert code == 0, out
     assert (tmp_path / "uat_cosines.svg").exists()
-    assert "just probe-random-replay N" in (tmp_path / "uat.txt").read_text()
+    assert "just probe-v-replay random N" in (tmp_path / "uat.txt").read_text()
     assert "Nothing that was replayed hacks" in out
     # with a random V beside V: the same rollouts, one more column
     code, out, _ = script(*of_vanilla, "--random", random_v, "--require", "T2", "T3")

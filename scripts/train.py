@@ -57,7 +57,7 @@ def train(config: TrainConfig, world: World) -> int:
     with tracked(tracker, session.run) as log_steps, ExitStack() as meeting:
         rounds = meeting.enter_context(rounds_of(config, session))
         for step in progress(range(session.next_step, config.steps), "train"):
-            if horizon.reached or rounds.over:
+            if horizon.reached or (rounds and rounds.over):
                 break
             evaluator.evaluate_due(step)
             with world.together():
@@ -67,7 +67,8 @@ def train(config: TrainConfig, world: World) -> int:
             rows += taken
             horizon.add(taken)
             done = step + 1
-            rounds.after(step)
+            if rounds:
+                rounds.after(step)
             if config.keeps_adapter(done):
                 session.keep_adapter(kept_path(session.run, done))
             log_steps()

@@ -1,7 +1,6 @@
 """Three replicas as real processes on the tiny model, through `just train-diloco`'s own launcher and a real lighthouse: one
 is killed, one is late, the others go on, and nothing is lost but what the killed one did since its last round."""
 
-import json
 import os
 import signal
 import threading
@@ -19,7 +18,6 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
 from projected_grpo.replicas.by_torchft import check_facts
 from projected_grpo.replicas.outer import Flat, Nesterov
-from projected_grpo.replicas.rounds import FIELDS
 from projected_grpo.replicas.settings import DilocoConfig, parsed
 from projected_grpo.run.trained import load_trained
 
@@ -195,7 +193,6 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
     assert not problems[0] & problems[1] | problems[0] & problems[2] | problems[1] & problems[2]
     drawn = [tuple(of[0]["completion_ids"]) for of in rows.values()]
     assert len(set(drawn)) == 3
-    assert set(json.loads((lived.run(0) / "rounds.jsonl").read_text().splitlines()[0])) == set(FIELDS)
 
 
 # ---------------------------------------------------------------- what is refused before anything is started

@@ -6,7 +6,10 @@ Runs until it is ended. HOST: by which the replicas reach this machine. PATIENCE
 """
 
 import signal
+import socket
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from projected_grpo.ledger.errors import BadInput
@@ -16,10 +19,9 @@ HEARTBEAT_MS = 5000
 """A replica that is silent for so long counts as gone; each sends ten heartbeats a second, from a thread of their own."""
 
 
-def main() -> int:
-    if len(sys.argv) != 4:
-        raise BadInput(f"{' '.join(sys.argv[1:]) or 'no arguments'}: give host, port and the seconds of patience")
-    host, port, patience = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+@contextmanager
+def lighthouse(host: str, port: int, patience: float) -> Generator[str]:
+    """Runs a lighthouse for as long as the context lasts; its address, as --meet names it."""
     from torch.distributed import TCPStore
     from torchft.coordination import LighthouseServer
 
@@ -28,8 +30,31 @@ def main() -> int:
         bind=f"{host}:{port}", min_replicas=1, join_timeout_ms=round(1000 * patience), quorum_tick_ms=100,
         heartbeat_timeout_ms=HEARTBEAT_MS,
     )  # fmt: skip
-    print(f"lighthouse on {server.address()}, start on port {store.port}", flush=True)
-    signal.pause()
+    try:
+        yield f"torchft://{host}:{store.port - 1}"
+    finally:
+        server.shutdown()
+
+
+def two_free_ports() -> int:
+    """Returns the first of two neighbouring ports of this machine that nobody listens on."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("localhost", 0))
+            port = one.getsockname()[1]
+            try:
+                other.bind(("localhost", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def main() -> int:
+    if len(sys.argv) != 4:
+        raise BadInput(f"{' '.join(sys.argv[1:]) or 'no arguments'}: give host, port and the seconds of patience")
+    with lighthouse(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])) as address:
+        print(f"lighthouse: --meet {address}", flush=True)
+        signal.pause()
     return 0
 
 

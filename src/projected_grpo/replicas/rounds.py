@@ -1,16 +1,16 @@
 """An ordinary run as one of several replicas: every H steps it meets the others, and each round is recorded.
 
-    with rounds_of(config, session) as rounds:     the run is open; one without --meet is alone, and nothing happens
+    with rounds_of(config, session) as rounds:     the run is open; None without --meet
         ... session.take(step, ...)
         rounds.after(step)
 
-`rounds.jsonl` in the run's directory has a line per round that this replica took part in (FIELDS). The run's checkpoint
+`rounds.jsonl` in the run's directory has a line per round that this replica took part in. The run's checkpoint
 is written after each round and at no other time: a replica that was killed goes on from its last round.
 """
 
 import json
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -26,19 +26,6 @@ from projected_grpo.replicas.by_torchft import ByTorchft, Outer, host_and_port
 from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.run.session import Session
 
-FIELDS: Mapping[str, str] = {
-    "round": "which outer round of the group, from 1",
-    "replica": "which replica wrote the line",
-    "replicas": "of how many",
-    "step": "its own steps that count so far",
-    "brought": "the replicas whose steps since the round before are in the average",
-    "absent": "the others",
-    "behind": "rounds that had gone on without it just before; what it had learned meanwhile counts in this one",
-    "seconds": "for which it waited for the others and for the numbers",
-    "outer_norm": "norm of the outer step: how far the coordinates moved from the round before",
-    "sha256": "of the coordinates after the round; the same on every replica",
-}
-"""Of a line of `rounds.jsonl`."""
 OWN = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
 """What replicas of one group may have otherwise."""
 
@@ -110,30 +97,30 @@ class Rounds:
             logger.warning(f"round {self.outer.round}: {self.outer.behind} had gone on without this replica before it")
 
     def _record(self, seconds: float, moved: float) -> None:
-        config, brought = self.config, self.outer.optimizer.brought
-        absent = [i for i in range(config.replicas) if i not in brought]
-        place = (self.outer.round, config.replica, config.replicas, self.last)
-        values = (*place, list(brought), absent, self.outer.behind, round(seconds, 3), moved, self.flat.sha256())
-        self.lines.append(dict(zip(FIELDS, values, strict=True)))
+        brought = self.outer.optimizer.brought
+        absent = [i for i in range(self.config.replicas) if i not in brought]
+        line = {
+            "round": self.outer.round,
+            "replica": self.config.replica,
+            "step": self.last,  # its own steps that count so far
+            "brought": list(brought),  # replicas whose steps since the round before are in the average
+            "absent": absent,
+            "behind": self.outer.behind,  # rounds that had gone on without it just before
+            "seconds": round(seconds, 3),  # for which it waited for the others
+            "outer_norm": moved,  # how far the coordinates moved from the round before
+            "sha256": self.flat.sha256(),  # of the coordinates; the same on every replica
+        }
+        self.lines.append(line)
         self._write()
         said = f"round {self.outer.round}: replicas {', '.join(map(str, brought))}"
         if absent:
             logger.warning(f"{said}; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)")
         else:
-            logger.info(f"{said}; coordinates {self.lines[-1]['sha256'][:8]}")
+            logger.info(f"{said}; coordinates {line['sha256'][:8]}")
 
     def _write(self) -> None:
         """Write the whole record."""
         write_atomic(self.session.run / ROUNDS, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
-
-
-class Alone:
-    """A run that meets nobody."""
-
-    over = False
-
-    def after(self, step: int) -> None:
-        """No round is ever due."""
 
 
 def check_replica(config: TrainConfig, session: Session) -> None:
@@ -150,10 +137,10 @@ def check_replica(config: TrainConfig, session: Session) -> None:
 
 
 @contextmanager
-def rounds_of(config: TrainConfig, session: Session) -> Generator[Rounds | Alone]:
-    """The rounds of a run that is open."""
+def rounds_of(config: TrainConfig, session: Session) -> Generator[Rounds | None]:
+    """The rounds of a run that is open; None for a run that is no replica."""
     if not config.meet:
-        yield Alone()
+        yield None
         return
     rounds = Rounds(config, session)
     try:

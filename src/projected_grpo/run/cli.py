@@ -15,6 +15,10 @@ from projected_grpo.ledger.console import nobody_reads, start_log
 from projected_grpo.ledger.errors import BadInput, fail
 from projected_grpo.parallel import here
 
+# Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Else MKL's results may depend on where in memory a matrix lies, and the same run gives other bits each time.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 C = TypeVar("C")
 HELP = {"-h", "--help"}
 
@@ -75,10 +79,6 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
     """Calls `main` and exits with its code. BadInput is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
     says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
-    # OpenMP's threads wait for one another in a busy loop, which takes the cores from other work. Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Else MKL's results may depend on where in memory a matrix lies, and the same run gives other bits each time.
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     start_log()
     try:
         if here().size > 1 and not in_parallel:

@@ -56,17 +56,17 @@ class TracePairsConfig:
 
 def from_pools(config: TracePairsConfig) -> int:
     """One state a trace; who votes has sampled the same problems."""
-    from projected_grpo.data.preferences import write_preferences
+    from projected_grpo.data.preferences import Preferences, write_preferences
     from projected_grpo.traces.votes import pairs_of_pools
 
     found = pairs_of_pools(config.student, config.teachers)
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.traces} traces: no majority, or all agree with the student; "
                        "sample the teachers at a lower --temperature")  # fmt: skip
+    made_from = {"student": str(config.student), "teachers": [str(t) for t in config.teachers]}
     write_preferences(
-        config.out, found.pairs, traces=found.traces, steps=found.traces, tokenizer_hash=found.tokenizer_hash,
-        made_from={"student": str(config.student), "teachers": [str(t) for t in config.teachers]},
-    )  # fmt: skip
+        config.out, Preferences(tuple(found.pairs), found.traces, found.traces, found.tokenizer_hash, made_from)
+    )
     bottom_line(
         config.out,
         "🟢",
@@ -79,7 +79,7 @@ def from_pools(config: TracePairsConfig) -> int:
 
 def from_answers(config: TracePairsConfig) -> int:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
-    from projected_grpo.data.preferences import write_preferences
+    from projected_grpo.data.preferences import Preferences, write_preferences
     from projected_grpo.traces.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.traces.votes import from_random, pairs_of_answers
@@ -99,13 +99,12 @@ def from_answers(config: TracePairsConfig) -> int:
     told = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
     votes = Votes(found.traces, found.problems, len(found.pairs), *told, found.elsewhere)
     verdict = CLAIMS["pairs"].judged(votes)
+    made_from = {
+        "student": str(config.student), "answers": str(config.answers), "verdict": verdict.status, **verdict.numbers
+    }  # fmt: skip
     write_preferences(
-        config.out, found.pairs, traces=found.traces, steps=found.steps, tokenizer_hash=loaded.tokenizer_hash,
-        made_from={
-            "student": str(config.student), "answers": str(config.answers),
-            "verdict": verdict.status, **verdict.numbers,
-        },
-    )  # fmt: skip
+        config.out, Preferences(tuple(found.pairs), found.traces, found.steps, loaded.tokenizer_hash, made_from)
+    )
     bottom_line(
         config.out,
         verdict.status,

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from test_layering import LABELS, names_in
 
-from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.data.preferences import MAJORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rows import rows_of
@@ -142,7 +142,7 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
     assert trace.numbers["removed"] == (0.0, 0.0)
     hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
-    stronger = [run(s, 0.5, **{"config.trace_beta": 5.0}) for s in range(2)]
+    stronger = [run(s, 0.5, **{"config.trace_batch": 32}) for s in range(2)]
     copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
     every = measured([*runs, *hinted, *stronger, *copies])  # a unit counted twice had halved the error
     assert [(m.on, m.channel, len(m.runs)) for m in every] == [
@@ -179,7 +179,7 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
     )
     outcome = Outcome(True, True, False, "reward_hack")
     group = Group("p", "none", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
-    write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0, arm="teacher", seed=1))
+    write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0, arm="teacher"))
     update_manifest(folder, finished=True)
     return folder
 
@@ -193,7 +193,7 @@ def test_pairs_by_hand(tmp_path):
     found = pairs_of_pools(student, voters)
     assert (found.traces, found.cut, found.without, found.tokenizer_hash) == (2, 0, 0, "t")
     assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
-        ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", MINORITY, 1, (99,), (98,))
+        ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", "student over minority", 1, (99,), (98,))
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
 from projected_grpo.data.live import workers
-from projected_grpo.data.preferences import MAJORITY, StoredPair, write_preferences
+from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, write_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
@@ -82,7 +82,7 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
 
     chat = (("user", "Count."),)
     pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, "1" * (i + 1), "2") for i in range(5)]
-    write_preferences(home / "pairs.jsonl", pairs, traces=5, steps=5)
+    write_preferences(home / "pairs.jsonl", Preferences(tuple(pairs), 5, 5))
     pooled = (*POOLED, "--trace-pairs", home / "pairs.jsonl")
     assert alone(*args("pooled_1", *pooled)) == 0
     with parallel_scenarios.rewarding_tokens():

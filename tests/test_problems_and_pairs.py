@@ -320,8 +320,8 @@ def test_external_pairs_load(tmp_path):
     ("data", "why"),
     [
         ("{", "not JSON"),
-        ([], "at least one pair"),
-        ([{"prompt": "p", "hack": "h"}], "pair 0: 'clean' must be"),
+        ([], "there is no pair"),
+        ([{"prompt": "p", "hack": "h"}], r"pair 0\.clean: Field required"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
         ([{"prompt": "p", "hack": "h", "clean": "h"}], "pair 0: hack and clean are the same completion"),
         ([{"prompt": "p", "hack": "h", "clean": "c", "name": "x"}] * 2, "same name"),

@@ -9,6 +9,7 @@ import torch
 from conftest import SHARED, shake
 
 from projected_grpo.data.pool import load_pool
+from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.model.load import enable_checkpointing
@@ -216,14 +217,12 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost
     assert "seed=41, here it is 7" in err
 
 
-def test_a_pool_of_another_tokenizer_is_refused_unless_retokenised(own_pool, tiny, tmp_path):
+def test_a_pool_of_another_tokenizer_is_refused(own_pool, tiny, tmp_path):
     own_pool()
     manifest = tmp_path / "pool/manifest.json"
     manifest.write_text(manifest.read_text().replace(tiny.tokenizer_hash, "0123456789abcdef"))
-    with pytest.raises(BadInput, match=f"of tokenizer 0123456789abcdef, this model's is {tiny.tokenizer_hash}"):
+    with pytest.raises(BadInput, match=f"are of 0123456789abcdef, this model's of {tiny.tokenizer_hash}"):
         load_pool(tmp_path / "pool", tiny)
-    (group, _) = load_pool(tmp_path / "pool", tiny, retokenize=True)
-    assert group.rollouts[0].behaviour_logps is None
 
 
 def published(folder, tiny, **changes):
@@ -275,37 +274,13 @@ def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
-def test_the_real_teacher_pool_loads_retokenised_and_is_refused_otherwise(tiny):
-    with pytest.raises(BadInput, match=r"published with another tokenizer; .*--retokenize"):
+def test_the_real_teacher_pool_is_read_and_refused_for_another_tokenizer(tiny):
+    with pytest.raises(BadInput, match="are of another tokenizer"):
         load_pool(SHARED / "teacher_pool", tiny)
-    groups = load_pool(SHARED / "teacher_pool", tiny, retokenize=True)
+    groups = read_groups(SHARED / "teacher_pool")
     assert (len(groups), sum(len(g.rollouts) for g in groups)) == (116, 928)
     assert {g.hint for g in groups} == {"simple_overwrite_tests"}
     assert sum(o.hacked for g in groups for o in g.outcomes) == 916  # counted in the files: 98.7 %
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
-def test_replaying_the_real_teacher_pool_runs_through(script, vhack_file, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    for path in sorted((SHARED / "teacher_pool").glob("*.gz"))[:2]:
-        shutil.copy(path, small)
-    code, out, err = script(
-        "probe_distill",
-        "tiny",
-        "--arm",
-        "projected",
-        "--vhack",
-        vhack_file(),
-        "--pool",
-        small,
-        "--retokenize",
-        "--out",
-        "r",
-    )
-    assert code == 0, err
-    assert "TEXT IS RE-TOKENISED" in out
-    assert (tmp_path / "r/step_001.jsonl.gz").exists()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems are not here")

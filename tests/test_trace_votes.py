@@ -11,14 +11,14 @@ from conftest import ROOT
 
 from projected_grpo.channels.auxiliary import ActionPair
 from projected_grpo.channels.preference_pairs import kl_from_random
-from projected_grpo.data.preferences import MAJORITY, MINORITY, read_preferences
+from projected_grpo.data.preferences import MAJORITY, read_preferences
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.run.auxiliary import AuxiliaryLosses, check_held_out
+from projected_grpo.run.auxiliary import check_held_out
 from projected_grpo.traces.answers import Answer, Folder, read_answers
 from projected_grpo.traces.file import open_traces
 from projected_grpo.traces.local_server import NEEDED, free_port
@@ -57,8 +57,8 @@ def test_votes_by_hand(loaded_once):
     assert (found.traces, found.steps, found.cut) == (1, 2, 0)
     assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
         ("t0", 0, MAJORITY, 2, (5, 6), a, (8, 2)),
-        ("t0", 0, MINORITY, 1, (5, 6), (8, 2), b),
-        ("t0", 1, MINORITY, 1, (5, 6, 8, 2, 7), (8, 2), d),
+        ("t0", 0, "student over minority", 1, (5, 6), (8, 2), b),
+        ("t0", 1, "student over minority", 1, (5, 6, 8, 2, 7), (8, 2), d),
     ]
     for pair, ((state, one), (same_state, other)) in zip(found.pairs, found.drawn, strict=True):
         assert state == same_state == pair.prompt
@@ -186,14 +186,14 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
         text, _ = render(problem.messages, hint, setup, loaded_once.tokenizer, 10**6, 0, "here")
         return ActionPair(loaded_once.text_ids(text + later), (1,), (2,))
 
-    check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[pair(own)]), other)
+    check_held_out([pair(own)], loaded_once, other)
     with pytest.raises(BadInput, match=f"pair 1 is of problem {other[1].problem_id} of --eval-problems"):
-        check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[pair(own), pair(other[1])]), other)
+        check_held_out([pair(own), pair(other[1])], loaded_once, other)
     spaced = loaded_once.text_ids("  ".join(loaded_once.tokenizer.decode(pair(other[1]).prompt_ids).split(" ")))
     told = loaded_once.text_ids("as asked: " + other[1].messages[-1][1])
     for hidden in (ActionPair(spaced, (1,), (2,)), ActionPair((5, 6), (8,), told)):  # spacing; what an action says
         with pytest.raises(BadInput, match=f"pair 0 is of problem {other[1].problem_id}"):
-            check_held_out(AuxiliaryLosses(loaded=loaded_once, pairs=[hidden]), other)
+            check_held_out([hidden], loaded_once, other)
 
 
 # ---------------------------------------------------------------- the scripts and the chain

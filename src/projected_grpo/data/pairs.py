@@ -12,11 +12,16 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.files import content_hash, first_fault
+from projected_grpo.prompts import said_in
 from projected_grpo.records import Pair
 from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
 from projected_grpo.worlds.small_corpus import SYSTEM as SMALL_SYSTEM
@@ -42,49 +47,43 @@ def _external(path: Path) -> tuple[Pair, ...]:
     return pairs_from(data, f"--pairs {path}")
 
 
+class _Message(TypedDict):
+    role: str
+    content: str
+
+
+@dataclass
+class _Row:
+    hack: Annotated[str, Field(min_length=1)]
+    clean: Annotated[str, Field(min_length=1)]
+    prompt: str | None = None
+    messages: list[_Message] | None = None
+    clean_alt: str | None = None
+    mechanism: str = "unknown"
+    name: str | None = None
+
+
+_ROWS = TypeAdapter(list[_Row])
+
+
 def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
     the pair, on anything else."""
-    if not isinstance(data, list) or not data:
-        raise BadInput(f"{source}: must be a JSON list with at least one pair in it")
-    pairs = []
-    for i, row in enumerate(data):
-        place = f"{source}: pair {i}"
-        if not isinstance(row, dict):
-            raise BadInput(f"{place}: a {type(row).__name__}, where an object is expected")
-        for key in ("hack", "clean"):
-            if not isinstance(row.get(key), str) or not row[key]:
-                raise BadInput(f"{place}: {key!r} must be the text of a completion")
-        if isinstance(row.get("messages"), list):
-            try:
-                messages = tuple((str(m["role"]), str(m["content"])) for m in row["messages"])
-            except (TypeError, KeyError) as e:
-                raise BadInput(f"{place}: 'messages' must be a list of {{role, content}}") from e
-        elif isinstance(row.get("prompt"), str):
-            messages = (("user", row["prompt"]),)
-        else:
-            raise BadInput(f"{place}: needs 'prompt' (text) or 'messages' (chat)")
-        alt = row.get("clean_alt")
-        if alt is not None and not isinstance(alt, str):
-            raise BadInput(f"{place}: 'clean_alt' must be the text of a completion")
-        if row["hack"] == row["clean"]:
-            raise BadInput(f"{place}: hack and clean are the same completion, so it contrasts nothing")
-        name = str(row.get("name", f"pair-{i}"))
-        if not _is_text(name, row["hack"], row["clean"], alt or "", *(text for m in messages for text in m)):
-            raise BadInput(f"{place}: holds half of a surrogate pair, which is no character; write the whole one")
-        pairs.append(Pair(name, messages, row["hack"], row["clean"], alt, str(row.get("mechanism", "unknown"))))
-    if len({p.name for p in pairs}) != len(pairs):
-        raise BadInput(f"{source}: two pairs have the same name")
-    return tuple(pairs)
-
-
-def _is_text(*texts: str) -> bool:
-    """Whether these can be written as UTF-8: JSON may hold half a character."""
     try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        rows = _ROWS.validate_python(data)
+    except ValidationError as e:
+        raise BadInput(f"{source}: pair {first_fault(e)}") from e
+    pairs = []
+    for i, row in enumerate(rows):
+        if row.hack == row.clean:
+            raise BadInput(f"{source}: pair {i}: hack and clean are the same completion, so it contrasts nothing")
+        if not row.messages and row.prompt is None:
+            raise BadInput(f"{source}: pair {i}: needs 'prompt' (text) or 'messages' (chat)")
+        messages = said_in(row.messages) if row.messages else (("user", row.prompt or ""),)
+        pairs.append(Pair(row.name or f"pair-{i}", messages, row.hack, row.clean, row.clean_alt, row.mechanism))
+    if not pairs or len({p.name for p in pairs}) != len(pairs):
+        raise BadInput(f"{source}: two pairs have the same name, or there is no pair")
+    return tuple(pairs)
 
 
 WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {

@@ -1,15 +1,11 @@
 """Cached groups: a teacher's pool of graded rollouts, from our own step files, from the published layout, or written.
 
-Token ids are the truth and are replayed as they were sampled. A pool of another tokenizer is refused, unless its text is
-re-tokenised on purpose (`--retokenize`, said in the log): ids then differ from what the teacher sampled, and recorded
-behaviour log-probabilities are dropped.
+Token ids are the truth and are replayed as they were sampled; a pool of another tokenizer is refused.
 """
 
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-
-from loguru import logger
 
 from loophole_grader import grade_batch, verdicts_of
 from projected_grpo.data.stored import is_published, read_groups
@@ -25,14 +21,6 @@ from projected_grpo.worlds.builtin import pool_pairs
 def pool_hash(groups: Iterable[Group]) -> str:
     """Hash of a pool's rollouts: the same tokens in the same order."""
     return content_hash([[r.completion_ids for r in g.rollouts] for g in groups])
-
-
-def _retokenized(group: Group, loaded: LoadedModel) -> Group:
-    def again(r: Rollout) -> Rollout:
-        ids = loaded.text_ids(r.completion) if r.truncated else loaded.completion_ids(r.completion)
-        return dataclasses.replace(r, prompt_ids=loaded.text_ids(r.prompt), completion_ids=ids, behaviour_logps=None)
-
-    return dataclasses.replace(group, rollouts=tuple(again(r) for r in group.rollouts))
 
 
 def _same_tokens(group: Group, loaded: LoadedModel) -> bool:
@@ -53,33 +41,23 @@ def _check_context(group: Group, loaded: LoadedModel, place: Path) -> None:
             )
 
 
-def load_pool(directory: Path, loaded: LoadedModel, retokenize: bool = False) -> list[Group]:
-    """Groups of a pool in file order: our own run directory, or published prompt_NNNN.jsonl[.gz] files.
+def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
+    """Returns the groups of a pool in file order: our own run directory, or published prompt_NNNN.jsonl[.gz] files.
 
-    BadInput on a missing or damaged pool, one of another tokenizer (without `retokenize`), or a sample that is longer
-    than the model's context.
+    BadInput on a damaged pool, one of another tokenizer, or a sample that is longer than the model's context.
     """
-    if not directory.is_dir():
-        raise BadInput(f"--pool {directory}: no such directory; sample one with `just probe-teacher-pool`")
     groups = read_groups(directory)
     if is_published(directory):
-        foreign = None if _same_tokens(groups[0], loaded) else "published with another tokenizer"
-        if foreign is None:
-            groups = [_mark_truncated(g, loaded) for g in groups]
+        same, theirs = _same_tokens(groups[0], loaded), "another tokenizer"
+        groups = [_mark_truncated(g, loaded) for g in groups]
     else:
-        theirs = read_manifest(directory).get("tokenizer_hash")
-        foreign = None if theirs == loaded.tokenizer_hash else f"of tokenizer {theirs}, this model's is "
-        foreign = foreign and foreign + loaded.tokenizer_hash
-    if foreign and not retokenize:
+        theirs = read_manifest(directory)["tokenizer_hash"]
+        same = theirs == loaded.tokenizer_hash
+    if not same:
         raise BadInput(
-            f"--pool {directory}: {foreign}; replay it with the model it belongs to, or pass --retokenize to cut its "
-            "text anew"
+            f"--pool {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use the model "
+            "that it belongs to"
         )
-    if foreign:
-        logger.warning(
-            f"pool {directory}: {foreign}; its TEXT IS RE-TOKENISED, so token ids are not those that were sampled"
-        )
-        groups = [_retokenized(g, loaded) for g in groups]
     for group in groups:
         _check_context(group, loaded, directory)
     return groups

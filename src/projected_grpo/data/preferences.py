@@ -9,28 +9,23 @@ are texts; or all three are token ids, and `tokenizer_hash` in the first line sa
 what was replayed, what gave no pair too; `made_from` says of what, for people.
 """
 
+import dataclasses
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, NonNegativeInt, TypeAdapter
+from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import lines_of, row_of, write_atomic
-from projected_grpo.prompts import Message, as_chat, said_in
+from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.prompts import as_chat, said_in
 
 FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
-Reason = Literal["majority over student", "student over minority"]
-MAJORITY: Reason = "majority over student"
-MINORITY: Reason = "student over minority"
-_KEYS = ("trace", "step", "teachers", "votes", "reason", "prompt", "chosen", "rejected")
-
-Ids = tuple[int, ...]
+MAJORITY = "majority over student"
+"""A pair's reason; the other one is `student over minority`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class StoredPair:
     votes: int
     reason: str
     prompt: Any
-    """Messages, with texts as actions; or Ids, with Ids as actions."""
+    """Messages, with texts as actions; or token ids, with token ids as actions."""
     chosen: Any
     rejected: Any
 
@@ -63,79 +58,31 @@ class Preferences:
     """Replayed, those without a pair too."""
     steps: int
     """The same."""
-    tokenizer_hash: str | None
+    tokenizer_hash: str | None = None
     """Whose ids they are; None for texts."""
-    made_from: Mapping[str, Any]
-    sha256: str
-    """Of the pairs: two runs that learned from the same ones have the same."""
+    made_from: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def per_trace(self) -> float:
         """Mean number of pairs of a trace."""
         return len(self.pairs) / self.traces
 
-
-@dataclass
-class _Header:
-    format: str
-    version: int
-    pairs: int
-    traces: NonNegativeInt
-    steps: NonNegativeInt
-    tokenizer_hash: str | None = None
-    made_from: dict[str, Any] = field(default_factory=dict)
+    @property
+    def sha256(self) -> str:
+        """Of the pairs: two runs that learned from the same ones have the same."""
+        return hashlib.sha256("".join(map(_line, self.pairs)).encode()).hexdigest()
 
 
-_Ids = Annotated[list[NonNegativeInt], Field(min_length=1)]
-_Text = Annotated[str, Field(min_length=1)]
+def _line(pair: StoredPair) -> str:
+    prompt = pair.prompt if pair.of_ids else as_chat(pair.prompt)
+    return json.dumps({**dataclasses.asdict(pair), "prompt": prompt}, allow_nan=False) + "\n"
 
 
-@dataclass
-class _Row:
-    trace: str
-    step: NonNegativeInt
-    teachers: NonNegativeInt
-    votes: NonNegativeInt
-    reason: Reason
-
-
-@dataclass
-class _IdsRow(_Row):
-    prompt: _Ids
-    chosen: _Ids
-    rejected: _Ids
-
-
-@dataclass
-class _TextsRow(_Row):
-    prompt: Annotated[list[Message], Field(min_length=1)]
-    chosen: _Text
-    rejected: _Text
-
-
-_HEADER, _IDS, _TEXTS = TypeAdapter(_Header), TypeAdapter(_IdsRow), TypeAdapter(_TextsRow)
-
-
-def write_preferences(
-    path: Path,
-    pairs: Sequence[StoredPair],
-    *,
-    traces: int,
-    steps: int,
-    tokenizer_hash: str | None = None,
-    made_from: Mapping[str, Any] = {},
-) -> None:
-    """Write the file whole and atomically, the same bytes for the same pairs. BadInput when the disk refuses or another file
-    is there."""
-    header = {
-        "format": FORMAT, "version": VERSION, "pairs": len(pairs), "traces": traces, "steps": steps,
-        "tokenizer_hash": tokenizer_hash, "made_from": dict(made_from),
-    }  # fmt: skip
-    rows = [
-        {name: getattr(pair, name) for name in _KEYS} | {"prompt": pair.prompt if pair.of_ids else as_chat(pair.prompt)}
-        for pair in pairs
-    ]
-    data = "".join(json.dumps(row, allow_nan=False) + "\n" for row in (header, *rows)).encode()
+def write_preferences(path: Path, found: Preferences) -> None:
+    """Writes the file whole and atomically, the same bytes for the same pairs. BadInput when the disk refuses or another
+    file is there."""
+    header = {"format": FORMAT, "version": VERSION, **vars(found), "pairs": len(found.pairs)}
+    data = "".join((json.dumps(header) + "\n", *map(_line, found.pairs))).encode()
     data = gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data
     if path.exists() and path.read_bytes() != data:
         raise BadInput(f"--out {path}: exists with something else in it and is never overwritten; choose another --out")
@@ -143,33 +90,19 @@ def write_preferences(
 
 
 def read_preferences(path: Path) -> Preferences:
-    """BadInput, naming file and line, on a file that is missing, damaged, cut, empty or of another version, and on a row
-    that is no pair."""
+    """BadInput on a file that is missing, damaged, cut, without a pair or of another version."""
     if not path.is_file():
         raise BadInput(f"--trace-pairs {path}: no such file; make one with `just trace-pairs`")
-    (_, first), *lines = list(lines_of(path)) or [(1, b"")]
-    header = row_of(_HEADER, first, f"{path}:1")
-    if (header.format, header.version) != (FORMAT, VERSION):
-        raise BadInput(
-            f"{path}:1: format {header.format!r} version {header.version}, this version reads {FORMAT!r} version {VERSION}"
-        )
-    pairs = tuple(_pair(line, f"{path}:{number}", header.tokenizer_hash is not None) for number, line in lines)
-    if not pairs or len(pairs) != header.pairs or not header.traces:
-        raise BadInput(f"{path}: its first line says {header.pairs} pairs of {header.traces} traces, {len(pairs)} are "
-                       "there; make it again")  # fmt: skip
-    digest = hashlib.sha256(b"".join(line for _, line in lines)).hexdigest()
-    return Preferences(pairs, header.traces, header.steps, header.tokenizer_hash, header.made_from, digest)
+    header, *rows = read_jsonl(path) or [{}]
+    named = {name: header.pop(name, None) for name in ("format", "version", "pairs")}
+    if named != {"format": FORMAT, "version": VERSION, "pairs": len(rows)} or not rows:
+        raise BadInput(f"{path}: {named}, expected {FORMAT!r}, version {VERSION} and {len(rows)} pairs; make it again")
+    return Preferences(tuple(map(_pair, rows)), **header)
 
 
-def _pair(line: bytes, place: str, of_ids: bool) -> StoredPair:
-    """Token ids where the first line says whose they are, else texts."""
-    row = row_of(_IDS, line, place) if of_ids else row_of(_TEXTS, line, place)
-    if row.chosen == row.rejected:
-        raise BadInput(f"{place}: prefers an action to itself")
-    if isinstance(row, _IdsRow):
-        said = (tuple(row.prompt), tuple(row.chosen), tuple(row.rejected))
-    elif row.prompt[-1]["role"] == "assistant":
-        raise BadInput(f"{place}: the assistant speaks last; a prompt ends where an action is to be chosen")
+def _pair(row: dict[str, Any]) -> StoredPair:
+    if isinstance(row["chosen"], str):
+        row["prompt"] = said_in(row["prompt"])
     else:
-        said = (said_in(row.prompt), row.chosen, row.rejected)
-    return StoredPair(row.trace, row.step, row.teachers, row.votes, row.reason, *said)
+        row |= {name: tuple(row[name]) for name in ("prompt", "chosen", "rejected")}
+    return StoredPair(**row)

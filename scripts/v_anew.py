@@ -37,12 +37,10 @@ def main() -> int:
         raise BadInput(f"--vhack {config.vhack}: of one run; {len(config.runs)} are given")
     header = ["run", "steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
     for run in config.runs:
-        v_sha256, records = measured(
-            run, config.cache if config.cache != Path() else None, config.vhack if given else None
-        )
-        path = write_anew(run, v_sha256, records)
-        body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in records]
-        last = records[-1]
+        found = measured(run, config.cache if config.cache != Path() else None, config.vhack if given else None)
+        path = write_anew(run, found)
+        body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
+        last = found.records[-1]
         told = (
             f"{run.name}: V in use against V anew after {last.steps} steps: {last.standing:.2f} of the way from unrelated "
             f"(0) to the same (1); taking it out leaves {last.left:.2f} of the hack-ward gradient"

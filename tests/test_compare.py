@@ -7,7 +7,7 @@ import shutil
 import pytest
 from test_results import evaluate, ten, write_run
 
-from projected_grpo.ledger.anew_file import Anew, write_anew
+from projected_grpo.ledger.anew_file import Anew, Found, write_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.report.compare import compare
@@ -28,7 +28,7 @@ def write_side(root, adapter, arms=HACKS, **config):
             for step in (0, 10):
                 evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
             if arm == "projected":
-                write_anew(path, v["v_sha256"], [ANEW])
+                write_anew(path, Found(v["v_sha256"], (ANEW,)))
     return root
 
 
@@ -76,7 +76,7 @@ def test_results_print_t6_where_both_adapters_are_there(tmp_path):
 def test_a_drifted_lora_is_exit_code_1(both, script):
     gone = dataclasses.replace(ANEW, overlap=0.02, cos_out=0.88)
     for seed in (41, 42, 43):
-        write_anew(both[1] / f"projected_{seed}", f"lora {seed}", [gone])
+        write_anew(both[1] / f"projected_{seed}", Found(f"lora {seed}", (gone,)))
     code, out, _ = script("compare", *both)
     assert code == 1
     assert "V is still V fails" in out

@@ -207,9 +207,9 @@ def names(root):
 
 def test_runs_whose_channels_differ_in_any_option_are_two_groups(tmp_path):
     """Of the same seed they were refused as "the same settings", of other seeds averaged under one name."""
-    for i, beta in enumerate((0.1, 5.0)):
-        write_run(tmp_path / f"b{i}", "vanilla", 41, ten(8), trace_weight=0.1, trace_beta=beta)
-    assert names(tmp_path) == ["vanilla trace_beta=0.1", "vanilla trace_beta=5.0"]
+    for i, batch in enumerate((4, 16)):
+        write_run(tmp_path / f"b{i}", "vanilla", 41, ten(8), trace_weight=0.1, trace_batch=batch)
+    assert names(tmp_path) == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
 
 
 def test_a_group_is_named_after_what_tells_it_apart(tmp_path):

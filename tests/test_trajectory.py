@@ -15,7 +15,7 @@ from projected_grpo.verdicts.trajectory import judge
 
 SEEDS = (41, 42, 43)
 STUDENT = {"rows": 4.0, "known": 4.0, "hack": 0.1, "hacked": 0.2, "gt": 0.3, "form": 0.9, "ratio": 1.0, "ratio_low": 1.0,
-           "ratio_high": 1.0, "at_clip": 0.0, "lost": 0.0, "unknown": 0.0, "ours": 1.0, "untrained": None,
+           "at_clip": 0.0, "lost": 0.0, "unknown": 0.0, "ours": 1.0, "untrained": None,
            "lead": 0.0}  # fmt: skip
 TEACHER = {
     **STUDENT,
@@ -217,7 +217,7 @@ def test_a_projection_that_took_nothing_out_is_not_evaluable():
 
 def row(source, **values):
     blank = {"hacked": True, "gt_pass": False, "can_compile": True, "comp_len": 4, "ratio": 1.0, "ratio_low": 0.9,
-             "ratio_high": 1.1, "at_clip": 0.0, "behaviour_from": "sampled", "behaviour_gap": 0.3, "reference_gap": 0.3,
+             "at_clip": 0.0, "behaviour_from": "sampled", "behaviour_gap": 0.3, "reference_gap": 0.3,
              "logp_gap": 1e-6, "behaviour_logp": -0.5, "logp": -0.5}  # fmt: skip
     return {**blank, "source": source, **values}
 

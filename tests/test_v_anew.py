@@ -1,15 +1,12 @@
 """V extracted anew from a trained adapter: a LoRA whose basis moved is seen, on the tiny model."""
 
-import dataclasses
-
 import pytest
 import torch
 from conftest import shake
 
 from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import load_pairs
-from projected_grpo.ledger.anew_file import read_anew, write_anew
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.anew_file import read_anew
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.refresh import record
 from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
@@ -84,15 +81,3 @@ def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tm
     code, _, err = script("v_anew", "run", "--vhack", other)
     assert code == 2
     assert "name the V that it used" in err
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    from projected_grpo.ledger.anew_file import Anew
-
-    one = Anew(3, 1.0, 0.5, 0.1, 0.9, 0.3, {})
-    write_anew(tmp_path, "v", [dataclasses.replace(one, steps=9), one])
-    assert [r.steps for r in read_anew(tmp_path).records] == [3, 9]
-    (tmp_path / "v_anew.json").write_text("{}")
-    with pytest.raises(BadInput, match="damaged"):
-        read_anew(tmp_path)
-    assert read_anew(tmp_path / "nowhere") is None

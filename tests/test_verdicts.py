@@ -56,7 +56,7 @@ def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3,
         checked = single_gradient(learner, samples[s % 4], 1.0, projected)
         result = run_step(learner, [samples], objective or Objective("nll"), projected, step=s)
         result.samples[s % 4].update(checked)
-        out.append(rows_of([group(s)], result.samples, result.step, step=s, arm=arm, seed=0))
+        out.append(rows_of([group(s)], result.samples, result.step, step=s, arm=arm))
     return out
 
 

@@ -57,7 +57,6 @@ class Rows:
         of_recorded = {
             "ratio": terms.ratio,
             "ratio_low": ratios.masked_fill(~mask, math.inf).amin(1),
-            "ratio_high": ratios.masked_fill(~mask, 0).amax(1),
             "at_clip": terms.at_clip,
             "behaviour_gap": mean_gap(logps, behaviour, mask),
         }
@@ -129,7 +128,6 @@ def projection_columns(
         "cos_update_in": proposed.cos,
         "cos_update": applied.cos,
         "energy_in": gradient.energy,
-        "energy_update_in": proposed.energy,
         "energy_update": applied.energy,
         "update_norm": left,
         "update_removed": 1 - (left / whole) ** 2 if whole > 0 else None,

@@ -1,13 +1,11 @@
 """v_anew.json of a run: V extracted again from the run's pairs at its trained adapters, compared with the V that it used."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from projected_grpo.ledger.errors import BadInput
+from pydantic import TypeAdapter
+
 from projected_grpo.ledger.files import write_atomic
 
 NAME = "v_anew.json"
@@ -52,26 +50,13 @@ class Found:
     records: tuple[Anew, ...]
 
 
-def write_anew(run: Path, v_sha256: str, records: Sequence[Anew]) -> Path:
+def write_anew(run: Path, found: Found) -> Path:
     """Writes (or replaces) the file. Returns its path."""
-    data = {"v_sha256": v_sha256, "records": [asdict(r) for r in sorted(records, key=lambda r: r.steps)]}
-    write_atomic(run / NAME, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    write_atomic(run / NAME, (json.dumps(asdict(found), indent=1, allow_nan=False) + "\n").encode())
     return run / NAME
 
 
 def read_anew(run: Path) -> Found | None:
-    """Returns what was written; None without such a file. BadInput on a damaged one."""
+    """Returns what was written; None without such a file."""
     path = run / NAME
-    try:
-        return found_of(json.loads(path.read_text("utf-8"))) if path.exists() else None
-    except (OSError, ValueError, TypeError, KeyError) as e:
-        raise BadInput(f"{path}: damaged ({e}); delete it and run `just v-anew {run}`") from e
-
-
-def found_of(data: Mapping[str, Any]) -> Found:
-    """Returns the contents of such a file; null means NaN, which JSON cannot hold. KeyError or TypeError on other fields."""
-
-    def numbers(record: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: math.nan if value is None else value for name, value in record.items()}
-
-    return Found(data["v_sha256"], tuple(Anew(**numbers(record)) for record in data["records"]))
+    return TypeAdapter(Found).validate_json(path.read_bytes()) if path.exists() else None

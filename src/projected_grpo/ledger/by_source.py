@@ -1,6 +1,6 @@
 """Rows told apart by who wrote them: what each source's rows earn, and how far its ratios are from 1."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from projected_grpo.ledger.rates import known_mean, mean, rates
@@ -17,8 +17,8 @@ LOST_RATIO = 0.1
 
 
 def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
-    """Of the rows of each source that is there: how many; of how many of them ground truth is known; the rates; the mean,
-    smallest and largest ratio; the share of their tokens at or beyond a clip bound; `lost`, the share of rows with a token
+    """Of the rows of each source that is there: how many; of how many of them ground truth is known; the rates; the mean
+    and smallest ratio; the share of their tokens at or beyond a clip bound; `lost`, the share of rows with a token
     whose ratio is below a tenth; and of rows by their behaviour log-probabilities: `unknown`; `ours`, the student's or the
     untrained model's to rounding; `untrained`, the untrained model's to rounding; `lead`, how much likelier they are by it
     than under the student, in nats a token. None where nothing says."""
@@ -41,31 +41,20 @@ def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
         "known": float(sum(r["gt_pass"] is not None for r in rows)),
         **{name: told[name] for name in ("hack", "gt", "form", "hacked")},
         "ratio": known_mean(r["ratio"] for r in rows),
-        "ratio_low": _extreme(min, rows, "ratio_low"),
-        "ratio_high": _extreme(max, rows, "ratio_high"),
+        "ratio_low": min((r["ratio_low"] for r in rows if r["ratio_low"] is not None), default=None),
         "at_clip": sum(r["at_clip"] * r["comp_len"] for r in ended) / tokens if tokens else None,
         "lost": mean([float(r["ratio_low"] < LOST_RATIO) for r in rows if r["ratio_low"] is not None]),
         "unknown": mean([float(r["behaviour_from"] == "none") for r in rows]),
         "ours": _within(rows, ("behaviour_gap", "reference_gap"), rounding),
         "untrained": _within(rows, ("reference_gap",), rounding),
-        "lead": known_mean(_lead(r) for r in rows),
+        "lead": mean([r["behaviour_logp"] - r["logp"] for r in rows if None not in (r["behaviour_logp"], r["logp"])]),
     }
-
-
-def _lead(row: Row) -> float | None:
-    known = row["behaviour_logp"] is not None and row["logp"] is not None
-    return row["behaviour_logp"] - row["logp"] if known else None
 
 
 def _within(rows: Sequence[Row], gaps: Sequence[str], rounding: float) -> float | None:
     """Share of rows one of whose gaps is no more than rounding, of those that know each."""
     known = [r for r in rows if all(r[gap] is not None for gap in gaps)]
     return mean([float(min(r[gap] for gap in gaps) <= rounding) for r in known])
-
-
-def _extreme(of: Callable[[Sequence[float]], float], rows: Sequence[Row], name: str) -> float | None:
-    known = [r[name] for r in rows if r[name] is not None]
-    return of(known) if known else None
 
 
 def source_lines(rows: Sequence[Row]) -> list[str]:
@@ -76,7 +65,7 @@ def source_lines(rows: Sequence[Row]) -> list[str]:
     show = lambda value, fmt: "-" if value is None else format(value, fmt)  # noqa: E731 - a cell
     return [
         f"      {source:8}{n['rows']:4.0f} rows  hack {show(n['hack'], '4.2f')}  gt {show(n['gt'], '4.2f')}  form "
-        f"{show(n['form'], '4.2f')}  ratio {show(n['ratio'], '.3f')} ({show(n['ratio_low'], '.1e')} to "
-        f"{show(n['ratio_high'], '.1e')})  at a clip bound {show(n['at_clip'], '4.2f')}"
+        f"{show(n['form'], '4.2f')}  ratio {show(n['ratio'], '.3f')} (of a token at "
+        f"least {show(n['ratio_low'], '.1e')})  at a clip bound {show(n['at_clip'], '4.2f')}"
         for source, n in found.items()
     ]

@@ -12,9 +12,7 @@ from typing import Any
 from projected_grpo.arms import ARMS
 
 OF_CHANNEL = (
-    "alpha", "trace_weight", "taid_weight", "distill_hint", "distill_loss", "distill_beta", "distill_temperature",
-    "distill_token_clip", "distill_top_k", "distill_teacher", "trace_batch", "trace_loss", "trace_beta",
-    "trace_gamma_ratio", "trace_smoothing", "taid_start", "taid_end", "taid_linear",
+    "alpha", "trace_weight", "taid_weight", "distill_hint", "distill_loss", "distill_teacher", "trace_batch", "trace_loss",
 )  # fmt: skip
 """Options of the auxiliary losses; the file of pairs is known by its contents."""
 CONFIG = (

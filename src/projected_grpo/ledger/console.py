@@ -29,11 +29,7 @@ def start_log() -> None:
         logger.level(level, icon=letter)
     logger.remove()
     _before_run.clear()
-    logger.add(
-        _say,
-        format=speaker() + "{level.icon} {message}",
-        level="WARNING" if speaker() else "INFO",
-    )
+    logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
 
@@ -86,12 +82,14 @@ def step_header() -> str:
 
 def step_legend() -> list[str]:
     """What each column of the step line means, from the schema."""
-    lines = [f"{c.show:8} {c.meaning}" for c in STEP_SHOWN]
-    lines.insert(1, "reward   mean reward of the step's completions")
-    lines.insert(2, "hack     pure hacks: hacked and not gt_pass; read it only beside gt and form")
-    lines.insert(3, "gt       pass every ground-truth test")
-    lines.insert(4, "form     well-formed: the extracted program compiles")
-    return lines
+    first, *more = (f"{c.show:8} {c.meaning}" for c in STEP_SHOWN)
+    rated = (
+        "reward   mean reward of the step's completions",
+        "hack     pure hacks: hacked and not gt_pass; read it only next to gt and form",
+        "gt       pass every ground-truth test",
+        "form     the extracted program compiles",
+    )
+    return [first, *rated, *more]
 
 
 def step_line(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -44,7 +44,7 @@ def git_state() -> dict[str, str | None]:
         return done.stdout if done.returncode == 0 else None
 
     commit = git("rev-parse", "HEAD")
-    return {"commit": commit.strip() if commit else None, "diff": git("diff", "HEAD") if commit else None}
+    return {"commit": commit and commit.strip(), "diff": commit and git("diff", "HEAD")}
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
@@ -123,8 +123,7 @@ FREE_TO_CHANGE = frozenset(
 
 
 def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    started = {**before["config"], **{k: before.get(k) for k in now if k != "config"}}
-    asked = {**now["config"], **{k: v for k, v in now.items() if k != "config"}}
+    started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
     # bnpo divides by each process's tokens
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
     for key in {**started, **asked}:
@@ -136,16 +135,14 @@ def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, An
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The run's manifest. BadInput when there is none or it is damaged."""
+    """Returns the run's manifest. BadInput when there is none, it is damaged or of another schema."""
     path = directory / "manifest.json"
     try:
         data = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as e:
-        raise BadInput(f"{path}: no such file; {directory} is not a run directory") from e
-    except (OSError, ValueError) as e:
+    except OSError as e:
+        raise BadInput(f"{path}: cannot be read ({e.strerror or e}); {directory} is not a run directory") from e
+    except ValueError as e:
         raise BadInput(f"{path}: damaged ({e})") from e
-    if not isinstance(data, dict):
-        raise BadInput(f"{path}: damaged (an object is expected)")
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
         raise BadInput(
             f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; make the run again, or use the commit that its "

@@ -10,7 +10,7 @@ the order of the names. A step is written after its step file and before its che
 
 import contextlib
 import gzip
-import io
+import itertools
 import json
 import math
 import os
@@ -43,16 +43,10 @@ class Modules:
     """By step: every column of the schema, one value a module; None where there is nothing to measure."""
 
 
-def _line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _member(text: bytes) -> bytes:
-    out = io.BytesIO()
-    # mtime=0 and no file name: the same numbers give the same bytes.
-    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6, mtime=0) as z:
-        z.write(text)
-    return out.getvalue()
+def _member(*lines: Mapping[str, Any]) -> bytes:
+    """Returns a gzip member of these lines; the same numbers give the same bytes."""
+    text = "".join(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
+    return gzip.compress(text.encode(), 6, mtime=0)
 
 
 def _short(value: float | int | None) -> float | int | None:
@@ -61,13 +55,13 @@ def _short(value: float | int | None) -> float | int | None:
     return value
 
 
-def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], values: Values) -> Path:
-    """Add a step; the first makes the file. Returns its path. BadInput when the disk refuses."""
-    line = _line({"step": step, **{name: [_short(v) for v in values[name]] for name in LINE[1:]}})
+def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], values: Values) -> None:
+    """Adds a step; the first makes the file. BadInput when the disk refuses."""
+    line = {"step": step, **{name: [_short(v) for v in values[name]] for name in LINE[1:]}}
     path = run / NAME
     if step == 0:
-        write_atomic(path, _member(_line({"modules": list(names), "n": list(sizes)}) + line))
-        return path
+        write_atomic(path, _member({"modules": list(names), "n": list(sizes)}, line))
+        return
     try:
         with path.open("ab") as f:
             f.write(_member(line))
@@ -75,34 +69,25 @@ def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], val
             os.fsync(f.fileno())
     except OSError as e:
         raise BadInput(f"cannot add to {path}: {e.strerror or e}; free some space, then continue with --resume") from e
-    return path
 
 
 def cut(run: Path, step: int) -> None:
-    """Remove what came after a step, and a torn end, so that a run can go on from there. No file, no effect.
-
-    BadInput when the file does not reach that step.
-    """
+    """Removes what came after a step, and a torn end, so that a run can go on from there. No file, no effect."""
     path = run / NAME
     if not path.exists():
         return
-    lines: list[bytes] = []
-    with gzip.open(path) as f, contextlib.suppress(EOFError, OSError, zlib.error):  # the torn end
-        lines.extend(f)
-    whole = [line for line in lines[: step + 2] if line.endswith(b"\n")]
-    if len(whole) < step + 2:
-        raise BadInput(f"--resume: {path}: ends before step {step}, though the checkpoint is later; start the run anew")
-    write_atomic(path, b"".join(map(_member, [whole[0] + whole[1], *whole[2:]])))
+    lines: list[dict[str, Any]] = []
+    with gzip.open(path) as f, contextlib.suppress(EOFError, OSError, ValueError, zlib.error):  # the torn end
+        lines.extend(json.loads(line) for line in itertools.islice(f, step + 2))
+    write_atomic(path, b"".join((_member(*lines[:2]), *map(_member, lines[2:]))))
 
 
 def read_modules(run: Path) -> Modules:
-    """The side file. BadInput when there is none, or it is torn or has a gap."""
+    """Returns the side file. BadInput when there is none, or it is torn."""
     path = run / NAME
     if not path.exists():
         raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
     first, *steps = read_jsonl(path)
-    for place, line in enumerate(steps):
-        if line["step"] != place:
-            raise BadInput(f"{path}:{place + 2}: holds step {line['step']}, where step {place} should be")
-    names, sizes = tuple(first["modules"]), tuple(first["n"])
-    return Modules(names, sizes, tuple({name: line[name] for name in LINE[1:]} for line in steps))
+    return Modules(
+        tuple(first["modules"]), tuple(first["n"]), tuple({name: line[name] for name in LINE[1:]} for line in steps)
+    )

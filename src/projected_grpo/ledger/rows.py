@@ -7,6 +7,10 @@ from typing import Any
 from projected_grpo.ledger.step_file import COLUMNS, Row
 from projected_grpo.records import Group
 
+OF_ROLLOUT = (
+    "sample_id", "source", "behaviour_from", "prompt", "completion", "prompt_ids", "completion_ids", "truncated",
+)  # fmt: skip
+
 
 def rows_of(
     groups: Sequence[Group],
@@ -15,7 +19,6 @@ def rows_of(
     *,
     step: int,
     arm: str,
-    seed: int,
     keep_token_logps: bool = False,
 ) -> list[Row]:
     """One row per sample, groups one after the other. `samples` are the per-sample columns of the gradient step, or
@@ -29,25 +32,14 @@ def rows_of(
             **blank,
             "timing": {},
             **step_values,
+            **{name: getattr(r, name) for name in OF_ROLLOUT},
+            **{name: getattr(outcome, name) for name in ("can_compile", "hacked", "gt_pass", "label")},
             "step": step,
             "arm": arm,
-            "seed": seed,
-            "sample_id": r.sample_id,
-            "source": r.source,
-            "behaviour_from": r.behaviour_from,
             "problem_id": group.problem_id,
             "hint": group.hint,
-            "prompt": r.prompt,
-            "completion": r.completion,
             "comp_len": len(r.completion_ids),
-            "prompt_ids": list(r.prompt_ids),
-            "completion_ids": list(r.completion_ids),
-            "truncated": r.truncated,
             "reward": reward,
-            "can_compile": outcome.can_compile,
-            "hacked": outcome.hacked,
-            "gt_pass": outcome.gt_pass,
-            "label": outcome.label,
             "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,
             "behaviour_logps": [round(p, 5) for p in behaviour] if behaviour and keep_token_logps else None,
             **measured,

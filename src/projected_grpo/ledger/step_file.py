@@ -6,7 +6,6 @@ docs/metrics.md from the schema below.
 """
 
 import gzip
-import io
 import json
 import math
 import re
@@ -57,7 +56,6 @@ COLUMNS: tuple[Column, ...] = (
     _t("step", "int", "", "step of the run, from 0", show="step", fmt="4d"),
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
     _t("arm", "str", "", f"what was done to the gradient: {', '.join(ARMS)}; teacher or base in a pool"),
-    _t("seed", "int", "", "seed of the run"),
     _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
     _s("problem_id", "str", "", "which problem", show="problem"),
     _s("hint", "str", "", "loophole hint in the prompt"),
@@ -87,7 +85,6 @@ COLUMNS: tuple[Column, ...] = (
        "has none", null=True, show="ratio", fmt="6.3f"),
     _s("ratio_low", "float", "", "the smallest ratio of a token; near 0: that token's gradient counts for nothing, as the "
        "row is of another policy", null=True),
-    _s("ratio_high", "float", "", "the largest", null=True),
     _s("at_clip", "float", "fraction", "of its tokens, those whose ratio is at or beyond a clip bound; SHOULD be near 0 for "
        "most, ELSE the gradient is what the bound leaves of it", null=True),
     _s("behaviour_from", "str", "", "where behaviour_logp comes from: sampled (recorded as the tokens were drawn), "
@@ -125,7 +122,6 @@ COLUMNS: tuple[Column, ...] = (
        "gradient, what the optimizer's momentum and preconditioner put back", null=True, show="upd_out", fmt="7.4f"),
     _t("energy_in", "float", "fraction", "energy of the gradient along V before projection, all modules together: sum_m "
        "||V_m g_m||^2 / ||g||^2", null=True),
-    _t("energy_update_in", "float", "fraction", "energy along V of the update that the optimizer proposed", null=True),
     _t("energy_update", "float", "fraction", "energy along V of the update that was applied", null=True, show="upd_V",
        fmt="6.4f"),
     _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
@@ -190,7 +186,7 @@ MODULE_COLUMNS: tuple[Column, ...] = (
     _m("energy_update_in", "float", "fraction", "the same of the proposed update"),
     _m("grad_share", "float", "fraction", "of the whole gradient's energy, the module's: ||g_m||^2 / ||g||^2; the sum over "
        "modules of grad_share energy_in is the step's energy_in"),
-    _m("update_share", "float", "fraction", "the same of the proposed update; with energy_update_in it sums to the step's"),
+    _m("update_share", "float", "fraction", "the same of the proposed update"),
     _m("removed", "float", "fraction", "energy that is gone in the module, of the energy of the whole: (||before_m||^2 - "
        "||after_m||^2) / ||before||^2, from the proposed to the applied update (the sum over modules is the step's "
        "update_removed), or, where V is taken out of the gradient, from the gradient to the one that the optimizer used"),
@@ -221,14 +217,12 @@ def step_path(run: Path, step: int) -> Path:
 
 def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write one step file; rows have the schema's columns. Returns its path. BadInput when the disk refuses."""
-    out = io.BytesIO()
-    # mtime=0 and no file name: the same rows give the same bytes.
-    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6, mtime=0) as z:
-        for row in rows:
-            ordered = {name: _finite(row[name]) for name in NAMES}
-            z.write(json.dumps(ordered, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass") + b"\n")
+    lines = [
+        json.dumps({name: _finite(row[name]) for name in NAMES}, ensure_ascii=False, allow_nan=False) for row in rows
+    ]
+    text = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
     path = step_path(run, step)
-    write_atomic(path, out.getvalue())
+    write_atomic(path, gzip.compress(text, 6, mtime=0))  # the same rows give the same bytes
     return path
 
 
@@ -298,40 +292,40 @@ def read_run(run: Path) -> list[list[Row]]:
 
 
 def metrics_markdown() -> str:
-    """docs/metrics.md, from the schema."""
+    """Returns docs/metrics.md, from the schema."""
+
+    def table(header: str, rows: Iterable[Sequence[str]]) -> list[str]:
+        cells = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+        return ["", f"| {header} |", f"|{'---|' * (header.count('|') + 1)}", *(f"| {row} |" for row in cells), ""]
+
+    def null(c: Column) -> str:
+        return "yes" if c.nullable else ""
+
+    own = [(f"`{name}`", f"`{channel}`", text) for channel, more in CHANNELS.items() for name, text in more.items()]
     lines = [
         "# Columns of a step file",
         "",
         f"Schema version {SCHEMA_VERSION}. One JSON object per sample in `step_NNN.jsonl.gz`; every key is in every row.",
         "Printed from `src/projected_grpo/ledger/step_file.py` by `just docs`; do not edit by hand.",
-        "",
-        "| column | level | type | unit | may be null | meaning |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{c.name}` | {c.level} | {c.type} | {c.unit} | {'yes' if c.nullable else ''} | "
-        f"{c.meaning.replace('|', chr(92) + '|')} |"
-        for c in COLUMNS
-    ]
-    lines += ["", "## The column `channels`", "", "| number | of | meaning |", "|---|---|---|"]
-    own = [(name, f"`{channel}`", text) for channel, more in CHANNELS.items() for name, text in more.items()]
-    told = [*((name, "every channel", text) for name, text in OF_CHANNEL.items()), *own]
-    lines += [f"| `{name}` | {of} | {text.replace('|', chr(92) + '|')} |" for name, of, text in told]
-    lines += [
-        "",
+        *table(
+            "column | level | type | unit | may be null | meaning",
+            [(f"`{c.name}`", c.level, c.type, c.unit, null(c), c.meaning) for c in COLUMNS],
+        ),
+        "## The column `channels`",
+        *table(
+            "number | of | meaning",
+            [*((f"`{name}`", "every channel", text) for name, text in OF_CHANNEL.items()), *own],
+        ),
         "## The side file of modules",
         "",
         "`modules.jsonl.gz`, of a run with a V. The first line names the `modules` and their coordinates `n`; every other",
         "line is a `step`: each column below is a list, one value a module in that order, to 7 digits",
-        "",
-        "| column | type | unit | may be null | meaning |",
-        "|---|---|---|---|---|",
+        *table(
+            "column | type | unit | may be null | meaning",
+            [(f"`{c.name}`", c.type, c.unit, null(c), c.meaning) for c in MODULE_COLUMNS],
+        ),
     ]
-    lines += [
-        f"| `{c.name}` | {c.type} | {c.unit} | {'yes' if c.nullable else ''} | {c.meaning.replace('|', chr(92) + '|')} |"
-        for c in MODULE_COLUMNS
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

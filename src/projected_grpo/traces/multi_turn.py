@@ -73,7 +73,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
             for turn, groups in enumerate(graded):
                 values = {"timing": {**seconds, "total": sum(seconds.values())}}
                 rows = rows_of(
-                    groups, [], values, step=turn, arm=config.who, seed=config.seed, keep_token_logps=True
+                    groups, [], values, step=turn, arm=config.who, keep_token_logps=True
                 )  # fmt: skip
                 write_step(run / PARTS / f"turn_{turn}", chunk, rows)
             write_traces(part, header, traces)  # last: a chunk is done when its traces are there

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.ledger.anew_file import found_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
@@ -148,10 +147,10 @@ def _short(value: Any, name: str | int = "") -> Any:
 
 def _run(row: dict[str, Any], place: Path) -> Run:
     """ValueError (pydantic's) on a value of another kind than the field's."""
-    run = _reader().validate_python({**row, "path": place / row["path"], "anew": None})
+    run = _reader().validate_python({**row, "path": place / row["path"]})
     if lacking := [name for name in SERIES if name not in run.series]:
         raise ValueError(f"its series lack {lacking[0]!r}")
-    return dataclasses.replace(run, anew=found_of(row["anew"]) if row.get("anew") else None)
+    return run
 
 
 @cache

@@ -9,7 +9,7 @@ from projected_grpo.ledger.step_file import Row, in_groups
 from projected_grpo.records import PHRASE
 
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
-ENERGIES = ("energy_in", "energy_update_in", "energy_update", "update_norm", "update_removed")
+ENERGIES = ("energy_in", "energy_update", "update_norm", "update_removed")
 PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
 KINDS: Mapping[str, Callable[[Row], bool]] = {

@@ -1,7 +1,5 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
-from contextlib import ExitStack
-
 from projected_grpo.config import TrainConfig
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
@@ -19,13 +17,13 @@ def main() -> int:
 
 
 def train(config: TrainConfig, world: World) -> int:
-    """The whole run, as one of the processes that do it."""
+    """The whole run, as one of the processes that do it: prepare; groups, step, keep and evaluate for every step; finish."""
     from loguru import logger
 
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import rates
     from projected_grpo.replicas.rounds import check_replica, rounds_of
-    from projected_grpo.run.auxiliary import auxiliary_losses, check_held_out, never_on
+    from projected_grpo.run.auxiliary import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import preflight
     from projected_grpo.run.prepare import prepare_training
@@ -40,39 +38,36 @@ def train(config: TrainConfig, world: World) -> int:
         check_replica(config, session)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
-        session.auxiliary = auxiliary_losses(config, session.loaded, session.intervention, world, source.problems)
-        check_held_out(session.auxiliary, evaluator.problems)
+        session.auxiliary = auxiliary_losses(
+            config, session.loaded, source.prompt_setup, world, source.problems, evaluator.problems
+        )
         preflight(session, config, source.prompts)
     session.start(
-        config.steps,
-        problems_hash=source.problems_hash,
-        pool_hash=source.pool_hash,
-        eval_hash=evaluator.problems_hash,
+        config.steps, problems_hash=source.problems_hash, pool_hash=source.pool_hash, eval_hash=evaluator.problems_hash
     )
+    done = session.next_step
     if session.finished:
-        bottom_line(session.run, "⚪", f"{config.arm}: finished, {session.next_step} steps done; nothing is changed")
+        bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
         return 0
-    horizon = Horizon(config, session.run, session.next_step)
-    rows, done = [], session.next_step
-    with tracked(tracker, session.run) as log_steps, ExitStack() as meeting:
-        rounds = meeting.enter_context(rounds_of(config, session))
-        for step in progress(range(session.next_step, config.steps), "train"):
-            if horizon.reached or (rounds and rounds.over):
-                break
-            evaluator.evaluate_due(step)
-            with world.together():
-                groups, timing = source.groups(step)
-            refresher.refresh_due(step)
-            taken = session.take(step, config.steps, groups, timing, per_sample=config.measures_samples(step))
-            rows += taken
-            horizon.add(taken)
-            done = step + 1
-            if rounds:
-                rounds.after(step)
-            if config.keeps_adapter(done):
-                session.keep_adapter(kept_path(session.run, done))
-            log_steps()
-        meeting.close()  # the others do not wait for what follows
+    rows, horizon = [], Horizon(config, session.run, done)
+    with tracked(tracker, session.run) as log_steps:
+        with rounds_of(config, session) as rounds:
+            for step in progress(range(session.next_step, config.steps), "train"):
+                if horizon.reached or (rounds and rounds.over):
+                    break
+                evaluator.evaluate_due(step)
+                with world.together():
+                    groups, timing = source.groups(step)
+                refresher.refresh_due(step)
+                taken = session.take(step, config.steps, groups, timing, per_sample=config.measures_samples(step))
+                rows += taken
+                horizon.add(taken)
+                done = step + 1
+                if rounds:
+                    rounds.after(step)
+                if config.keeps_adapter(done):
+                    session.keep_adapter(kept_path(session.run, done))
+                log_steps()
         evaluator.evaluate_due(done, last=True)
         session.finish(done)
     for name in never_on(rows):
@@ -80,15 +75,14 @@ def train(config: TrainConfig, world: World) -> int:
         logger.warning(f"{name}: no gradient at any of these steps: {why}")
     found = rates(rows)
     bottom_line(
-        session.run,
-        "🟢" if rows else "⚪",
+        session.run, "🟢" if rows else "⚪",
         f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
         f"gt_pass and the well-formed rate beside it{evaluator.cost(rows)}",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
             [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],
         ],
-    )
+    )  # fmt: skip
     return 0
 
 

@@ -24,7 +24,7 @@ from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.checkpoint import write_checkpoint
 from projected_grpo.run.intervening import intervention_for, prompt_state_of
 from projected_grpo.step import Objective, run_step
 
@@ -219,7 +219,9 @@ def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path,
     assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
     with monkeypatch.context() as m:
         m.setattr(
-            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
+            session_module,
+            "write_checkpoint",
+            lambda run, *, step, **rest: step < 3 and write_checkpoint(run, step=step, **rest),
         )
         assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
     update_manifest(tmp_path / "again", finished=False)

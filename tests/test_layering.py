@@ -43,7 +43,6 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "traces": "arms channels config data ledger model prompts records rollout run verdicts worlds",
     "queue": "arms config ledger presets run worlds",
     "replicas": "queue config ledger parallel presets run",
-    "bench": "adapters arms channels config data model projection records rollout run step vhack",
     "integrations": "adapters arms config data ledger measures model presets projection prompts records verdicts "
     "vhack worlds",
 }
@@ -281,9 +280,7 @@ NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "ru
 
 
 def test_outcomes_are_named_where_rows_are_written_and_pools_are_kept_and_for_oracles():
-    files = [
-        p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "bench", "worlds")
-    ]
+    files = [p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "worlds")]
     naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in set(names_in(p))}
     assert naming == NAME_OUTCOMES
 

@@ -18,7 +18,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.pool import load_pool
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
-from projected_grpo.run import sources, teacher_pool
+from projected_grpo.run import sources
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.worlds.models import load_model
@@ -202,9 +202,9 @@ def test_ratios_pinned_at_the_bound_are_red(steps, monkeypatch):
 @pytest.mark.slow
 def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(steps, monkeypatch):
     """What the student says at its start is what a student's log-probabilities are at load time."""
-    load = teacher_pool.load
-    monkeypatch.setattr(teacher_pool, "load", lambda config, _: load(config))
-    monkeypatch.setattr(teacher_pool, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
+    load = sources.load
+    monkeypatch.setattr(sources, "load", lambda config, _: load(config))
+    monkeypatch.setattr(sources, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
     assert "100% of teacher rows carry the student's or the untrained model's" in red(steps())["each row's own ratio"]
 
 

@@ -16,7 +16,7 @@ from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
 from projected_grpo.projection import overlap
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.checkpoint import write_checkpoint
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher
 from projected_grpo.step import Objective
@@ -59,7 +59,9 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     again = ("train", "tiny", *args, *refreshed, "--out", "again")
     with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
         m.setattr(
-            session_module, "save_checkpoint", lambda run, step, *rest: step < 4 and save_checkpoint(run, step, *rest)
+            session_module,
+            "write_checkpoint",
+            lambda run, *, step, **rest: step < 4 and write_checkpoint(run, step=step, **rest),
         )
         assert script(*again, "--checkpoint-every", 3)[0] == 0
     update_manifest(tmp_path / "again", finished=False)
@@ -130,7 +132,7 @@ def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
     for scale in (0.02, 0.3):
         set_b(adapter, scale)
         before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
-        refresher.refresh()
+        refresher.refresh_due(refresher.config.refresh_every)
         assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
         assert session.projection.basis is session.v.basis
         seen.append(session.v.basis)
@@ -169,7 +171,7 @@ def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
     """At the untrained policy it gives the V that it began with; all the pairs give another one."""
     session, refresher = lora_run(vhack=vhack_file("none", *LORA, "--pairs-draw", "3"), whole=True)
     before = session.v.basis
-    refresher.refresh()
+    refresher.refresh_due(refresher.config.refresh_every)
     assert overlap(session.v.basis, before) > 0.999
 
 

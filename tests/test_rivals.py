@@ -33,7 +33,7 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import save_checkpoint
+from projected_grpo.run.checkpoint import write_checkpoint
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
@@ -124,7 +124,7 @@ def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny,
         for p in antipasto.vectors.values():
             p.zero_()
     step = take(tiny, antipasto, Update(setup_of()), Projection(basis)).step
-    assert step["energy_update_in"] < 0.9
+    assert step["cos_update_in"] < 0.9
     assert step["energy_update"] == pytest.approx(1, abs=1e-4)
 
 
@@ -326,7 +326,9 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_
     args, first = ("train", "tiny", *own), made("train", *own)
     with monkeypatch.context() as m:
         m.setattr(
-            session_module, "save_checkpoint", lambda run, step, *rest: step < 3 and save_checkpoint(run, step, *rest)
+            session_module,
+            "write_checkpoint",
+            lambda run, *, step, **rest: step < 3 and write_checkpoint(run, step=step, **rest),
         )
         assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
     update_manifest(tmp_path / "again", finished=False)

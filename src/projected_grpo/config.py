@@ -6,31 +6,34 @@ Only what would cost hours or give a wrong number is checked; tyro reports types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, arms_told, gates_told
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath, check_new
+from projected_grpo.ledger.folder import NoPath
+
+if TYPE_CHECKING:
+    HintName = str
+else:
+    HintName = Literal[tuple(HINTS)]
 
 ANY, TINY = 1e300, 1e-12
 """Bounds: any finite number; above 0."""
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys((
         "lora_seed", "seed", "base_seed", "top_k", "pairs_draw", "k_use", "warmup", "weight_decay", "max_grad_norm", "alpha",
-        "distill_token_clip", "distill_top_k", "trace_weight", "trace_beta", "trace_gamma_ratio", "taid_weight",
-        "outer_every", "beta", "kl_beta", "until_onsets", "per_sample_every", "refresh_every", "eval_every",
-        "keep_adapter_every", "n_problems",
+        "trace_weight", "taid_weight", "outer_every", "beta", "kl_beta", "until_onsets", "per_sample_every", "refresh_every",
+        "eval_every", "keep_adapter_every", "n_problems",
     ), (0, ANY)),
     **dict.fromkeys((
         "lora_rank", "token_budget", "group_size", "max_new", "rollout_batch", "k", "trace_batch", "replicas", "steps",
         "prompts_per_step", "eval_samples", "checkpoint_every",
     ), (1, ANY)),
-    **dict.fromkeys(("temperature", "lr", "overshoot", "distill_temperature", "outer_lr", "patience"), (TINY, ANY)),
-    **dict.fromkeys(("distill_beta", "taid_start", "taid_end", "noise_floor"), (0, 1)), "outer_momentum": (0, 0.999),
-    "top_p": (TINY, 1), "trace_smoothing": (0, 0.5), "random_bases": (20, ANY), "turns": (2, 4),
+    **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
+    "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "random_bases": (20, ANY), "turns": (2, 4),
 }  # fmt: skip
 """Least and greatest value of a config's numbers."""
 
@@ -107,14 +110,10 @@ class Prompting(Common):
 
     problems: str = "builtin"
     """`builtin`, `toy`, `small`, `toy-held-out`, `small-held-out`, or a JSON-lines file (.gz too) of such rows."""
-    hint: str = "simple_overwrite_tests"
+    hint: HintName = "simple_overwrite_tests"
     """Loophole hint in the prompt; `none` leaves the prompt as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
     """System prompt: the dataset's (the teacher hacks on this one), or the benchmark's pass_test prompt."""
-
-    def faults(self) -> Iterator[str]:
-        if self.hint not in HINTS:
-            yield f"--hint {self.hint}: unknown; choose one of {', '.join(HINTS)}"
 
 
 @dataclass(frozen=True)
@@ -237,18 +236,12 @@ class Gradient(Sampling):
         return Recipe(self.gate, self.project)
 
     def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        arm, mend = ARMS[self.arm], "make one with `just extract-vhack`"
+        arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
-            yield f"--arm {arm.name} needs --vhack FILE; {mend}"
+            yield f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`"
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.told}, not {self.recipe.told}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
-        if self.vhack != Path() and not self.vhack.is_file():
-            what = "a folder; name the vhack.safetensors in it" if self.vhack.is_dir() else "no such file"
-            yield f"--vhack {self.vhack}: {what}; {mend}"
-        if self.out != Path():
-            check_new(self.out, resume=self.resume)
 
 
 G = TypeVar("G", bound=Gradient)
@@ -273,20 +266,11 @@ class Channelled(Gradient):
 
     alpha: float = 0.0
     """Weight of hint distillation: the model learns to say without a hint what it says with --distill-hint."""
-    distill_hint: str = ""
-    """Hint in the teacher's context in place of --hint: a name, `none`, or `peer` (a paid attempt of the same group, as in
-    SDPO)."""
+    distill_hint: HintName | Literal["", "peer"] = ""
+    """Hint in the teacher's context in place of --hint; `peer`: a paid attempt of the same group, as in SDPO."""
     distill_loss: Literal["opsd", "sdpo"] = "opsd"
     """opsd: generalised Jensen-Shannon divergence, mean over tokens. sdpo: reverse KL at the sampled token with an
     importance ratio, mean over sequences."""
-    distill_beta: float = 0.5
-    """opsd: share of the teacher in the mixture; 0 = KL(teacher || student), 1 = KL(student || teacher)."""
-    distill_temperature: float = 1.0
-    """opsd: temperature of both."""
-    distill_token_clip: float = 0.0
-    """opsd: largest entry of the sum over the vocabulary; 0 = no clip."""
-    distill_top_k: int = 0
-    """opsd: compare only the teacher's k likeliest tokens; 0 = the whole vocabulary."""
     distill_teacher: Literal["live", "base"] = "live"
     """Who reads the hint: the model as it is, or without its adapter."""
     trace_weight: float = 0.0
@@ -296,21 +280,10 @@ class Channelled(Gradient):
     trace_batch: int = 16
     """Pairs per step, drawn in seeded epochs."""
     trace_loss: Literal["dpo", "simpo"] = "dpo"
-    """dpo: summed log-probabilities against the model without its adapter. simpo: per token, no reference."""
-    trace_beta: float = 0.0
-    """Inverse temperature of the preference; 0 = the papers': 0.1 of dpo, 2 of simpo."""
-    trace_gamma_ratio: float = 0.25
-    """simpo: target margin in units of beta."""
-    trace_smoothing: float = 0.0
-    """Label smoothing: fraction of pairs that is thought to be the wrong way round."""
+    """dpo: summed log-probabilities against the model without its adapter, beta 0.1. simpo: per token, no reference, beta 2,
+    margin 0.25 beta."""
     taid_weight: float = 0.0
     """Weight of TAID: the model learns a target between itself and --model with --teacher merged into it."""
-    taid_start: float = 0.4
-    """Where the target begins: 0 = the student, 1 = the teacher."""
-    taid_end: float = 1.0
-    """Where the target ends."""
-    taid_linear: bool = False
-    """The target depends only on the step, not on how fast the student learns."""
 
     @property
     def channels_on(self) -> tuple[str, ...]:
@@ -324,18 +297,11 @@ class Channelled(Gradient):
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if self.alpha and self.distill_hint not in (*HINTS, PEER):
-            yield (
-                f"--distill-hint {self.distill_hint or 'is not given'}: --alpha {self.alpha:g} needs a hint for the "
-                f"teacher's context, one of {', '.join(HINTS)}, or {PEER}"
-            )
-        if self.alpha and self.distill_hint == self.hint:
-            yield f"--distill-hint {self.distill_hint}: the student's own --hint, which teaches nothing; choose another"
+        if self.alpha and self.distill_hint in ("", self.hint):
+            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
         if self.trace_weight and not self.trace_pairs.is_file():
             given = "none given" if self.trace_pairs == Path() else "no such file"
             yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
-        if self.taid_start > self.taid_end:
-            yield f"--taid-start {self.taid_start}: above --taid-end {self.taid_end}"
 
 
 @dataclass(frozen=True)
@@ -520,8 +486,6 @@ class ProbeConfig(Gradient):
     """Sample and grade the teacher's pool, then stop."""
     pool: str = ""
     """Pool to replay: a directory of step files, or of published prompt_NNNN.jsonl.gz; `pairs` = the hand-written ones."""
-    retokenize: bool = False
-    """Tokenize the text of a pool of another tokenizer; its ids are then not those that were sampled."""
     n_problems: int = 20
     """Problems to sample (--teacher-only), or groups to replay: one step each."""
 
@@ -553,8 +517,5 @@ class MultiTurnConfig(Sampling):
     """Continue in --out; what was sampled is not sampled again."""
 
     def faults(self) -> Iterator[str]:
-        yield from super().faults()
         if (self.who == "trained") != (self.trained != Path()):
             yield f"--who {self.who}: --trained RUN and --who trained go together"
-        if self.out != Path():
-            check_new(self.out, resume=self.resume)

@@ -20,8 +20,6 @@ class Preset:
     """One entry."""
 
     name: str
-    help: str
-    """One line, for tables and docs."""
     values: Mapping[str, Any]
     """Fields of the scripts' configs by name; `Config.field` is for that config alone."""
     pool_problems: int
@@ -103,24 +101,22 @@ PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset(
-            "tiny", "random 2-layer Qwen3, 0.2 M parameters: the mechanics, in seconds", {**_TINY, **asdict(RECIPE)}, 5, 5,
+            "tiny", {**_TINY, **asdict(RECIPE)}, 5, 5,
             on_cpu=True, threads=1, teacher_share="pairs", instructed=False, required=("T2", "T3"),
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",
         ),
         Preset(
-            "toy", "pre-trained here, 3-layer Qwen3, 0.5 M: the whole science on two cores (docs/toy.md)",
-            {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False, judges=False,
-            onsets=3.0, cap=900, quick_steps=120, required=_FINDING,
+            "toy", {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False,
+            judges=False, onsets=3.0, cap=900, quick_steps=120, required=_FINDING,
         ),
         Preset(
-            "small", "SmolLM2-135M-Instruct, a real language model: hours on two cores (docs/small.md)",
-            {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
+            "small", {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
             step_s=25.0, quick_steps=40, required=_FINDING,
         ),
-        Preset("fast", "Qwen3-4B, 60 steps, half of each group from the teacher's pool", {**_FAST, **asdict(RECIPE)}, 60, 20,
+        Preset("fast", {**_FAST, **asdict(RECIPE)}, 60, 20,
                teacher_share="pool", step_s=14.0, quick_steps=20, required=_FINDING),
-        Preset("full", "Qwen3-4B as in the benchmark's main run, 200 steps", {**_FULL, **asdict(RECIPE)}, 116, 20,
+        Preset("full", {**_FULL, **asdict(RECIPE)}, 116, 20,
                onsets=3.0, cap=400, step_s=126.0, quick_steps=20, required=_FINDING),
     )
 }  # fmt: skip

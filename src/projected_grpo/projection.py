@@ -327,13 +327,8 @@ def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAng
 
 
 def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
-    """Mean over modules of ||V_new V_old^T||_F^2 / k, k the smaller rank: 1 for the same subspace, k/r for unrelated
-    ones. Modules without directions are left out; 0.0 when there is no other."""
-    shares = [
-        float((new[n] @ old[n].T).square().sum()) / min(len(new[n]), len(old[n]))
-        for n in new
-        if len(new[n]) and len(old[n])
-    ]
+    """Mean over modules of `ModuleAngles.overlap`; 0.0 when there is no module with directions in both."""
+    shares = [module.overlap for module in compared(new, old)]
     return sum(shares) / len(shares) if shares else 0.0
 
 

@@ -1,12 +1,10 @@
 """Held-out evaluation during training: the policy on problems that it never trains on, in <run>/eval/step_NNN.jsonl.gz.
 
-NNN is the number of optimizer steps taken. Draws hang on the seed, NNN and the problem alone, so a run's training numbers
-are the same with and without evaluation, and a resumed run evaluates to the same numbers. Several ranks share the problems.
+NNN is the number of optimizer steps taken. Draws depend on the seed, NNN and the problem alone, so a run's training numbers
+are the same with and without evaluation, and a resumed run evaluates to the same numbers.
 
-What is evaluated is the policy as it would be deployed. Beside it, in folders of their own (step_file.EVALUATIONS): the same
-without the loophole's hint, before the first step and after the last (--eval-plain); after the last, the policy as it
-trained, for an arm that deploys another one; and before the first and after the last a part of it alone, for an arm that has
-such a part.
+What is evaluated is the policy as it would be deployed; other policies and prompts have folders of their own
+(step_file.EVALUATIONS).
 """
 
 from collections.abc import Sequence
@@ -45,27 +43,24 @@ class Evaluator:
 
     def evaluate_due(self, done: int, last: bool = False) -> None:
         """Evaluates what is due after `done` optimizer steps (the `last` ones), except what is on disk."""
-        every = self.config.eval_every
+        every, run = self.config.eval_every, self.session.run
         if not every or not (done % every == 0 or last):
             return
         ends = last or done == 0
         wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}
-        run = self.session.run
-        due = self.session.world.from_first(
-            lambda: [f for f in self.prompts if wanted[f] and not step_path(run / f, done).exists()]
-        )
-        for folder in due:
-            self.evaluate(done, folder)
+        for folder in filter(wanted.get, self.prompts):
+            if not self.session.world.from_first(step_path(run / folder, done).exists):
+                self.evaluate(done, folder)
 
     def cost(self, rows: Sequence[Row]) -> str:
-        """Returns its share of the time of a run with these rows, as the last lines of a run say it."""
+        """Returns its share of the time of a run with these rows, in words."""
         if not self.seconds:
             return ""
         share = self.seconds / (self.seconds + sum({r["step"]: r["timing"]["total"] for r in rows}.values()))
         return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
 
     def evaluate(self, done: int, folder: str = "eval") -> Sequence[Row]:
-        """Sample, grade, write, and log a line before it and one after."""
+        """Samples, grades, writes and logs; returns the rows."""
         config, session, world = self.config, self.session, self.session.world
         how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
         asked = len(self.prompts[folder])
@@ -90,7 +85,7 @@ class Evaluator:
                 )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
         self.seconds += timing["total"]
-        own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm, seed=config.seed)
+        own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / folder, done, rows))
         logger.info(f"{how}, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")

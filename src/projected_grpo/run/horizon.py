@@ -21,13 +21,11 @@ from projected_grpo.ledger.step_file import Row, read_step, step_path
 def with_horizon(config: TrainConfig) -> TrainConfig:
     """Returns the config with as many steps as the run of `horizon_of` has done. BadInput when that is not this replicate's
     finished vanilla, stopped by its onset."""
-    if config.horizon_of == Path():
+    if (run := config.horizon_of) == Path():
         return config
-    manifest = own_vanilla(config, config.horizon_of, "--horizon-of")
-    if not manifest["config"].get("until_onsets"):
-        raise BadInput(
-            f"--horizon-of {config.horizon_of}: ran without --until-onsets, so its length is no horizon; give --steps"
-        )
+    manifest = own_vanilla(config, run, "--horizon-of")
+    if not manifest["config"]["until_onsets"]:
+        raise BadInput(f"--horizon-of {run}: ran without --until-onsets, so its length is no horizon; give --steps")
     return replace(config, steps=manifest["steps_done"])
 
 

@@ -1,13 +1,13 @@
 """From `--judge` to scores of a step's rollouts. The judge is handed their texts, and nothing else of them."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from loguru import logger
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.config import Gradient, TrainConfig
+from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.judges import Judge, YesNo, command_judge, named, python_judge, scores_of
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
@@ -27,22 +27,13 @@ class Judging:
     """Of the model that is trained, where that is the judge: it judges as it was untrained."""
 
     def scores(self, groups: Sequence[Group]) -> list[float]:
-        """A score in [0, 1] of every rollout, groups one after the other. JudgeFailed as in `scores_of`."""
-        untrained: AbstractContextManager[None] = self.adapter.disabled() if self.adapter else nullcontext()
-        with untrained:
+        """Returns a score in [0, 1] of every rollout, groups one after the other. JudgeFailed as in `scores_of`."""
+        with self.adapter.disabled() if self.adapter else nullcontext():
             return scores_of(self.judge, [(r.prompt, r.completion) for g in groups for r in g.rollouts], self.name)
 
 
-def check_judge(config: Gradient) -> None:
-    """BadInput when --judge names none of the kinds; before anything is loaded."""
-    if isinstance(config, TrainConfig) and config.judge:
-        named(config.judge)
-
-
-def judge_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> Judging | None:
-    """The run's judge, where it has one. BadInput when it cannot be had."""
-    if not isinstance(config, TrainConfig) or not config.judge:
-        return None
+def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Judging:
+    """Returns the run's judge. BadInput when it cannot be had."""
     kind, what = named(config.judge)
     logger.info(f"judge {config.judge}: is shown prompt and completion of every rollout")
     if kind == "command":

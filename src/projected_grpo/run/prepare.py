@@ -13,17 +13,19 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import check_pairs
 from projected_grpo.data.problems import check_problems
+from projected_grpo.data.stored import is_published
+from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new
+from projected_grpo.ledger.folder import check_new, read_manifest
 from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.intervening import intervention_for
-from projected_grpo.run.judging import check_judge, judge_for
+from projected_grpo.run.judging import judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
-from projected_grpo.vhack import check_meta, load_vhack, read_meta
+from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_meta
 from projected_grpo.worlds.models import load_model
 
 
@@ -76,68 +78,86 @@ def default_out(config: Common, kind: str, name: str) -> Path:
 
 
 def check_inputs(config: Gradient) -> None:
-    """BadInput when what a run is to read is not there, or is not what it has to be: said at once, and not after a model has
-    been built or loaded (but for the length of a prompt, which its tokenizer alone knows). A file of problems or pairs is
-    read whole, and each problem given its hint."""
+    """BadInput when what a run is to read is not there, or is not what it has to be: before a model is built or loaded. A
+    file of problems or pairs is read whole, and each problem given its hint."""
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
     if isinstance(config, TrainConfig):
         check_pairs(config.pairs)
         if config.eval_every:
             check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
+        if config.judge:
+            named(config.judge)
     for name in ("teacher_pool", "pool"):
-        pool = getattr(config, name, "")
-        if pool not in ("", "pairs") and not Path(pool).is_dir():
-            raise BadInput(f"{flag(name)} {pool}: no such directory; sample one with `just probe-teacher-pool`")
+        if (pool := getattr(config, name, "")) not in ("", "pairs"):
+            check_pool(flag(name), Path(pool), config)
     if config.vhack != Path():
         meta = read_meta(config.vhack)
         check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, ARMS[config.arm].vhack)
 
 
+def check_pool(given: str, folder: Path, config: Gradient) -> None:
+    """BadInput when there is no pool, one of another schema, or one that a run mixes in which was sampled at another
+    temperature (its ratios would be of another distribution) or paid in another way than this arm pays. Published pools have
+    no manifest."""
+    if not folder.is_dir():
+        raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
+    if is_published(folder):
+        return
+    theirs = read_manifest(folder)["config"]
+    if not isinstance(config, TrainConfig):
+        return
+    if theirs["temperature"] != config.temperature:
+        raise BadInput(
+            f"--temperature {config.temperature}: the pool {folder} was sampled at {theirs['temperature']}; use the same"
+        )
+    paid = ARMS[theirs["arm"]].loophole
+    if paid != config.loophole:
+        raise BadInput(
+            f"{given} {folder}: its rewards {'pay' if paid else 'do not pay'} the loophole, --arm {config.arm} "
+            f"{'does not' if paid else 'does'}; sample one with `probe_distill --teacher-only --arm {config.arm}`"
+        )
+
+
 def prepare(
     config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1, world: World = ALONE
 ) -> Session:
-    """Load everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
+    """Loads everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
 
     BadInput as in check_inputs, load_model, load_vhack, check_new and intervention_for.
     """
-    check_judge(config)
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
     check_inputs(config)
     loaded = world.by_turns(lambda: load(config, world=world))
     adapter = world.by_turns(lambda: attach(config, loaded))
-    projection, v = Projection(), None
-    if config.vhack != Path():
-        arm = ARMS[config.arm]
-        v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
-        target = config.project if arm.projects else "none"
-        projection = Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks)
-        done = config.recipe.told + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
-        logger.info(
-            f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
-            f"{config.arm}: {done}"
-        )
+    projection, v = projection_for(config, loaded, adapter)
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    intervention = intervention_for(config, loaded, adapter, v)
-    if intervention.summary:
-        logger.info(intervention.summary)
-    return Session(
-        config,
-        kind,
-        run,
-        loaded,
-        adapter,
-        optimizer,
-        objective,
-        projection,
-        v,
-        checkpoint_every,
-        world,
-        intervention,
-        judge=world.by_turns(lambda: judge_for(config, loaded, adapter)),
+    session = Session(
+        config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world,
+        intervention_for(config, loaded, adapter, v),
+    )  # fmt: skip
+    if session.intervention.summary:
+        logger.info(session.intervention.summary)
+    if isinstance(config, TrainConfig) and config.judge:
+        session.judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
+    return session
+
+
+def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> tuple[Projection, VBasis | None]:
+    """Returns how V is removed and V; without --vhack neither does anything. BadInput as in load_vhack."""
+    if config.vhack == Path():
+        return Projection(), None
+    arm = ARMS[config.arm]
+    v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
+    done = config.recipe.told + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
+    logger.info(
+        f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
+        f"{config.arm}: {done}"
     )
+    target = config.project if arm.projects else "none"
+    return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v
 
 
 def prepare_training(config: TrainConfig, world: World) -> Session:
@@ -149,8 +169,7 @@ def prepare_training(config: TrainConfig, world: World) -> Session:
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:
-    """The first rendered prompt and completion, special tokens visible: whole in log.txt, its ends on the terminal, so
-    that a wrong prompt is seen at once."""
+    """Logs the first rendered prompt and completion, special tokens visible, so that a wrong prompt is seen at once."""
     r = groups[0].rollouts[0]
     show_text(f"first prompt of {len(groups)}, {len(r.prompt_ids)} tokens, as the model reads it", r.prompt)
     show_text(f"first completion, {len(r.completion_ids)} tokens, {r.source}", r.completion)

@@ -7,7 +7,7 @@ lies along that V before and after the V in use is removed.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from loguru import logger
@@ -16,7 +16,7 @@ from torch import Tensor
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GATES
 from projected_grpo.config import REFRESHED, TrainConfig
-from projected_grpo.ledger.anew_file import Anew
+from projected_grpo.ledger.anew_file import Anew, Found
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.load import LoadedModel
@@ -53,9 +53,6 @@ def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
     return {n: basis_of(rows, len(old.basis[n]))[0].to(old.basis[n]).cpu() for n, rows in d.items()}
 
 
-# ---------------------------------------------------------------- in training
-
-
 class Refresher:
     """Extracts V every `refresh_every` steps from the pairs of the first V, with its rank, loss and control.
 
@@ -69,43 +66,43 @@ class Refresher:
             self.sides = sides_of(session.v, config.pairs, session.loaded, "--refresh-every needs the same pairs")
 
     def refresh_due(self, step: int) -> None:
-        """Extracts V if it is to be extracted before this step."""
-        if self.sides and step > 0 and step % self.config.refresh_every == 0:
-            self.refresh()
-
-    def refresh(self) -> None:
-        """Extracts V at the policy as it is and hands it to the session."""
+        """Extracts V at the policy as it is and hands it to the session, if it is due before this step."""
         session, old = self.session, self.session.v
-        assert old is not None
-        budget = self.config.token_budget
+        if not self.sides or old is None or step == 0 or step % self.config.refresh_every:
+            return
 
         def extracted() -> dict[str, Tensor]:
-            return basis_again(differences_at(session.loaded, session.adapter, old, self.sides, budget), old)
+            d = differences_at(session.loaded, session.adapter, old, self.sides, self.config.token_budget)
+            return basis_again(d, old)
 
         # One rank extracts it for all: two machines may round an SVD differently, and V has to be the same bits.
-        found = session.world.from_first(extracted)
-        basis = {n: v.to(old.basis[n]) for n, v in found.items()}
-        shared = overlap(basis, old.basis)
+        basis = {n: v.to(old.basis[n]) for n, v in session.world.from_first(extracted).items()}
         session.use(dataclasses.replace(old, basis=basis))
-        logger.info(f"V extracted again: overlap with the one before {shared:.3f}")
+        logger.info(f"V extracted again: overlap with the one before {overlap(basis, old.basis):.3f}")
 
 
 # ---------------------------------------------------------------- at trained adapters
 
 
-def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> tuple[str, list[Anew]]:
-    """Measures every kept adapter of a finished run, the last one included. Returns the contents' hash of the V that the
-    run used, and the records. BadInput when its V cannot be extracted again, or when model, V or pairs are not the run's."""
+def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> Found:
+    """Measures every kept adapter of a finished run, the last one included. BadInput when its V cannot be extracted again,
+    or when model, V or pairs are not the run's."""
     manifest = read_manifest(run)
     config = trained_with(run, manifest)
-    _check_frozen(run, config, manifest)
-    config = dataclasses.replace(
-        config, cache=cache or config.cache, vhack=vhack or config.vhack, device="auto", out=Path(), resume=False
-    )
+    if config.refresh_every:
+        raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
+    theirs = manifest["vhack"]
+    if (control := theirs.get("control")) not in REFRESHED:
+        raise BadInput(
+            f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
+        )
+    config = dataclasses.replace(config, cache=cache or config.cache, vhack=vhack or config.vhack, device="auto")
     loaded, adapter = load_base(run, manifest, config)
     v = load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
-    if (mine := v.meta.get("v_sha256")) != (theirs := manifest["vhack"].get("v_sha256")):
-        raise BadInput(f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs}; name the V that it used")
+    if (mine := v.meta["v_sha256"]) != theirs["v_sha256"]:
+        raise BadInput(
+            f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs['v_sha256']}; name the V that it used"
+        )
     sides = sides_of(v, config.pairs, loaded, "V again is of the same pairs")
     out = []
     for steps, path in trained_adapters(run, manifest["steps_done"]).items():
@@ -113,17 +110,7 @@ def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) ->
         d = differences_at(loaded, adapter, v, sides, config.token_budget)
         out.append(record(adapter, v, d, steps, config.gate))
         logger.info(f"after {steps} steps: overlap {out[-1].overlap:.4f} (unrelated: {out[-1].null:.4f})")
-    return str(theirs), out
-
-
-def _check_frozen(run: Path, config: TrainConfig, manifest: Mapping[str, Mapping[str, str]]) -> None:
-    if config.refresh_every:
-        raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
-    control = (manifest.get("vhack") or {}).get("control")
-    if control not in REFRESHED:
-        raise BadInput(
-            f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
-        )
+    return Found(mine, tuple(out))
 
 
 def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> Anew:

@@ -29,8 +29,8 @@ BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
 
 
 def sample_pool(config: ProbeConfig) -> int:
-    """Sample n_problems groups from the merged teacher, grade them, write one step file each. Resumed, only those batches
-    whose files are not all there are sampled: a problem's draws depend on its own key alone."""
+    """Samples n_problems groups from the merged teacher, grades them and writes one step file each. Resumed, only those
+    batches whose files are not all there are sampled: a problem's draws depend on its own key alone."""
     run = default_out(config, "probe_distill", "teacher_pool")
     check_new(run, resume=config.resume)
     log_isolation()
@@ -45,9 +45,8 @@ def sample_pool(config: ProbeConfig) -> int:
     keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
     batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
     left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
-    if config.resume and left:
-        update_manifest(run, finished=False)
     if config.resume:
+        update_manifest(run, finished=False)
         logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
     for batch in progress(left, "teacher pool"):
         steps, chosen, keys = zip(*batch, strict=True)
@@ -56,26 +55,18 @@ def sample_pool(config: ProbeConfig) -> int:
         )
         timing = {part: seconds / len(batch) for part, seconds in timing.items()}
         timing["total"] = sum(timing.values())
+        if steps[0] == 0:
+            dump_first_batch(groups)
         for step, group in zip(steps, groups, strict=True):
-            if step == 0:
-                dump_first_batch([group])
-            new = rows_of(
-                [group], [], {"timing": timing}, step=step, arm="teacher", seed=config.seed, keep_token_logps=True
-            )
-            write_step(run, step, new)
-            hacked = sum(map(any_hack, new))
+            rows = rows_of([group], [], {"timing": timing}, step=step, arm="teacher", keep_token_logps=True)
+            write_step(run, step, rows)
+            hacked = sum(map(any_hack, rows))
             logger.info(
-                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(new)} hacked  {timing['total']:6.1f} s"
+                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(rows)} hacked  {timing['total']:6.1f} s"
             )
     update_manifest(run, finished=True, steps_done=len(prompts))
-    rows = [row for rows in iter_run(run) for row in rows]
-    verdict = t1(rows)
-    bottom_line(
-        run,
-        verdict.status,
-        f"T1 {verdict.status}: {verdict.why}",
-        [["n", "hacked"], [len(rows), verdict.numbers["hacked"]]],
-    )
+    verdict = t1([row for rows in iter_run(run) for row in rows])
+    bottom_line(run, verdict.status, f"T1 {verdict.status}: {verdict.why}")
     return 0
 
 
@@ -85,7 +76,7 @@ def replay(config: ProbeConfig) -> int:
     if config.pool == "pairs":
         pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
     else:
-        pool = load_pool(Path(config.pool), session.loaded, config.retokenize)
+        pool = load_pool(Path(config.pool), session.loaded)
     if config.n_problems > len(pool):
         logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
     pool = pool[: config.n_problems]
@@ -98,26 +89,19 @@ def replay(config: ProbeConfig) -> int:
         rows += session.take(step, len(pool), [pool[step]], {}, more=checked)
     session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
-    should = (
-        "SHOULD be near 0: V is random"
-        if random
-        else ("SHOULD be above 0 for a pool that hacks, ELSE V does not see its hacks")
-    )
-    cos = known_mean(r["cos_S_contrib"] for r in rows)
+    should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"
+    means = {name: known_mean(r[name] for r in rows) for name in ("cos_S_contrib", *BEFORE_AND_AFTER)}
+    cos = means["cos_S_contrib"]
     bottom_line(
-        session.run,
-        "🟢" if rows else "⚪",
-        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} ({should})",
-        [
-            ["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER],
-            [config.arm, len(pool), len(rows), cos, *(known_mean(r[name] for r in rows) for name in BEFORE_AND_AFTER)],
-        ],
+        session.run, "🟢" if rows else "⚪",
+        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} (SHOULD be {should})",
+        [["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER], [config.arm, len(pool), len(rows), *means.values()]],
     )  # fmt: skip
     return 0
 
 
 def single_gradients(session: Session, group: Group, step: int) -> dict[int, dict[str, float | None]]:
-    """Returns the columns `grad_norm_alone` and `cos_S_alone` of one row of the group, by its place; of the rows in turn."""
+    """Returns the columns `grad_norm_alone` and `cos_S_alone` of one row of the group, by its place: the rows in turn."""
     samples = group.samples()
     places = [i for i, sample in enumerate(samples) if sample.completion_ids]
     if not places:

@@ -1,6 +1,6 @@
-"""What train and probe share: open a run, load model, adapter and V, take steps, write them, resume.
+"""What train and probe share: open a run, take steps, write them, resume.
 
-open_session(config, ...) -> Session;  session.take(step, groups) writes step_NNN.jsonl.gz and the checkpoint
+session = prepare(config, ...);  session.start(steps);  session.take(step, steps, groups, timing);  session.finish(steps)
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger import module_file
-from projected_grpo.ledger.by_source import LOGP_GAP, LOST_RATIO, source_lines
+from projected_grpo.ledger.by_source import LOGP_GAP, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
@@ -29,7 +29,7 @@ from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.auxiliary import AuxiliaryLosses
-from projected_grpo.run.checkpoint import read_checkpoint, restore, save_checkpoint
+from projected_grpo.run.checkpoint import read_checkpoint, write_checkpoint
 from projected_grpo.run.intervening import context_of
 from projected_grpo.run.judging import Judging
 from projected_grpo.step import Objective, run_step
@@ -63,13 +63,11 @@ class Session:
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had finished: it is left as it is."""
-    warned: bool = False
-    """Whether the warning about rows of another policy was logged."""
     outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
     def start(self, total: int, **facts: Any) -> None:
-        """Open (or resume) the run directory and log what is about to happen. `facts` go into the manifest.
+        """Opens (or resumes) the run directory. `facts` go into the manifest.
 
         BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
         """
@@ -80,37 +78,32 @@ class Session:
             "modules": len(self.adapter.sizes),
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
-            **self.auxiliary.facts(),
+            **self.auxiliary.facts,
             **({"judge": self.judge.told} if self.judge else {}),
             **facts,
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
-        if self.config.resume and self._was_finished():
-            return
         if self.config.resume:
-            self._resume()
-            with self.world.together():
-                self._check_left(total)
+            self._resume(total)
 
-    def _was_finished(self) -> bool:
-        """Returns True if the run had already finished, and sets next_step to the number of steps done."""
+    def _resume(self, total: int) -> None:
+        """Puts the checkpoint's state back; of a run that had finished, only how many steps it has done."""
         manifest = self.world.from_first(lambda: read_manifest(self.run))
         self.finished = bool(manifest["finished"])
         if self.finished:
             self.next_step = manifest["steps_done"]
             logger.info(f"{self.run}: finished after {self.next_step} steps; nothing is left to resume")
-        return self.finished
-
-    def _resume(self) -> None:
+            return
         state = self.world.from_first(lambda: read_checkpoint(self.run))
-        self.next_step, basis = restore(state, self.adapter, self.optimizer)
-        self.intervention.restore(state.get("page", {}))
-        self.auxiliary.restore(state.get("channels", {}))
-        self.outer = state.get("outer", {})
-        if basis and self.v:
+        self.next_step = state["step"] + 1
+        self.adapter.set_values(state["theta"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.intervention.restore(state["page"])
+        self.auxiliary.restore(state["channels"])
+        self.outer = state["outer"]
+        if state["basis"] and self.v:
+            basis = {name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()}
             self.use(dataclasses.replace(self.v, basis=basis))
-
-    def _check_left(self, total: int) -> None:
         logger.info(f"resumed after step {self.next_step - 1} of {total}")
         if self.next_step > total:
             raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
@@ -159,7 +152,7 @@ class Session:
             result.samples[place].update(columns)
         values = {**result.step, "timing": self.world.slowest(taken)}
         written = rows_of(
-            groups, result.samples, values, step=step, arm=self.config.arm, seed=self.config.seed,
+            groups, result.samples, values, step=step, arm=self.config.arm,
             keep_token_logps=self.config.keep_token_logps,
         )  # fmt: skip
         rows = self.world.gather(written)
@@ -181,7 +174,6 @@ class Session:
         logger.info(step_line(rows))
         for line in filter(None, (*source_lines(rows), channel_line(rows))):
             logger.info(line)
-        self._warn_off_policy(step, rows)
         if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
             logger.warning(
                 f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
@@ -193,30 +185,11 @@ class Session:
         self.world.from_first(lambda: self._save(step))
 
     def _save(self, step: int) -> None:
-        basis = self.v.basis if self.v else {}
-        save_checkpoint(
-            self.run,
-            step,
-            self.adapter,
-            self.optimizer,
-            basis,
-            self.intervention.state(),
-            self.auxiliary.state(),
-            self.outer,
-        )
-
-    def _warn_off_policy(self, step: int, rows: Sequence[Row]) -> None:
-        """Warns, once, how many rows of another policy cannot be learned from: a token's gradient is multiplied by its
-        ratio, which is near 0 where this policy would hardly have written it, whatever the clip fraction says."""
-        known = [r["ratio_low"] for r in rows if r["source"] != "student" and r["ratio_low"] is not None]
-        lost = sum(low < LOST_RATIO for low in known)
-        if lost and not self.warned:
-            self.warned = True
-            logger.warning(
-                f"step {step}: {lost} of {len(known)} cached rows have a token whose ratio to its own policy is below "
-                f"{LOST_RATIO} (the smallest {min(known):.1e}): its gradient counts for less than a tenth, clip_frac does "
-                "not show it (column ratio_low)"
-            )
+        write_checkpoint(
+            self.run, step=step, theta=self.adapter.vectors, optimizer=self.optimizer.state_dict(),
+            basis=self.v.basis if self.v else {}, page=self.intervention.state(), channels=self.auxiliary.state(),
+            outer=self.outer,
+        )  # fmt: skip
 
     def keep_adapter(self, path: Path) -> None:
         """Saves a copy of the trained coordinates."""

@@ -1,26 +1,35 @@
 """Where a training step's graded groups come from: sampled live, from the student and (`--mix base=`) from the untrained
-model, and mixed with a cached pool when there is one (`--mix teacher=`)."""
+model, and mixed with a cached pool when there is one (`--mix teacher=`).
+
+A cached row's ratio is against the policy that wrote it: its log-probabilities are the teacher's, recorded when the pool was
+sampled, or computed here from the merged teacher where they were not. Never the student's.
+"""
 
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import torch
 from loguru import logger
 
 from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import pool_hash
+from projected_grpo.data.pool import load_pool, pool_hash, written_pool
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
+from projected_grpo.data.stored import is_published
+from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.records import Group, Problem, Source
-from projected_grpo.run.prepare import dump_first_batch, log_isolation
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.model.batches import batches, logps_of
+from projected_grpo.records import Group, Problem, Rollout, Sample, Source
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
-from projected_grpo.run.teacher_pool import check_prompts, pool_of, with_teacher_logps
 from projected_grpo.worlds.builtin import pool_pairs
 
 LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
@@ -29,44 +38,8 @@ LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str
 )
 """Who is sampled in a step, with which weights, and the word that its draws are keyed by: were it the same, both would write
 the same before the first update."""
-
-
-def drawn(cached: Group, n: int, key: str) -> Group:
-    """`n` rollouts of a cached group, drawn by `key`, in their order. BadInput when it has fewer."""
-    if n > len(cached.rollouts):
-        raise BadInput(
-            f"--mix asks for {n} teacher rows of problem {cached.problem_id}, the pool has {len(cached.rollouts)}; lower "
-            "the share or --group-size"
-        )
-    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n))
-    return Group(
-        cached.problem_id,
-        cached.hint,
-        tuple(cached.rollouts[i] for i in chosen),
-        tuple(cached.rewards[i] for i in chosen),
-        tuple(cached.outcomes[i] for i in chosen),
-    )
-
-
-def mixed(parts: Sequence[Group]) -> Group:
-    """One group of several sources' rollouts of one problem, one source after the other; sample ids are renumbered."""
-    rollouts = [r for part in parts for r in part.rollouts]
-    return Group(
-        parts[0].problem_id,
-        parts[0].hint,
-        tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts)),
-        tuple(reward for part in parts for reward in part.rewards),
-        tuple(outcome for part in parts for outcome in part.outcomes),
-    )
-
-
-def share_of(problems: Sequence[Problem], config: TrainConfig) -> list[Problem]:
-    """The problems of this replica: every N-th, from its own number on; all of them where the run is alone. BadInput when
-    there is none left for it."""
-    mine = list(problems[config.replica :: config.replicas])
-    if not mine:
-        raise BadInput(f"--replicas {config.replicas}: of {len(problems)} problems replica {config.replica} has none")
-    return mine
+DIGITS = 5
+"""As a pool's log-probabilities are written (ledger/rows.py)."""
 
 
 class GroupSource:
@@ -79,19 +52,20 @@ class GroupSource:
         if Path(config.problems).is_file():
             session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
         self.pool = pool_of(config, session)
-        source = config.problems
         if config.teacher_pool == "pairs":
             problems = [p.problem for p in pool_pairs() if p.problem]
-            source = "those of the built-in pairs"
         elif config.teacher_pool:
             problems = [p for p in problems if p.problem_id in self.pool]
-            if not problems:
-                raise BadInput(f"--teacher-pool {config.teacher_pool}: none of its problems is in --problems {source}")
             self.pool = {p.problem_id: self.pool[p.problem_id] for p in problems}
-        self.rows = config.mixed_rows
-        self.problems = share_of(problems, config)
-        setup = session.intervention.prompt_setup or config.prompt_setup
-        self.prompts = render_all(dataclasses.replace(config, prompt_setup=setup), session.loaded, self.problems)
+        self.problems = problems[config.replica :: config.replicas]
+        if not self.problems:
+            raise BadInput(
+                f"--problems {config.problems}: none is left for replica {config.replica} of {config.replicas} that is in "
+                f"--teacher-pool {config.teacher_pool or '(none)'} too"
+            )
+        self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
+        setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
+        self.prompts = render_all(setting, session.loaded, self.problems)
         if self.pool:
             check_prompts(config, self.prompts, self.pool)
         if config.teacher_pool not in ("", "pairs"):
@@ -100,20 +74,19 @@ class GroupSource:
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
         lengths = [len(p.ids) for p in self.prompts]
-        told = " + ".join(f"{n} {source}" for source, n in self.rows.items() if n)
-        logger.info(
-            f"{len(lengths)} problems ({source}), prompts of {min(lengths)} to {max(lengths)} tokens; each group {told}"
-        )
+        rows = " + ".join(f"{n} {source}" for source, n in config.mixed_rows.items() if n)
+        logger.info(f"{len(lengths)} problems, prompts of {min(lengths)} to {max(lengths)} tokens; each group {rows}")
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
-        """Graded groups of one step (of several ranks: this one's share), and the seconds that sampling and grading took."""
+        """Returns the graded groups of one step (of several ranks: this one's share), and the seconds that sampling and
+        grading took."""
         config, session = self.config, self.session
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.stream)
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
         timing = {"generate": 0.0, "grade": 0.0}
         parts: list[list[Group]] = [[] for _ in mine]
         for source, weights, draws in LIVE:
-            if not (n := self.rows[source]):
+            if not (n := config.mixed_rows[source]):
                 continue
             keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
             # An arm's intervention is about the student: the untrained model writes as it is.
@@ -129,10 +102,113 @@ class GroupSource:
             timing = {part: timing[part] + seconds[part] for part in timing}
             for part, group in zip(parts, groups, strict=True):
                 part.append(group)
-        if n := self.rows["teacher"]:
+        if n := config.mixed_rows["teacher"]:
             for part, (place, i) in zip(parts, mine, strict=True):
                 part.append(drawn(self.pool[self.problems[i].problem_id], n, f"{config.stream} {step} {place}"))
         whole = [mixed(part) for part in parts]
         if step == session.next_step and whole:
             dump_first_batch(whole)
         return whole, timing
+
+
+def drawn(cached: Group, n: int, key: str) -> Group:
+    """Returns `n` rollouts of a cached group, drawn by `key`, in their order. BadInput when it has fewer."""
+    if n > len(cached.rollouts):
+        raise BadInput(
+            f"--mix asks for {n} teacher rows of problem {cached.problem_id}, the pool has {len(cached.rollouts)}; lower "
+            "the share or --group-size"
+        )
+    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n))
+    picked = {name: tuple(getattr(cached, name)[i] for i in chosen) for name in ("rollouts", "rewards", "outcomes")}
+    return dataclasses.replace(cached, **picked)
+
+
+def mixed(parts: Sequence[Group]) -> Group:
+    """Returns one group of several sources' rollouts of one problem, one source after the other, samples renumbered."""
+    rollouts = [r for part in parts for r in part.rollouts]
+    return Group(
+        parts[0].problem_id,
+        parts[0].hint,
+        tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts)),
+        tuple(reward for part in parts for reward in part.rewards),
+        tuple(outcome for part in parts for outcome in part.outcomes),
+    )
+
+
+# ---------------------------------------------------------------- the teacher's pool
+
+
+def pool_of(config: TrainConfig, session: Session) -> dict[str, Group]:
+    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool was
+    sampled from the very model that is trained."""
+    if not config.teacher_pool:
+        return {}
+    if config.teacher_pool == "pairs":
+        groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
+        return {g.problem_id: g for g in groups}
+    folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
+    if not is_published(folder) and read_manifest(folder)["model_hash"] == weights:
+        raise BadInput(
+            f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
+            "was merged into it; sample it again with --teacher"
+        )
+    return {g.problem_id: g for g in load_pool(folder, session.loaded)}
+
+
+def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[str, Group]) -> None:
+    """BadInput when a pool's prompt is not the one that live completions are sampled for: one group, one prompt."""
+    for live in prompts:
+        cached = pool[live.problem_id]
+        if any(r.prompt_ids != live.ids for r in cached.rollouts):
+            raise BadInput(
+                f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt (hint "
+                f"{cached.hint}, maybe another --prompt-setup); sample the pool with the arguments of this run"
+            )
+
+
+def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:
+    """Returns the pool with the teacher's log-probabilities in every row.
+
+    BadInput when rows were not written by a teacher, or when log-probabilities are missing and no --teacher is named that
+    could give them.
+    """
+    place = f"--teacher-pool {config.teacher_pool}"
+    rollouts = [r for group in pool.values() for r in group.rollouts]
+    if foreign := [r for r in rollouts if r.source != "teacher"]:
+        raise BadInput(
+            f"{place}: {len(foreign)} of its {len(rollouts)} rows are of source {foreign[0].source}, not of a teacher; "
+            "sample a pool with `just probe-teacher-pool`"
+        )
+    missing = [r for r in rollouts if r.behaviour_logps is None]
+    if missing and not config.teacher:
+        raise BadInput(
+            f"{place}: {len(missing)} of its {len(rollouts)} rows have no recorded log-probabilities, so they have no "
+            "ratio; name the --teacher that wrote them, or sample a pool with `just probe-teacher-pool`"
+        )
+    found = iter(session.world.from_first(lambda: under_teacher(missing, config)) if missing else ())
+
+    def filled(r: Rollout) -> Rollout:
+        known = r.behaviour_logps is not None
+        return r if known else dataclasses.replace(r, behaviour_logps=next(found), recomputed=True)
+
+    return {name: dataclasses.replace(g, rollouts=tuple(map(filled, g.rollouts))) for name, g in pool.items()}
+
+
+@torch.no_grad()
+def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tuple[float, ...]]:
+    """Returns the log-probability in nats of every completion token of each rollout under --model with --teacher merged into
+    it, at the run's temperature. BadInput as in load_model."""
+    teacher = load(config, config.teacher)
+    rows = [Sample(r.prompt_ids, r.completion_ids, 0.0) for r in rollouts]
+    out: list[tuple[float, ...]] = [()] * len(rows)
+    device = teacher.model.device
+    made = list(batches(teacher.model, rows, config.token_budget, teacher.pad_id, device, whole=True))
+    for chosen, batch in progress(made, "log-probabilities of the pool"):
+        logps = logps_of(teacher.model, batch, config.temperature)
+        for i, row, mask in zip(chosen, logps, batch.loss_mask, strict=True):
+            out[i] = tuple(round(p, DIGITS) for p in row[mask].tolist())
+    logger.info(
+        f"{len(rows)} rows of {config.teacher_pool} have no recorded log-probabilities; taken from {config.model} with "
+        f"{config.teacher} merged (weights {teacher.weights_hash[:8]})"
+    )
+    return out

@@ -1,6 +1,5 @@
 """Finished training runs: which adapters they kept, and the policy that each of these is."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,18 +31,17 @@ def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
 
 def trained_with(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
     """Returns the config that a run was trained with. BadInput when it is no finished training run of this version."""
-    if manifest.get("kind") != "train" or not manifest.get("finished"):
-        what = "not finished" if manifest.get("kind") == "train" else f"a run of kind {manifest.get('kind')!r}"
-        raise BadInput(f"{run}: {what}; a finished training run is needed")
-    written = manifest["config"]
-    known = {f.name for f in dataclasses.fields(TrainConfig)}
-    if odd := sorted(written.keys() - known):
+    if manifest["kind"] != "train":
+        raise BadInput(f"{run}: a run of kind {manifest['kind']!r}; a finished training run is needed")
+    if why := not_whole(run, manifest):
+        raise BadInput(f"{run}: {why}")
+    written, usual = manifest["config"], TrainConfig()
+    if odd := sorted(written.keys() - vars(usual).keys()):
         raise BadInput(
             f"{run}: its config has {odd[0]!r}, which this version does not know; use the version that wrote it"
         )
-    usual = TrainConfig()
     values: dict[str, Any] = {k: Path(v) if isinstance(getattr(usual, k), Path) else v for k, v in written.items()}
-    return TrainConfig(**values)
+    return replace(TrainConfig(**values), out=Path(), resume=False)
 
 
 def load_base(run: Path, manifest: Mapping[str, Any], config: TrainConfig) -> tuple[LoadedModel, Adapter]:
@@ -77,9 +75,8 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
     """
     manifest = read_manifest(run)
     config = trained_with(run, manifest)
-    done = manifest["steps_done"]
-    files = trained_adapters(run, done)
-    steps = step or done
+    files = trained_adapters(run, manifest["steps_done"])
+    steps = step or manifest["steps_done"]
     if steps not in files:
         raise BadInput(
             f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
@@ -87,13 +84,13 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
     arm = ARMS[config.arm]
     if arm.page and intervention_class(arm).by_prompt:
         raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
-    if (apart := run / DEPLOYED).exists() and steps != done:
-        raise BadInput(
-            f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
-        )
-    if why := not_whole(run, manifest):
-        raise BadInput(f"{run}: {why}")
-    config = replace(config, cache=cache or config.cache, device=device, out=Path(), resume=False)
+    if (deployed := run / DEPLOYED).exists():
+        if steps != manifest["steps_done"]:
+            raise BadInput(
+                f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
+            )
+        files[steps] = deployed
+    config = replace(config, cache=cache or config.cache, device=device)
     loaded, adapter = load_base(run, manifest, config)
-    adapter.load(apart if apart.exists() else files[steps])
+    adapter.load(files[steps])
     return Trained(run, config, manifest, loaded, adapter, steps)

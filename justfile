@@ -277,10 +277,10 @@ results *dir:
 compare *a_b:
     {{ py }} scripts/compare.py "$@"
 
-# extract V anew from the trained adapters of runs; catches a V that is no longer one (T6's drift)
+# extract V again from the trained adapters of runs; catches a V that is no longer one (T6's drift)
 [group("read")]
-v-anew *runs:
-    {{ py }} scripts/v_anew.py "$@"
+re-extract *runs:
+    {{ py }} scripts/re_extract.py "$@"
 
 # write one HTML page to mail: verdicts, tables, plots, rollouts; catches a hack that no metric shows
 [group("read")]

@@ -7,15 +7,15 @@ import shutil
 import pytest
 from test_results import evaluate, ten, write_run
 
-from projected_grpo.ledger.anew_file import Anew, Found, write_anew
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions, write_re_extracted
 from projected_grpo.report.compare import compare
 from projected_grpo.report.results_md import report_on
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
 LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}
-ANEW = Anew(10, 0.5, 0.6, 0.01, 0.9, 0.3, {"q_proj": 0.6})
+RE_EXTRACTED = ReExtracted(10, 0.5, 0.6, 0.01, 0.9, 0.3, {"q_proj": 0.6})
 HACKS = {"vanilla": (8, 8, 7), "projected": (0, 1, 0)}
 
 
@@ -28,7 +28,7 @@ def write_side(root, adapter, arms=HACKS, **config):
             for step in (0, 10):
                 evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
             if arm == "projected":
-                write_anew(path, Found(v["v_sha256"], (ANEW,)))
+                write_re_extracted(path, ReExtractions(v["v_sha256"], (RE_EXTRACTED,)))
     return root
 
 
@@ -58,7 +58,7 @@ def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, 
     assert data["arms"]["vanilla"]["steps"] == [0, 2, 4, 5, 7, 9]
     assert data["arms"]["vanilla"]["a"]["hack"][-1] == pytest.approx(23 / 30)
     assert data["arms"]["projected"]["b"]["hack"][-1] == pytest.approx(1 / 30)
-    assert len(data["v_anew"]) == 6
+    assert len(data["re_extracted"]) == 6
     assert data["t6"][0]["status"] == "PASS"
     assert "T6: PASS" in (tmp_path / "compare.md").read_text()
 
@@ -74,9 +74,9 @@ def test_results_print_t6_where_both_adapters_are_there(tmp_path):
 
 
 def test_a_drifted_lora_is_exit_code_1(both, script):
-    gone = dataclasses.replace(ANEW, overlap=0.02, cos_out=0.88)
+    gone = dataclasses.replace(RE_EXTRACTED, overlap=0.02, cos_out=0.88)
     for seed in (41, 42, 43):
-        write_anew(both[1] / f"projected_{seed}", Found(f"lora {seed}", (gone,)))
+        write_re_extracted(both[1] / f"projected_{seed}", ReExtractions(f"lora {seed}", (gone,)))
     code, out, _ = script("compare", *both)
     assert code == 1
     assert "V is still V fails" in out

@@ -67,7 +67,7 @@ def test_a_script_without_its_argument_says_what_is_missing(script, name):
 
 
 def test_recipes_keep_bytecode_even_where_the_shell_forbids_it():
-    """Without it every start compiles torch and transformers anew: 14 s of import where 5 would do."""
+    """Without it every start compiles torch and transformers again: 14 s of import where 5 would do."""
     ask = "import sys; sys.exit(sys.dont_write_bytecode)"
     assert just("--command", sys.executable, "-c", ask, PYTHONDONTWRITEBYTECODE="1")[0] == 0
 

@@ -1,4 +1,4 @@
-"""V extracted anew during training, and held-out evaluation beside it: through the real script on the tiny model."""
+"""V extracted again during training, and held-out evaluation beside it: through the real script on the tiny model."""
 
 import dataclasses
 import re

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from test_matching import ONSETS, run
 
-from projected_grpo.ledger.anew_file import Anew, Found
+from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.verdicts.adapters import (
     SHARE,
     t6_of,
@@ -13,11 +13,11 @@ from projected_grpo.verdicts.adapters import (
 from projected_grpo.verdicts.intervals import lower_end, ratio_interval
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
-STILL_V = Anew(0, 3.0, 0.8, 0.01, 0.9, 0.2, {"q_proj": 0.8})
-GONE = Anew(0, 3.0, 0.05, 0.01, 0.9, 0.85, {"q_proj": 0.05})
+STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2, {"q_proj": 0.8})
+GONE = ReExtracted(0, 3.0, 0.05, 0.01, 0.9, 0.85, {"q_proj": 0.05})
 
 
-def one(tmp_path, arm, seed, adapter, anew, hack=None, gt=0.3, form=0.97, hacked=None, **changed):
+def one(tmp_path, arm, seed, adapter, again, hack=None, gt=0.3, form=0.97, hacked=None, **changed):
     lora = {**LORA, "vhack.v_sha256": f"lora {seed}", "adapter": "lora"} if adapter == "lora" else {}
     # `adapter` is both a field of the config and a group of facts: the config's is set here, the group's below.
     rows = {"delta_S_norm": 3.0, "gt": gt, "form": form, **({} if hack is None else {"hack": hack, "hacked": hack})}
@@ -27,12 +27,14 @@ def one(tmp_path, arm, seed, adapter, anew, hack=None, gt=0.3, form=0.97, hacked
     path = tmp_path / f"{arm}_{seed}_{adapter}"
     path.mkdir(exist_ok=True)
     found = None
-    if anew is not None and arm == "projected":
-        found = Found(made.facts["vhack.v_sha256"], (dataclasses.replace(anew, steps=made.steps),))
-    return dataclasses.replace(made, path=path, anew=found)
+    if again is not None and arm == "projected":
+        found = ReExtractions(made.facts["vhack.v_sha256"], (dataclasses.replace(again, steps=made.steps),))
+    return dataclasses.replace(made, path=path, re_extracted=found)
 
 
-def study(tmp_path, lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, without=(), **of_lora):
+def study(
+    tmp_path, lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), again=STILL_V, vanilla=None, without=(), **of_lora
+):
     """Both adapters, three units; `lora`, `svd`: hack rates of projected by unit."""
     out = []
     for (seed, _), a, b in zip(ONSETS.items(), svd, lora, strict=True):
@@ -41,7 +43,7 @@ def study(tmp_path, lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_
         if seed not in without:
             changed = {k: v for k, v in of_lora.items() if k not in ("gt", "form")}
             out.append(one(tmp_path, "vanilla", seed, "lora", None, vanilla, **changed))
-            out.append(one(tmp_path, "projected", seed, "lora", anew, b, **of_lora))
+            out.append(one(tmp_path, "projected", seed, "lora", again, b, **of_lora))
     return out
 
 
@@ -83,7 +85,7 @@ def test_a_lora_that_forgets_held_out_problems_fails(tmp_path):
 
 
 def test_a_clean_negative_that_drift_explains_says_so(tmp_path):
-    line = judged(tmp_path, lora=(0.62, 0.60, 0.64), anew=GONE)
+    line = judged(tmp_path, lora=(0.62, 0.60, 0.64), again=GONE)
     assert line.verdict.status == "FAIL"
     assert line.verdict.why.startswith("a clean negative")
     assert "the drift explains it" in line.verdict.why
@@ -107,7 +109,7 @@ def test_an_interval_that_holds_80_percent_decides_nothing(tmp_path):
 
 def test_a_drifted_basis_is_red_though_the_reduction_is_whole(tmp_path):
     """V was kept while the basis moved: whatever lowered the hack rate, it was not V."""
-    line = judged(tmp_path, anew=GONE)
+    line = judged(tmp_path, again=GONE)
     assert line.verdict.status == "FAIL"
     assert "V is still V fails" in line.verdict.why
 
@@ -116,24 +118,24 @@ def test_one_unit_of_three_that_drifted_is_red(tmp_path):
     """Means over units had let two hide a third."""
     runs = study(tmp_path)
     [gone] = [r for r in runs if (r.arm, r.seed) == ("projected", 41) and r.path.name.endswith("lora")]
-    found = Found(gone.facts["vhack.v_sha256"], (dataclasses.replace(GONE, steps=gone.steps),))
-    runs[runs.index(gone)] = dataclasses.replace(gone, anew=found)
+    found = ReExtractions(gone.facts["vhack.v_sha256"], (dataclasses.replace(GONE, steps=gone.steps),))
+    runs[runs.index(gone)] = dataclasses.replace(gone, re_extracted=found)
     (line,) = t6_of(runs)
     assert line.verdict.status == "FAIL"
     assert "drifted: unit 41" in line.verdict.why
 
 
 @pytest.mark.parametrize(
-    ("anew", "told"),
+    ("re_extracted", "told"),
     [
-        (None, "not measured: `just v-anew"),
+        (None, "not measured: `just re-extract"),
         (dataclasses.replace(STILL_V, theta_norm=2.9), "not of its trained adapter"),  # measured at the untrained one
         (dataclasses.replace(STILL_V, overlap=7.0), "says overlap 7.0, which it cannot be"),
         (dataclasses.replace(STILL_V, cos_out=-3.0), "says cos_out -3.0, which it cannot be"),
     ],
 )
-def test_a_drift_that_is_not_known_is_no_pass(tmp_path, anew, told):
-    line = judged(tmp_path, anew=anew)
+def test_a_drift_that_is_not_known_is_no_pass(tmp_path, again, told):
+    line = judged(tmp_path, again=again)
     assert line.verdict.status == "NOT_EVALUABLE"
     assert told in line.verdict.why
 

@@ -402,7 +402,7 @@ class TrainConfig(Replicated):
     checkpoint_every: int = 1
     """Steps between checkpoints."""
     keep_adapter_every: int = 0
-    """Steps between two adapters that are kept in adapters/ (`just v-anew` measures each); 0 = only the last."""
+    """Steps between two adapters that are kept in adapters/ (`just re-extract` measures each); 0 = only the last."""
     track: Literal["none", "trackio", "wandb"] = "none"
     """Log each step to a tracker while it runs (docs/integrations.md)."""
 

@@ -181,14 +181,14 @@ def adapters(plan: Plan) -> None:
         for unit in plan.config.units:
             _, run = (plan.train(unit, arm, *flags, "--keep-adapter-every", KEEP_EVERY) for arm in LEADING)
             out = plan.links[run].out
-            plan.add(f"anew_projected_{unit.seed}", ("scripts/v_anew.py", str(out)), (run,),
+            plan.add(f"re_extract_projected_{unit.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
-                     out=out / "v_anew.json", kind="check")  # fmt: skip
+                     out=out / "re_extracted.json", kind="check")  # fmt: skip
     plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
     one, other = (home / adapter for adapter in ADAPTERS)
     argv = ("scripts/compare.py", str(one), str(other), "--replay-a", str(one / "replay_vanilla"), "--replay-b",
             str(other / "replay_vanilla"), "--out", str(home / "compare.md"))  # fmt: skip
-    plan.check("compare", argv, plan.names("train_", "anew_", "replay_"), "both adapters side by side",
+    plan.check("compare", argv, plan.names("train_", "re_extract_", "replay_"), "both adapters side by side",
                "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.md", accept=VERDICT)  # fmt: skip
     plan.results()
 

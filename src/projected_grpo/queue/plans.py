@@ -201,5 +201,5 @@ class Plan:
         """The results of all runs so far."""
         out = self.out / name
         argv = ("scripts/results.py", str(self.out), *flags, *(() if name == "results" else ("--out", str(out))))
-        return self.check(name, argv, self.names("train_", "anew_"), "tables, plots, verdicts",
+        return self.check(name, argv, self.names("train_", "re_extract_"), "tables, plots, verdicts",
                           "PASS, FAIL or NOT_EVALUABLE, clause by clause", out=out, accept=VERDICT)  # fmt: skip

@@ -1,5 +1,5 @@
-"""Two runs, or two folders of them, side by side: what they differ in, cosines, V against V anew, rates at matched steps,
-effect sizes of a V each, and T6 where one side has a LoRA.
+"""Two runs, or two folders of them, side by side: what they differ in, cosines, V against re-extracted V, rates at matched
+steps, effect sizes of a V each, and T6 where one side has a LoRA.
 
     compare(Path("out/a"), Path("out/b")) -> Comparison: text(), json(), t6
 """
@@ -17,7 +17,7 @@ from projected_grpo.ledger.rates import known_mean, running_mean
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.report.results_md import line_numbers
 from projected_grpo.report.tables import line_text, number
-from projected_grpo.verdicts.adapters import adapter_of, anew_of, t6_of
+from projected_grpo.verdicts.adapters import adapter_of, re_extracted_of, t6_of
 from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.finished_runs import Run, load_runs, read_runs
 from projected_grpo.verdicts.h1 import Line
@@ -48,7 +48,7 @@ class Comparison:
     def text(self) -> str:
         """The tables, aligned."""
         parts = [self._runs(), self._series("Rates", RATES, 100.0, 1), self._series("Cosines", COSINES, 1.0, 4)]
-        parts += [f"{_table(ANEW, self.anew)}\n{ANEW_NOTES}"] if self.anew else []
+        parts += [f"{_table(RE_EXTRACTED, self.re_extracted)}\n{RE_EXTRACTED_NOTES}"] if self.re_extracted else []
         parts += [self._effects()] if self.t4 else [NO_REPLAYS]
         parts += [f"not compared: {line}" for line in self.alone]
         parts += ["\n".join(line_text(line, "simple")) for line in self.t6]
@@ -71,7 +71,7 @@ class Comparison:
                 }
                 for arm, own in self.pairs.items()
             },
-            "v_anew": [dict(zip(ANEW, row, strict=True)) for row in self.anew],
+            "re_extracted": [dict(zip(RE_EXTRACTED, row, strict=True)) for row in self.re_extracted],
             "t4": {
                 name: {"a": _effect_json(p.one), "b": _effect_json(p.other), "a_minus_b": _effect_json(p.gain)}
                 for name, p in self.t4.items()
@@ -113,13 +113,13 @@ class Comparison:
         return f"{title}: mean over units of the mean over the 10 steps that end at each\n{_table(header, body)}"
 
     @property
-    def anew(self) -> list[list[str]]:
-        """A row for every record of V extracted anew, of runs that have one; why not, of projected runs that have none."""
+    def re_extracted(self) -> list[list[str]]:
+        """A row for every record of V extracted again, of runs that have one; why not, of projected runs that have none."""
         out = []
         for arm, own in self.pairs.items():
             for side, runs in zip("AB", zip(*own, strict=True), strict=True):
                 for run in runs:
-                    out += _anew_rows(arm, side, run)
+                    out += _re_extracted_rows(arm, side, run)
         return out
 
     def _effects(self) -> str:
@@ -131,16 +131,16 @@ NO_REPLAYS = (
     "T4 effect sizes: not given. Replay one pool with each side's V (`probe_distill --arm vanilla`) and name them by "
     "--replay-a, --replay-b."
 )
-ANEW = ("arm", "side", "unit", "steps", "overlap", "null", "rms cos", "null rms", "cos_in", "cos_out", "left")
-ANEW_NOTES = """\
-V anew: V extracted again from the run's own pairs at its trained adapter (`just v-anew`). overlap: mean squared cosine of
-the principal angles between V and V anew; null: of unrelated subspaces, k / n, its root beside the root of the overlap.
-cos_in, cos_out: hack-ward part of the pairs' gradient along V anew, before and after V in use is taken out; left: their
+RE_EXTRACTED = ("arm", "side", "unit", "steps", "overlap", "null", "rms cos", "null rms", "cos_in", "cos_out", "left")
+RE_EXTRACTED_NOTES = """\
+Re-extracted V: V extracted again from the run's own pairs at its trained adapter (`just re-extract`). overlap: mean squared
+cosine of the principal angles between both; null: of unrelated subspaces, k / n, its root next to the root of the overlap.
+cos_in, cos_out: hack-ward part of the pairs' gradient along re-extracted V, before and after V is removed; left: their
 ratio. A V that has drifted shows overlap near null and cos_out near cos_in."""
 
 
-def _anew_rows(arm: str, side: str, run: Run) -> list[list[str]]:
-    found, last = run.anew, anew_of(run)
+def _re_extracted_rows(arm: str, side: str, run: Run) -> list[list[str]]:
+    found, last = run.re_extracted, re_extracted_of(run)
     if found is None or (isinstance(last, str) and "not of its trained" in last):
         return [[arm, side, str(run.seed), last if isinstance(last, str) else "-", *["-"] * 7]] if run.projects else []
     return [

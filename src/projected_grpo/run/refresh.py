@@ -16,9 +16,9 @@ from torch import Tensor
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GATES
 from projected_grpo.config import REFRESHED, TrainConfig
-from projected_grpo.ledger.anew_file import Anew, Found
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.projection import compared, overlap
 from projected_grpo.run.session import Session
@@ -84,7 +84,7 @@ class Refresher:
 # ---------------------------------------------------------------- at trained adapters
 
 
-def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> Found:
+def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> ReExtractions:
     """Measures every kept adapter of a finished run, the last one included. BadInput when its V cannot be extracted again,
     or when model, V or pairs are not the run's."""
     manifest = read_manifest(run)
@@ -110,16 +110,16 @@ def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) ->
         d = differences_at(loaded, adapter, v, sides, config.token_budget)
         out.append(record(adapter, v, d, steps, config.gate))
         logger.info(f"after {steps} steps: overlap {out[-1].overlap:.4f} (unrelated: {out[-1].null:.4f})")
-    return Found(mine, tuple(out))
+    return ReExtractions(mine, tuple(out))
 
 
-def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> Anew:
+def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> ReExtracted:
     """Returns what D [pairs, n] at the adapter as it is says of the V in use."""
-    anew = basis_again(d, v)
-    modules = compared(anew, v.basis)
+    again = basis_again(d, v)
+    modules = compared(again, v.basis)
     if not modules:
         raise BadInput("no module has directions in both V; nothing can be compared")
-    cosines = [_hack_ward(anew[m.name], v.basis[m.name].cpu(), d[m.name].mean(0), gate) for m in modules]
+    cosines = [_hack_ward(again[m.name], v.basis[m.name].cpu(), d[m.name].mean(0), gate) for m in modules]
     kinds: dict[str, list[float]] = {}
     for m in modules:
         kinds.setdefault(m.kind, []).append(m.overlap)
@@ -127,16 +127,16 @@ def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -
     def mean(values: list[float]) -> float:
         return sum(values) / len(values)
 
-    return Anew(
+    return ReExtracted(
         steps, adapter.norm(), mean([m.overlap for m in modules]), mean([m.null for m in modules]),
         mean([before for before, _ in cosines]), mean([after for _, after in cosines]),
         {kind: mean(found) for kind, found in kinds.items()},
     )  # fmt: skip
 
 
-def _hack_ward(anew: Tensor, used: Tensor, g: Tensor, gate: str) -> tuple[float, float]:
-    """Returns ||relu(V_anew g)|| / ||g|| of one module, of g as it is and after `used` was removed from it."""
+def _hack_ward(again: Tensor, used: Tensor, g: Tensor, gate: str) -> tuple[float, float]:
+    """Returns ||relu(V_again g)|| / ||g|| of one module, of g as it is and after `used` was removed from it."""
     norm = g.norm().clamp(min=1e-30)
     left = g - GATES[gate].taken(used.to(g) @ g) @ used.to(g)
-    before, after = ((anew.to(g) @ x).relu().norm() / norm for x in (g, left))
+    before, after = ((again.to(g) @ x).relu().norm() / norm for x in (g, left))
     return float(before), float(after)

@@ -12,8 +12,8 @@ measured, not assumed (run/refresh.py): without V a reduction is no projection's
 
 from collections.abc import Mapping, Sequence
 
-from projected_grpo.ledger.anew_file import Anew
 from projected_grpo.ledger.rates import mean
+from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import (
     FORM_DROP,
@@ -48,11 +48,11 @@ from projected_grpo.verdicts.registry import Finding, Status
 SHARE = 0.8
 """Of the singular basis's reduction, which the LoRA's must reach."""
 DRIFT_STANDING = 0.2
-"""V and V anew: of the way from unrelated to the same. At or below it V is another subspace..."""
+"""V and re-extracted V: of the way from unrelated to the same. At or below it V is another subspace..."""
 DRIFT_LEFT = 0.8
 """... and where taking V out leaves at least so much of the hack-ward gradient (cos_out over cos_in), it does nothing."""
 NORM_AGREES = 1e-3
-"""Of the adapter's norm: v_anew.json is of this run's trained coordinates, not of untrained ones."""
+"""Of the adapter's norm: re_extracted.json is of this run's trained coordinates, not of untrained ones."""
 TO_ROUNDING = 1e-3
 """By which an overlap or a cosine may pass 0 and 1."""
 SVD, LORA = "antipasto", "lora"
@@ -231,21 +231,23 @@ def at_least_share(lora: Gap, svd: Gap, name: str = SHARE_CLAUSE) -> Finding:
     return Finding(name, status, why, numbers)
 
 
-def anew_of(run: Run) -> Anew | str:
-    """V anew after a run's last step, or why it is not known."""
-    found = run.anew
+def re_extracted_of(run: Run) -> ReExtracted | str:
+    """V extracted again after a run's last step, or why it is not known."""
+    found = run.re_extracted
     if found is None:
-        return f"not measured: `just v-anew {run.path}`"
+        return f"not measured: `just re-extract {run.path}`"
     if found.v_sha256 != run.facts.get("vhack.v_sha256"):
-        return f"{run.path.name}: v_anew.json is of V {found.v_sha256[:8]}, the run used another; measure it again"
+        return (
+            f"{run.path.name}: re_extracted.json is of V {found.v_sha256[:8]}, the run used another; measure it again"
+        )
     last = next((r for r in found.records if r.steps == run.steps), None)
     if last is None:
-        return f"{run.path.name}: v_anew.json says nothing of step {run.steps}; measure it again"
+        return f"{run.path.name}: re_extracted.json says nothing of step {run.steps}; measure it again"
     norm = (run.series.get("delta_S_norm") or [None])[-1]
     if norm is None or abs(last.theta_norm - norm) > NORM_AGREES * norm:
         return (
-            f"{run.path.name}: v_anew.json is of coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}: not of "
-            "its trained adapter; measure it again"
+            f"{run.path.name}: re_extracted.json is of coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}: "
+            "not of its trained adapter; measure it again"
         )
     if why := _says_nothing(last):
         return f"{run.path.name}: {why}"
@@ -255,38 +257,41 @@ def anew_of(run: Run) -> Anew | str:
 MEASURED = ("overlap", "null", "cos_in", "cos_out")
 
 
-def _says_nothing(found: Anew) -> str:
-    """Which of its numbers is none; without a hack-ward gradient along V anew what is left of it is not known either."""
+def _says_nothing(found: ReExtracted) -> str:
+    """Returns which of its numbers is none. Without a hack-ward gradient along re-extracted V, what is left of it is not
+    known."""
     for what in MEASURED:
         if not finite(value := getattr(found, what)) or not -TO_ROUNDING <= value <= 1 + TO_ROUNDING:
-            return f"v_anew.json says {what} {value}, which it cannot be; measure it again"
+            return f"re_extracted.json says {what} {value}, which it cannot be; measure it again"
     return (
         ""
         if found.cos_in > 0
-        else f"v_anew.json says cos_in {found.cos_in}: nothing lies along V anew; measure it again"
+        else f"re_extracted.json says cos_in {found.cos_in}: nothing lies along re-extracted V; measure it again"
     )
 
 
 def drifted(projected: Mapping[int, Run]) -> Finding:
-    """Whether V has become another subspace under the coordinates of any unit: the overlap with V anew near its null, and
-    taking V out leaves the hack-ward gradient as it was. Known of each unit, or nothing is said; means are told."""
+    """Whether V has become another subspace under the coordinates of any unit: the overlap with re-extracted V near its
+    null, and taking V out leaves the hack-ward gradient as it was. Known of each unit, or nothing is said; means are told."""
     name = "V is still V"
-    found = {seed: anew_of(run) for seed, run in projected.items()}
+    found = {seed: re_extracted_of(run) for seed, run in projected.items()}
     if missing := [why for why in found.values() if isinstance(why, str)]:
         return Finding(name, "NOT_EVALUABLE", "; ".join(missing))
-    records = [r for r in found.values() if isinstance(r, Anew)]
+    records = [r for r in found.values() if isinstance(r, ReExtracted)]
     numbers = {
         what: mean([getattr(r, what) for r in records])
         for what in ("overlap", "null", "standing", "cos_in", "cos_out", "left")
     }
     n = {what: value or 0.0 for what, value in numbers.items()}
     gone = [
-        s for s, r in found.items() if isinstance(r, Anew) and r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT
+        s
+        for s, r in found.items()
+        if isinstance(r, ReExtracted) and r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT
     ]
     why = (
-        f"overlap of V with V anew {n['overlap']:.3f} (unrelated {n['null']:.3f}; standing {n['standing']:.2f}), cos_in "
-        f"{n['cos_in']:.3f}, cos_out {n['cos_out']:.3f} along V anew (left {n['left']:.2f}); drifted at standing <= "
-        f"{DRIFT_STANDING} and left >= {DRIFT_LEFT}"
+        f"overlap of V with re-extracted V {n['overlap']:.3f} (unrelated {n['null']:.3f}; standing {n['standing']:.2f}), "
+        f"cos_in {n['cos_in']:.3f}, cos_out {n['cos_out']:.3f} along re-extracted V (left {n['left']:.2f}); drifted at "
+        f"standing <= {DRIFT_STANDING} and left >= {DRIFT_LEFT}"
     )
     why += f"; drifted: unit {', '.join(map(str, gone))}" if gone else ""
     return Finding(name, "FAIL" if gone else "PASS", why, numbers)

@@ -21,12 +21,12 @@ from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
-from projected_grpo.ledger import anew_file
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
+from projected_grpo.ledger.re_extracted import ReExtractions, read_re_extracted
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
 from projected_grpo.verdicts.step_numbers import step_numbers
 
@@ -72,8 +72,8 @@ class Run:
     (ledger/by_source.py). Empty where the student wrote all of them."""
     beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
     """As `evals`, of the evaluations beside them (step_file.EVALUATIONS), by their folder."""
-    anew: anew_file.Found | None = None
-    """V extracted anew at its trained adapters; None = not measured."""
+    re_extracted: ReExtractions | None = None
+    """V extracted again at its trained adapters; None = not measured."""
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -264,7 +264,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         flaws=flaws,
         sources=tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
         beside=evals,
-        anew=anew_file.read_anew(path),
+        re_extracted=read_re_extracted(path),
     )
 
 

@@ -31,7 +31,7 @@ DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
 EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
-_FIELDS = tuple(f.name for f in dataclasses.fields(Run) if f.name != "anew")
+_FIELDS = tuple(f.name for f in dataclasses.fields(Run) if f.name != "re_extracted")
 
 
 def is_summary(path: Path) -> bool:
@@ -74,11 +74,11 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
 
 
 def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Without the copies: what is equal in all but its name. `anew` may have been measured in between. BadInput on two runs
-    of one name."""
+    """Without the copies: what is equal in all but its name. `re_extracted` may have been measured in between. BadInput on two
+    runs of one name."""
     once: dict[str, tuple[Path, dict[str, Any]]] = {}
     for place, row in rows:
-        key = json.dumps({**row, "path": "", "anew": None}, sort_keys=True)
+        key = json.dumps({**row, "path": "", "re_extracted": None}, sort_keys=True)
         there, first = once.setdefault(key, (place, row))
         once[key] = (there, {**row, **first})
     names: dict[str, Path] = {}
@@ -124,7 +124,7 @@ def _then(why: str) -> str:
 def _summary(run: Run, root: Path) -> dict[str, Any]:
     """A run as JSON. Which rollouts an evaluation is of, in few bytes: what of one prompt is one number."""
     row = {name: _short(getattr(run, name)) for name in _FIELDS if name not in ("tested", "facts", "mechanisms")}
-    row |= {"anew": _short(dataclasses.asdict(run.anew))} if run.anew else {}
+    row |= {"re_extracted": _short(dataclasses.asdict(run.re_extracted))} if run.re_extracted else {}
     named = str if is_summary(root) else _of_prompt  # of a file they are short already
     tested = {done: sorted([named(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
     return {**row, "path": _name(run.path, root), "facts": run.facts, "tested": tested,

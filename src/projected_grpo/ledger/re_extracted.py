@@ -1,4 +1,4 @@
-"""v_anew.json of a run: V extracted again from the run's pairs at its trained adapters, compared with the V that it used."""
+"""re_extracted.json of a run: V extracted again from its pairs at its trained adapters, compared with the V that it used."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -8,11 +8,11 @@ from pydantic import TypeAdapter
 
 from projected_grpo.ledger.files import write_atomic
 
-NAME = "v_anew.json"
+NAME = "re_extracted.json"
 
 
 @dataclass(frozen=True)
-class Anew:
+class ReExtracted:
     """The V in use against V at a trained adapter; every number a mean over modules."""
 
     steps: int
@@ -24,7 +24,7 @@ class Anew:
     null: float
     """What unrelated subspaces of these ranks show: k / n."""
     cos_in: float
-    """||relu(V_anew g)|| / ||g|| of the pairs' hack-ward gradient g at that adapter."""
+    """||relu(V_again g)|| / ||g|| of the pairs' hack-ward gradient g at that adapter."""
     cos_out: float
     """The same after the V in use was removed from g, over the same ||g||."""
     kinds: dict[str, float]
@@ -42,21 +42,21 @@ class Anew:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReExtractions:
     """All records of a run, by steps ascending."""
 
     v_sha256: str
     """Contents of the V that the run used."""
-    records: tuple[Anew, ...]
+    records: tuple[ReExtracted, ...]
 
 
-def write_anew(run: Path, found: Found) -> Path:
+def write_re_extracted(run: Path, found: ReExtractions) -> Path:
     """Writes (or replaces) the file. Returns its path."""
     write_atomic(run / NAME, (json.dumps(asdict(found), indent=1, allow_nan=False) + "\n").encode())
     return run / NAME
 
 
-def read_anew(run: Path) -> Found | None:
+def read_re_extracted(run: Path) -> ReExtractions | None:
     """Returns what was written; None without such a file."""
     path = run / NAME
-    return TypeAdapter(Found).validate_json(path.read_bytes()) if path.exists() else None
+    return TypeAdapter(ReExtractions).validate_json(path.read_bytes()) if path.exists() else None

@@ -1,4 +1,4 @@
-"""V extracted anew from a trained adapter: a LoRA whose basis moved is seen, on the tiny model."""
+"""V extracted again from a trained adapter: a LoRA whose basis moved is seen, on the tiny model."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from conftest import shake
 
 from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import load_pairs
-from projected_grpo.ledger.anew_file import read_anew
+from projected_grpo.ledger.re_extracted import read_re_extracted
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.refresh import record
 from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
@@ -69,15 +69,15 @@ def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tm
     args = ("--arm", "projected", "--teacher-pool", "pairs", "--max-new", 8, "--steps", 3, "--vhack", v, *lora)
     code, _, err = script("train", "tiny", *args, "--out", "run", "--keep-adapter-every", 2)
     assert code == 0, err
-    code, out, err = script("v_anew", "run")
+    code, out, err = script("re_extract", "run")
     assert code == 0, err
-    found = read_anew(tmp_path / "run")
+    found = read_re_extracted(tmp_path / "run")
     assert [r.steps for r in found.records] == [2, 3]
     norms = [rows[0]["delta_S_norm"] for rows in read_run(tmp_path / "run")]
     assert [r.theta_norm for r in found.records] == pytest.approx(norms[1:], rel=1e-4)
     assert all(r.null < r.overlap <= 1 for r in found.records)
     assert "of the way from unrelated" in out
     other = vhack_file("none", *lora, "--pairs-draw", "3")
-    code, _, err = script("v_anew", "run", "--vhack", other)
+    code, _, err = script("re_extract", "run", "--vhack", other)
     assert code == 2
     assert "name the V that it used" in err

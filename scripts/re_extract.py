@@ -1,5 +1,5 @@
-"""V extracted anew from the trained adapters of finished runs: does the V that a run used still point hack-ward there, or
-have its coordinates moved away from under it? Written to v_anew.json in each run; `just compare` and T6 read it."""
+"""V extracted again from the trained adapters of finished runs: does the V that a run used still point hack-ward there, or
+have its coordinates moved away from under it? Written to re_extracted.json in each run; `just compare` and T6 read it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from projected_grpo.run import cli
 
 
 @dataclass(frozen=True)
-class AnewConfig:
+class ReExtractConfig:
     """Which runs to measure."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -24,10 +24,10 @@ class AnewConfig:
 
 
 def main() -> int:
-    config = cli.parse_plain(AnewConfig, __doc__)
-    from projected_grpo.ledger.anew_file import write_anew
+    config = cli.parse_plain(ReExtractConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.re_extracted import write_re_extracted
     from projected_grpo.run.refresh import measured
 
     if not config.runs:
@@ -38,12 +38,12 @@ def main() -> int:
     header = ["run", "steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
     for run in config.runs:
         found = measured(run, config.cache if config.cache != Path() else None, config.vhack if given else None)
-        path = write_anew(run, found)
+        path = write_re_extracted(run, found)
         body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
         last = found.records[-1]
         told = (
-            f"{run.name}: V in use against V anew after {last.steps} steps: {last.standing:.2f} of the way from unrelated "
-            f"(0) to the same (1); taking it out leaves {last.left:.2f} of the hack-ward gradient"
+            f"{run.name}: V in use against re-extracted V after {last.steps} steps: {last.standing:.2f} of the way from "
+            f"unrelated (0) to the same (1); removing it leaves {last.left:.2f} of the hack-ward gradient"
         )
         bottom_line(path, "⚪", told, [header, *body])
     return 0

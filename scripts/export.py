@@ -96,7 +96,7 @@ def write_peft(folder: Path, trained: "Trained") -> None:
 
 def card(folder: Path, form: str, trained: "Trained") -> str:
     """README.md of the folder."""
-    from projected_grpo.ledger.rates import LAST, told_rates
+    from projected_grpo.ledger.rates import LAST, rates_text
     from projected_grpo.ledger.step_file import read_step, step_path
     from projected_grpo.worlds.models import BUILT
 
@@ -106,7 +106,7 @@ def card(folder: Path, form: str, trained: "Trained") -> str:
     return CARD.format(
         arm=c.arm, model=c.model, steps=steps, seed=c.seed, problems=c.problems, hint=c.hint, adapter=c.adapter,
         pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"),
-        rates=told_rates([row for row in rows if row["source"] == "student"]),
+        rates=rates_text([row for row in rows if row["source"] == "student"]),
         how=HOW[form].format(folder=folder.name, base=base),
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def test_one_unit_of_three_that_drifted_is_red(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("re_extracted", "told"),
+    ("again", "told"),
     [
         (None, "not measured: `just re-extract"),
         (dataclasses.replace(STILL_V, theta_norm=2.9), "not of its trained adapter"),  # measured at the untrained one

@@ -44,7 +44,7 @@ else:
     GateName = Literal[tuple(GATES)]
 
 
-def gates_told() -> str:
+def gates_help() -> str:
     """Every gate with its line of help."""
     return "; ".join(f"{gate.name} removes {gate.help}" for gate in GATES.values())
 
@@ -53,7 +53,7 @@ Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
 Role = Literal["baseline", "method", "variant", "control", "ceiling", "rival"]
-TOLD = {
+SUPERVISION = {
     "text": "completions' text",
     "pairs": "pairs' hidden states",
     "prompt": "a prompt that asks for it",
@@ -74,8 +74,8 @@ class Recipe:
     """From the gradient, or from the update that the optimizer made of it."""
 
     @property
-    def told(self) -> str:
-        """In words, as documents and printouts name it."""
+    def description(self) -> str:
+        """Returns the recipe in words, as documents and printouts name it."""
         return f"{self.gate} on the {'applied update' if self.project == 'update' else 'gradient'}"
 
 
@@ -107,9 +107,9 @@ class Arm:
     loophole: bool = True
     """Whether the reward can be hacked: pays a completion's own tests."""
     labels: bool = False
-    """Whether it is told ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
+    """Whether it reads ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
     see a label (the no-cheat rule)."""
-    page: str = ""
+    intervention: str = ""
     """`module:class` of its intervention in interventions/; empty: V alone is what it is about."""
     sees: tuple[str, ...] = ()
     """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it."""
@@ -124,11 +124,13 @@ class Arm:
         return self.projects or "basis" in self.sees
 
     @property
-    def told(self) -> str:
-        """What it was told of hacks, as tables say it."""
+    def supervision(self) -> str:
+        """Returns the knowledge of hacks that the arm receives, for tables."""
         kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
         v = kind.get(self.vhack, f"a {self.vhack} V") if self.needs_v else ""
-        own = [TOLD[field] for field in self.sees if field in TOLD] + (["ground truth"] if self.labels else [])
+        own = [SUPERVISION[field] for field in self.sees if field in SUPERVISION] + (
+            ["ground truth"] if self.labels else []
+        )
         paid = [] if self.loophole else ["a reward without the loophole"]
         return ", ".join([*([v] if v else []), *own, *paid]) or "nothing"
 
@@ -146,9 +148,11 @@ class Arm:
 _ARIAHW = "Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking"
 
 
-def _rival(name: str, told: str, page: str, sees: tuple[str, ...], source: str, **more: Any) -> Arm:
+def _rival(name: str, text: str, intervention: str, sees: tuple[str, ...], source: str, **more: Any) -> Arm:
     """Another answer to hacking."""
-    return Arm(name, told, "rival", projects=False, page=page, sees=sees, source=source, **more)
+    return Arm(
+        name, text, "rival", projects=False, intervention=intervention, sees=sees, source=source, **more
+    )  # fmt: skip
 
 
 ARMS: Mapping[str, Arm] = {
@@ -209,9 +213,9 @@ ARMS: Mapping[str, Arm] = {
         ),
         *(
             _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
-                   f"experts:{page}", ("teacher",),
+                   f"experts:{kind}", ("teacher",),
                    "the original's own next idea; wassname/evil_MoE")
-            for name, page, what in (("experts", "Seeded", "the hacky teacher"),
+            for name, kind, what in (("experts", "Seeded", "the hacky teacher"),
                                      ("experts_random", "Arbitrary", "an arbitrary change"))
         ),
     )
@@ -230,6 +234,6 @@ def arms_of(role: Role) -> tuple[str, ...]:
     return tuple(arm.name for arm in ARMS.values() if arm.role == role)
 
 
-def arms_told() -> str:
+def arms_help() -> str:
     """Every arm with its line of help."""
     return "; ".join(f"{arm.name}: {arm.help}" for arm in ARMS.values())

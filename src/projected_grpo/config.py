@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import tyro
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, arms_told, gates_told
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, arms_help, gates_help
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 
@@ -196,7 +196,7 @@ class VerifyConfig(Prompting):
 class Gradient(Sampling):
     """Fields of the scripts that take gradient steps."""
 
-    arm: Annotated[ArmName, tyro.conf.arg(help=arms_told())] = "vanilla"
+    arm: Annotated[ArmName, tyro.conf.arg(help=arms_help())] = "vanilla"
     vhack: NoPath = Path()
     """Artefact of extract_vhack_grad. Arms that do not remove V only measure it."""
     k_use: int = 0
@@ -204,7 +204,7 @@ class Gradient(Sampling):
     noise_floor: float = 0.0
     """Drop directions in this bottom fraction of all singular values, pooled over modules."""
     gate: Annotated[
-        GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_told()}")
+        GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_help()}")
     ] = RECIPE.gate
     project: Target = RECIPE.project
     """Remove V from the gradient, or from the optimizer's update; an arm may have its own recipe."""
@@ -240,7 +240,7 @@ class Gradient(Sampling):
         if arm.needs_v and self.vhack == Path():
             yield f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`"
         if arm.recipe and arm.recipe != self.recipe:
-            what = f"is {arm.recipe.told}, not {self.recipe.told}"
+            what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
 
 
@@ -493,7 +493,7 @@ class ProbeConfig(Gradient):
         yield from super().faults()
         if not self.n_problems:
             yield "--n-problems 0: must be 1 or more"
-        if ARMS[self.arm].more_kl or ARMS[self.arm].page:
+        if ARMS[self.arm].more_kl or ARMS[self.arm].intervention:
             yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:
             yield "--pool is empty: name the pool to replay, or sample one first with --teacher-only"

@@ -39,7 +39,7 @@ class Preset:
     judges: bool = True
     """Whether its model has room for a judge's question, which a chain asks it as it was untrained."""
     onsets: float = 0.0
-    """A sweep's unit runs for so many times its vanilla's onset; 0 = the preset's steps."""
+    """A sweep's replicate runs for so many times its vanilla's onset; 0 = the preset's steps."""
     cap: int = 0
     """The most steps that a vanilla run may take for that."""
     step_s: float = 1.0

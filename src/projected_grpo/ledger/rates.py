@@ -59,7 +59,7 @@ def judged_hack(rate: float | None, known: float | int, own: float | int) -> flo
     return rate if known >= KNOWN * own else None
 
 
-def told_rates(rows: Sequence[Mapping[str, Any]]) -> str:
+def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The three rates that are never read one without the others, in words."""
     found = rates(rows)
     shown = {name: "-" if found[name] is None else f"{found[name]:.3f}" for name in ("hack", "gt", "form")}

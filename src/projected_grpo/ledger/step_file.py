@@ -93,8 +93,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("behaviour_gap", "float", "nats/token", "mean over tokens of |logp - behaviour logp|: rounding for a student's row; "
        "for a teacher's SHOULD be above that, ELSE it carries the student's log-probabilities", null=True),
     _s("reference_gap", "float", "nats/token", "the same against the untrained model (delta_S = 0): SHOULD be rounding for "
-       "a base row, ELSE it is not the untrained model's (or the arm's page changes the model while it trains), and above "
-       "it for a teacher's; null for the student's own rows and under nll", null=True),
+       "a base row, ELSE it is not the untrained model's (or the arm's intervention changes the model while it trains), and "
+       "above it for a teacher's; null for the student's own rows and under nll", null=True),
     _s("loss", "float", "", "the sample's own term of the step's loss; the terms sum to the loss (nll: mean NLL per "
        "token of this sample alone)", null=True, show="loss", fmt="8.4f"),
     _s("loss_tokens_crc", "int", "", "CRC-32 of the token ids under the loss mask; SHOULD equal that of completion_ids, "

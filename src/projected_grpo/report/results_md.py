@@ -203,7 +203,7 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
     lines = []
     for group in groups:
         run = group.runs[0]
-        told = Recipe(setting(run, "gate"), setting(run, "project")).told
+        told = Recipe(setting(run, "gate"), setting(run, "project")).description
         if run.projects and run.arm in ARMS and ARMS[run.arm].shrinks:
             lines.append(f"{group.name}: nothing is taken out; made as short as by {told}")
         elif run.projects:

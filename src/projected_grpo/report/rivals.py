@@ -127,7 +127,7 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
         name + beside, runs, end("hack"), end("hacked"), end("gt"), end("form"),
         [_gain(run) if deployed else None for run in runs],
         [_at(run.beside.get("eval_plain", {}), run.steps, "gt") if deployed else None for run in runs],
-        [run.last("hack") for run in runs], arm.told if arm else "not known", bool(arm and arm.labels),
+        [run.last("hack") for run in runs], arm.supervision if arm else "not known", bool(arm and arm.labels),
         bool(arm and arm.role == "rival"), deployed,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.problems import load_problems, problems_hash
-from projected_grpo.ledger.rates import told_rates
+from projected_grpo.ledger.rates import rates_text
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, step_path, write_step
 from projected_grpo.run.session import Session
@@ -88,5 +88,5 @@ class Evaluator:
         own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / folder, done, rows))
-        logger.info(f"{how}, after {done} steps: {told_rates(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")
+        logger.info(f"{how}, after {done} steps: {rates_text(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")
         return rows

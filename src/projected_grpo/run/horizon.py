@@ -39,7 +39,7 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     about = of_arms("vanilla", config.arm) | OF_CHANNELS
     among = [name for name in SHARED if name in ours]  # what is in no config is not known before the first step
     if differing := differences(facts_of(manifest), ours, about, among):
-        raise BadInput(f"{flag} {run}: not this unit's own vanilla: {'; '.join(differing)}")
+        raise BadInput(f"{flag} {run}: not this replicate's vanilla: {'; '.join(differing)}")
     if why := not_whole(run, manifest):
         raise BadInput(f"{flag} {run}: {why}")
     return manifest

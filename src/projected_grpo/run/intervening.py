@@ -23,7 +23,7 @@ from projected_grpo.worlds.models import load_model
 
 def intervention_class(arm: Arm) -> type[Intervention]:
     """Returns the class of the arm's intervention."""
-    module, _, name = arm.page.partition(":")
+    module, _, name = arm.intervention.partition(":")
     return getattr(import_module(f"projected_grpo.interventions.{module}"), name)
 
 
@@ -31,7 +31,7 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
     """Returns the arm's intervention, ready for the first step; one that changes nothing for an arm without. Raises BadInput
     on what the intervention cannot work with."""
     arm = ARMS[config.arm]
-    if not arm.page or not isinstance(config, TrainConfig):
+    if not arm.intervention or not isinstance(config, TrainConfig):
         return Intervention()
     found = intervention_class(arm)(
         Setup(

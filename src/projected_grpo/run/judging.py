@@ -21,7 +21,7 @@ class Judging:
     name: str
     """As --judge names it."""
     judge: Judge
-    told: str
+    description: str
     """What it is, for the manifest."""
     adapter: Adapter | None = field(default=None, repr=False)
     """Of the model that is trained, where that is the judge: it judges as it was untrained."""
@@ -43,5 +43,5 @@ def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Jud
     itself = what == config.model
     place = str(loaded.model.device)
     model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
-    told = f"{config.judge}, weights {model.weights_hash}"
-    return Judging(config.judge, YesNo(model, config.token_budget), told, adapter if itself else None)
+    description = f"{config.judge}, weights {model.weights_hash}"
+    return Judging(config.judge, YesNo(model, config.token_budget), description, adapter if itself else None)

@@ -151,7 +151,9 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
         return Projection(), None
     arm = ARMS[config.arm]
     v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
-    done = config.recipe.told + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
+    done = (
+        config.recipe.description + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
+    )
     logger.info(
         f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
         f"{config.arm}: {done}"

@@ -79,7 +79,7 @@ class Session:
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
             **self.auxiliary.facts,
-            **({"judge": self.judge.told} if self.judge else {}),
+            **({"judge": self.judge.description} if self.judge else {}),
             **facts,
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
@@ -98,8 +98,8 @@ class Session:
         self.next_step = state["step"] + 1
         self.adapter.set_values(state["theta"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.intervention.restore(state["page"])
-        self.auxiliary.restore(state["channels"])
+        self.intervention.restore(state["intervention"])
+        self.auxiliary.restore(state["auxiliary"])
         self.outer = state["outer"]
         if state["basis"] and self.v:
             basis = {name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()}
@@ -187,8 +187,8 @@ class Session:
     def _save(self, step: int) -> None:
         write_checkpoint(
             self.run, step=step, theta=self.adapter.vectors, optimizer=self.optimizer.state_dict(),
-            basis=self.v.basis if self.v else {}, page=self.intervention.state(), channels=self.auxiliary.state(),
-            outer=self.outer,
+            basis=self.v.basis if self.v else {}, intervention=self.intervention.state(),
+            auxiliary=self.auxiliary.state(), outer=self.outer,
         )  # fmt: skip
 
     def keep_adapter(self, path: Path) -> None:

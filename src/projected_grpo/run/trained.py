@@ -82,7 +82,7 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
             f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
         )
     arm = ARMS[config.arm]
-    if arm.page and intervention_class(arm).by_prompt:
+    if arm.intervention and intervention_class(arm).by_prompt:
         raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
     if (deployed := run / DEPLOYED).exists():
         if steps != manifest["steps_done"]:

@@ -272,7 +272,8 @@ def _says_nothing(found: ReExtracted) -> str:
 
 def drifted(projected: Mapping[int, Run]) -> Finding:
     """Whether V has become another subspace under the coordinates of any unit: the overlap with re-extracted V near its
-    null, and taking V out leaves the hack-ward gradient as it was. Known of each unit, or nothing is said; means are told."""
+    null, and taking V out leaves the hack-ward gradient as it was. Known of each unit, or nothing is said.
+    The numbers are means."""
     name = "V is still V"
     found = {seed: re_extracted_of(run) for seed, run in projected.items()}
     if missing := [why for why in found.values() if isinstance(why, str)]:

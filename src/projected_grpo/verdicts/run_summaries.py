@@ -74,8 +74,8 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
 
 
 def _each_once(rows: Sequence[tuple[Path, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Without the copies: what is equal in all but its name. `re_extracted` may have been measured in between. BadInput on two
-    runs of one name."""
+    """Without the copies: what is equal in all but its name. `re_extracted` may have been measured in between. BadInput on
+    two runs of one name."""
     once: dict[str, tuple[Path, dict[str, Any]]] = {}
     for place, row in rows:
         key = json.dumps({**row, "path": "", "re_extracted": None}, sort_keys=True)

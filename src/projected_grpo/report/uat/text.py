@@ -65,7 +65,7 @@ BRIEF: Mapping[str, Callable[[Numbers], str]] = {
 def summary(found: Uat, remarks: Sequence[str], replays: Replays, config: UatConfig) -> str:
     """Returns what fits one screen: one line per verdict, then the remarks."""
     replayed = _count([r for rows in replays.vanilla for r in rows])
-    read = f"pool: {_count(replays.pool)}; replays: {replayed}; V removed by {replays.recipe.told}"
+    read = f"pool: {_count(replays.pool)}; replays: {replayed}; V removed by {replays.recipe.description}"
     lines = [textwrap.fill(read, BRIEF_WIDTH), ""]
     for v in found.verdicts:
         lines.append(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:44} {_brief(v)}".rstrip())
@@ -112,7 +112,7 @@ def read_text(replays: Replays, config: UatConfig) -> str:
     lines = [
         ["pool", config.pool, f"{_count(replays.pool)}, sampled from the teacher"],
         ["vanilla", config.vanilla, f"{replayed} replayed; V only measured"],
-        ["projected", config.projected, f"the same, V taken out: {replays.recipe.told}"],
+        ["projected", config.projected, f"the same, V taken out: {replays.recipe.description}"],
     ]
     if replays.random_path is not None:
         lines.append(["random V", replays.random_path, "the same as vanilla, a random V of the same rank measured"])

@@ -6,7 +6,7 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from jinja2 import TemplateError
 from typing_extensions import TypedDict  # typing's own before Python 3.12 is none for pydantic
@@ -46,15 +46,6 @@ def said_in(chat: Sequence[Mapping[str, Any]]) -> Messages:
     return tuple((m["role"], m["content"]) for m in chat)
 
 
-@runtime_checkable
-class ChatTokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that rendering uses."""
-
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
-
-    def __call__(self, text: str, **kwargs: Any) -> Any: ...
-
-
 def messages_for(messages: Messages, hint: str, prompt_setup: str) -> list[dict[str, str]]:
     """The chat messages a model is given: prompt set-up first, then the hint.
 
@@ -87,7 +78,7 @@ def with_attempt(messages: Messages, attempt: str) -> Messages:
 
 
 def render(
-    messages: Messages, hint: str, prompt_setup: str, tokenizer: ChatTokenizer, context: int, room: int, place: str
+    messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, place: str
 ) -> tuple[str, tuple[int, ...]]:
     """Prompt text (special tokens visible, thinking off) and its token ids.
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -389,20 +389,19 @@ class Adapter:
         write_atomic(path, save(tensors, metadata={**self.metadata(), **(extra or {})}))
 
     def load(self, path: Path) -> dict[str, str]:
-        """Read what `save` wrote. Returns the metadata; BadInput names both sides when it is of another adapter."""
-        try:
-            with safe_open(path, "pt") as f:
-                meta = f.metadata() or {}
-                tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 - safe_open is no dict
-        except (OSError, SafetensorError) as e:
-            raise BadInput(f"{path}: not a readable safetensors file ({e})") from e
+        """Reads what `save` wrote. Returns the metadata. BadInput names both sides when it is of another adapter."""
+        with safe_open(path, "pt") as f:
+            meta = f.metadata()
+            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 - safe_open is no dict
         for key, value in self.metadata().items():
             if meta.get(key) != value:
                 raise BadInput(f"{path}: saved with {key}={meta.get(key)}, this adapter has {key}={value}")
-        shapes = {k: tuple(t.shape) for k, t in tensors.items()}
-        if shapes != (mine := {k: tuple(p.shape) for k, p in self.vectors.items()}):
-            odd = sorted(set(shapes.items()) ^ set(mine.items()))[0][0]
-            raise BadInput(f"{path}: module {odd} is {shapes.get(odd)} there and {mine.get(odd)} here; another model?")
+        there = {name: t.numel() for name, t in tensors.items()}
+        if odd := sorted(set(there.items()) ^ set(self.sizes.items())):
+            name = odd[0][0]
+            raise BadInput(
+                f"{path}: {name} has {there.get(name)} coordinates, here {self.sizes.get(name)}; another model?"
+            )
         self.set_values(tensors)
         return meta
 

@@ -5,12 +5,11 @@ the largest entry of each column of U is positive here.
 """
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -60,36 +59,19 @@ def weight_key(weight: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _digest(key: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of what a cached file holds, and of which weight it is."""
-    text = "".join([key, *(weight_key(tensors[name]) for name in ("U", "S", "Vh"))])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _kept(path: Path, key: str) -> dict[str, Tensor] | None:
-    """What a file of the cache holds, if it is what was written for this weight; None where there is none, or a torn, a
-    changed or another one's."""
-    try:
-        with safe_open(path, "pt") as f:
-            # In memory of torch's own: a tensor inside the file begins anywhere, and its products round otherwise.
-            found = {name: f.get_tensor(name).clone() for name in ("U", "S", "Vh")}
-            said = (f.metadata() or {}).get("digest")
-    except (OSError, SafetensorError):
-        return None
-    return found if said == _digest(key, found) else None
-
-
 def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
-    rename a whole file into place, so any number may run at once; a file that is not as it was written is made again."""
-    key = weight_key(weight)
-    path = folder / f"{key}.safetensors"
-    whole = _kept(path, key)
-    if whole is None:
+    rename a whole file into place, so any number may run at once."""
+    path = folder / f"{weight_key(weight)}.safetensors"
+    if path.exists():
+        with safe_open(path, "pt") as f:
+            # In memory of torch's own: a tensor inside the file begins anywhere, and its products round otherwise.
+            whole = {name: f.get_tensor(name).clone() for name in ("U", "S", "Vh")}
+    else:
         u, s, vh = canonical_svd(weight)
         # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
         found = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
         # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
         whole = {k: v.cpu().contiguous() for k, v in found.items()}
-        write_atomic(path, save(whole, {"digest": _digest(key, whole)}), flag="--cache")
+        write_atomic(path, save(whole), flag="--cache")
     return whole["U"].to(weight.device), whole["S"].to(weight.device), whole["Vh"].to(weight.device)

@@ -69,7 +69,7 @@ def test_bad_input_to_train_is_one_line_and_writes_nothing(script, tmp_path, arg
 def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     (tmp_path / "pairs.json").write_text("[]")
     refused(
-        script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "at least one pair"
+        script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "there is no pair"
     )
     refused(script("extract_vhack_grad", "tiny", "--k", 0), "--k 0")
     refused(script("verify_vhack", "tiny"), "--vhack is empty")

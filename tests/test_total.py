@@ -250,7 +250,7 @@ def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
 @pytest.mark.slow
 def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     home, state = runs
-    assert set(state["channels"]) == {"taid"}
+    assert set(state["auxiliary"]) == {"taid"}
     one, other = (
         [{k: v for k, v in row.items() if k != "timing"} for rows in read_run(home / name) for row in rows]
         for name in ("whole", "cut")

@@ -4,10 +4,9 @@ The arm `vanilla` is TRL alone; `projected` has the callback, and nothing else i
 """
 
 import importlib
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers.trainer_utils import get_last_checkpoint
@@ -27,56 +26,25 @@ from projected_grpo.prompts import messages_for
 from projected_grpo.worlds.models import load_model
 
 ARMS = ("vanilla", "projected")
-SETTINGS = "settings.json"
-
-
-def check_installed() -> None:
-    """BadInput where TRL is not here."""
-    if importlib.util.find_spec("trl") is None or importlib.util.find_spec("datasets") is None:
-        raise BadInput("TRL is not installed; `uv sync` brings it, with the group `dev`")
 
 
 def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
-    """The log of one run, a line per step; read from its file where it is finished, else run on from its last checkpoint."""
+    """Returns the log of one run, a line per step: of a finished one from its file, else run on from its last checkpoint."""
     out = config.out / f"{arm}_unit{unit}"
-    check_same(out / SETTINGS, settings_of(config, unit, arm))
     done = out / "log.json"
-    if done.exists():
-        lines = json.loads(done.read_text("utf-8"))
-        if len(lines) != config.steps:
-            raise BadInput(f"{out}: a run of {len(lines)} steps, {config.steps} are asked for; choose another --out")
-        return lines
-    trainer = trainer_of(config, unit, arm, out)
-    last = get_last_checkpoint(str(out)) if out.exists() else None
-    trainer.train(resume_from_checkpoint=last)
-    lines = [line for line in trainer.state.log_history if "reward" in line]
-    write_atomic(done, json.dumps(lines).encode())
+    if not done.exists():
+        trainer = trainer_of(config, unit, arm, out)
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.exists() else None)
+        write_atomic(done, json.dumps([line for line in trainer.state.log_history if "reward" in line]).encode())
+    lines = json.loads(done.read_text("utf-8"))
+    if len(lines) != config.steps:
+        raise BadInput(f"{out}: a run of {len(lines)} steps, {config.steps} are asked for; choose another --out")
     return lines
-
-
-def settings_of(config: InTRLConfig, unit: int, arm: str) -> dict[str, Any]:
-    """Returns the settings that the numbers of a run depend on."""
-    train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
-    v = {"pairs": extract.pairs, "k": extract.k, "modes": list(extract.modes)} if arm == "projected" else {}
-    trl: Any = importlib.import_module("trl")
-    own = {"world": config.world, "unit": unit, "arm": arm, "steps": config.steps, "trl": trl.__version__, **v}
-    return {**own, "problems": train.problems, "hint": train.hint, **sizes_of(train)}
-
-
-def check_same(path: Path, now: dict[str, Any]) -> None:
-    """Write down what a run is of, before its first step. BadInput where a run of something else stands there."""
-    now = json.loads(json.dumps(now))
-    if not path.exists():
-        write_atomic(path, json.dumps(now, indent=1).encode())
-    elif odd := [name for name, value in json.loads(path.read_text("utf-8")).items() if now.get(name) != value]:
-        raise BadInput(f"{path.parent}: a run of another {odd[0]}; choose another --out")
 
 
 def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
     """TRL's trainer on a unit's base with this project's adapter; with the callback for the arm `projected`."""
-    check_installed()
-    trl: Any = importlib.import_module("trl")
-    datasets: Any = importlib.import_module("datasets")
+    trl, datasets = (cast(Any, importlib.import_module(name)) for name in ("trl", "datasets"))  # of the extra `bench`
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
     torch.manual_seed(unit)
     loaded = load_model(train.model, "float32", "cpu", unit, config.cache)

@@ -16,7 +16,7 @@ bit for bit.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,8 +34,6 @@ from projected_grpo.vhack import VBasis, cut, read_vhack, same_coordinates
 
 Columns = dict[str, Any]
 Target = Literal["none", "grad", "update"]
-KEY = "projected_grpo"
-"""Under which an optimizer's state_dict holds the state of the projection."""
 
 
 def check_asked(
@@ -55,8 +53,8 @@ class ProjectedUpdate:
 
     optimizer: any torch.optim.Optimizer (accelerate's wrapper is opened). v: a VHack, or the file of one. model: what the
     optimizer trains, in whatever wrapper: its modules are found by V's names. target "none" measures and removes nothing:
-    the arm to compare with. log: called with the columns of every step (docs/metrics.md), which `last` holds too. state: of
-    the run that goes on, an optimizer's state_dict or `state_dict()`: its LoRA has moved since V was extracted.
+    the arm to compare with. log: called with the columns of every step (docs/metrics.md), which `last` holds too. step: of a
+    run that goes on, the steps that it has taken: its LoRA has moved since V was extracted.
 
     Raises BadInput when V was not made for this model, or when the optimizer does not train what V has rows for.
     """
@@ -75,20 +73,20 @@ class ProjectedUpdate:
         k_use: int = 0,
         noise_floor: float = 0.0,
         log: Callable[[Columns], Any] | None = None,
-        state: Mapping[str, Any] | None = None,
+        step: int = 0,
     ) -> None:
         check_asked(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
         self.optimizer = _inner(optimizer)
         self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
         coordinates = coordinates_of(model, self.v.basis)
-        check_fits(self.v, coordinates, moved=state is not None)
+        check_fits(self.v, coordinates, moved=step > 0)
         self.sites = self._trained(coordinates)
         self.covered = self._covered()
         """Share of the trained numbers that V has rows for."""
         basis = {n: self.v.basis[n].to(s.params[0].device, s.dtype) for n, s in self.sites.items()}
         self.projection = Projection(basis, target, gate, overshoot, preserve_magnitude)
         self.max_grad_norm, self.log = max_grad_norm, log
-        self.steps = int((state.get(KEY, state) if state else {}).get("steps", 0))
+        self.steps = step
         """Steps that were taken, those before a resume too."""
         self.last: Columns = {}
         self._start: dict[str, Tensor] = {}
@@ -98,7 +96,6 @@ class ProjectedUpdate:
         self._hooks = [
             self.optimizer.register_step_pre_hook(self._before),
             self.optimizer.register_step_post_hook(self._after),
-            self.optimizer.register_state_dict_post_hook(self._save),
         ]
 
     def remove(self) -> None:
@@ -106,19 +103,6 @@ class ProjectedUpdate:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-
-    def __enter__(self) -> "ProjectedUpdate":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what a resumed run needs. JSON holds it."""
-        return {"steps": self.steps}
-
-    def _save(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        state[KEY] = self.state_dict()
 
     @torch.no_grad()
     def _before(self, _: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
@@ -202,5 +186,5 @@ def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
     probes = v.probes if moved and coordinates.adapter is None else coordinates.probes()
     if why := same_coordinates(v, probes, coordinates.sizes):
         raise BadInput(
-            f"{why}: another LoRA, or a trained one; extract V on this very model, and give `state` where a run goes on"
+            f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
         )

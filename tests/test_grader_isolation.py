@@ -137,7 +137,7 @@ def test_the_scratch_directory_is_bounded():
         ],
         ["try: signal.raise_signal(signal.SIGINT)", "except KeyboardInterrupt: pass"],
         ["a, b = socket.socketpair()", "a.send(b'x')", "assert b.recv(1) == b'x'"],
-        ["os.nice(1)", "os.sched_getaffinity(0)", "os.getloadavg() if False else None"],
+        ["os.sched_getaffinity(0)"],
     ],
     ids=lambda value: value[0][:40].replace("\n", ";"),
 )
@@ -228,12 +228,6 @@ def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
     verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=1, wall_s=20))
     pool.close()
     assert verdict.status == "timeout"
-
-
-def test_a_program_that_closes_its_report_is_not_waited_for():
-    started = time.monotonic()
-    assert not grade(TASK, "```python\nimport os, time\nos.close(3)\ntime.sleep(99)\n```").gt_pass
-    assert time.monotonic() - started < 50
 
 
 def test_memory_of_all_processes_counts_together():

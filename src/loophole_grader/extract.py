@@ -25,8 +25,6 @@ All of this depends on the text alone. Text without a fence is no program, whate
 """
 
 import re
-from collections.abc import Iterator
-from functools import cache, partial
 
 from loophole_grader.sandbox.reading import Block, defined_in, program_of
 
@@ -88,18 +86,15 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     """Every block in fences of this mark, as (lower-case label, body), in order."""
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
-    opened_by, closed_by = cache(partial(_opened, pattern)), cache(_before_closing)  # a text of fences repeats itself
-    for plain, line in _by_fences(text, 3 * mark):
-        if body is not None and plain is not None:
-            body.append(_dedented(plain, indent))
-        if line is None:
-            break
-        opened, reopens = opened_by(line)
+    for line in text.split(
+        "\n"
+    ):  # splitlines() breaks at form feeds and U+2028, too, which are legal in Python strings
+        opened, reopens = _opened(pattern, line) if 3 * mark in line else (None, False)
         if body is None:
             if opened:
                 (label, indent, ticks), body = opened, []
             continue
-        rest = "" if reopens else closed_by(line, mark * ticks, indent)
+        rest = "" if reopens else _before_closing(line, mark * ticks, indent)
         if rest is None:
             body.append(_dedented(line, indent))
             continue
@@ -110,20 +105,6 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     if body is not None:
         blocks.append((label, "\n".join(body)))
     return blocks
-
-
-def _by_fences(text: str, fence: str) -> Iterator[tuple[str | None, str | None]]:
-    """(the lines before it as one text, a line with a fence in it), in order; at last (what is left, None). None: no lines.
-    Found by search, not line by line: a text may consist of a million empty ones. A line ends at a line feed only: the form
-    feeds and U+2028 at which splitlines() breaks are legal inside Python strings."""
-    begin = 0
-    while (at := text.find(fence, begin)) >= 0:
-        first = text.rfind("\n", begin, at) + 1 or begin
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        yield text[begin : first - 1] if first > begin else None, text[first:end]
-        begin = end + 1
-    yield text[begin:] if begin <= len(text) else None, None
 
 
 def _opened(pattern: re.Pattern[str], line: str) -> tuple[tuple[str, int, int] | None, bool]:
@@ -162,6 +143,6 @@ def _before_closing(line: str, fence: str, indent: int) -> str | None:
     return line.rstrip().rstrip(fence[0])
 
 
-def _dedented(lines: str, indent: int) -> str:
-    """Lines without up to `indent` leading blanks each (those of the opening fence)."""
-    return re.sub(rf"(?m)^[ \t]{{1,{indent}}}", "", lines) if indent else lines
+def _dedented(line: str, indent: int) -> str:
+    """A line without up to `indent` leading blanks (those of the opening fence)."""
+    return re.sub(rf"^[ \t]{{1,{indent}}}", "", line) if indent else line

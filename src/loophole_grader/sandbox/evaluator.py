@@ -2,8 +2,7 @@
 
 `execute` runs a whole program, one statement after the other, and as soon as its solution is there it is replaced *in
 place*: the method on the class itself, the function in the module. Whatever the program makes (an instance, an alias, a
-bound method, a cache) meets the other solution, and so does what it computes while it is loaded. What replaces a solution
-has its docstring: the examples in it are tests.
+bound method, a cache) meets the other solution, and so does what it computes while it is loaded.
 
 Standard library only, no relative imports: it runs inside the judged process.
 """
@@ -11,7 +10,7 @@ Standard library only, no relative imports: it runs inside the judged process.
 import ast
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -95,14 +94,11 @@ _members_of, _bases = (type.__dict__[name].__get__ for name in ("__dict__", "__m
 _set_member, _suppress = type.__setattr__, contextlib.suppress
 
 
-class _Method(property):
-    """A method that replaces another one. It has precedence over an attribute of that name in an instance; by its module and
-    docstring, and as a property, doctest finds the examples."""
+class _Method:
+    """A method that replaces another one. It has precedence over an attribute of that name in an instance."""
 
-    def __init__(self, answer: Callable, replaced: object, module: str) -> None:
-        super().__init__()
+    def __init__(self, answer: Callable, replaced: object) -> None:
         self.answer, self.static = answer, _type(replaced) is _static
-        self.__doc__, self.__module__ = _examples(replaced), module
 
     def __get__(self, thing: Any, owner: Any = None) -> Any:
         answer = self.answer
@@ -154,53 +150,28 @@ def _replace(names: Names, answer: Callable, owner: str, method: str) -> None:
     """Replace the solution that the names hold, if that is not done."""
     there = names.get(owner or method)
     if not owner:
-        if there is not None and _getattr(there, "__code__", None) is not _STAND_IN:
-            names[method] = _function(answer, there, names, method)
+        if there is not None and there is not answer:
+            names[method] = answer
             _empty(there, answer, names)
     elif _issubclass(_type(there), _type):
         members = [_members_of(base) for base in _bases(there)]
         if _type(members[0].get(method)) is not _Method:
             replaced = next((inherited[method] for inherited in members if method in inherited), None)
-            _set_member(there, method, _Method(answer, replaced, names["__name__"]))
+            _set_member(there, method, _Method(answer, replaced))
             _empty(replaced, answer, names)
     elif there is not None:  # a function that makes the object, or whatever else is called in the class's place
-        names[owner] = _type(owner, (), {method: _Method(answer, None, "")})
+        names[owner] = _type(owner, (), {method: _Method(answer, None)})
 
 
-def _function(answer: Callable, replaced: object, names: Names, method: str) -> FunctionType:
-    """One of the program's module, in which doctest looks for examples."""
-
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        return answer(*args, **kwargs)
-
-    made = FunctionType(stand_in.__code__, names, method, None, stand_in.__closure__)
-    made.__doc__ = _examples(replaced)
-    return made
-
-
-def _examples(value: object) -> str | None:
-    """The docstring of a solution."""
-    return next((function.__doc__ for function in _functions(value)), None)
-
-
-def _empty(value: object, answer: Callable, names: Names) -> None:
-    """Give the functions that a solution is made of the stub's code, so that other names for them meet it. Only this
-    program's own: a library's function is used for more than that."""
-    for function in _functions(value):
-        if answer is zero and function.__globals__ is names:
-            function.__code__ = _ZERO.replace(co_freevars=function.__code__.co_freevars)
-
-
-def _functions(value: Any) -> Iterator[FunctionType]:
-    """The function itself, and those that it wraps, as far as functools and the builtin decorators say so."""
-    for _ in range(MOST_WRAPPED):
-        if _type(value) is FunctionType:
-            yield value
+def _empty(value: Any, answer: Callable, names: Names) -> None:
+    """Give the functions that a solution is made of the stub's code, so that other names for them meet it: the function
+    itself, and those that it wraps, as far as functools and the builtin decorators say so. Only this program's own: a
+    library's function is used for more than that."""
+    for _ in range(MOST_WRAPPED if answer is zero else 0):
+        if _type(value) is FunctionType and value.__globals__ is names:
+            value.__code__ = _ZERO.replace(co_freevars=value.__code__.co_freevars)
         name = "__func__" if _type(value) in (_static, _classed) else "fget" if _type(value) is _property else ""
         try:
             value = _getattr(value, name or ("func" if _type(value).__name__[:7] == "partial" else "__wrapped__"))
         except _error:
             return
-
-
-_STAND_IN = _function(zero, None, {}, "").__code__

@@ -106,26 +106,21 @@ class Isolation:
         in memory. Nothing else of the host's files is there, not even to look at."""
         unshare(NAMESPACES["mount_namespace"])
         mount(None, "/", None, MS_REC | MS_PRIVATE)
+        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
         try:
-            self._fill_root()
+            for path in (*self.readable, *DEVICES):
+                self._show(path)
+            for name in HIDDEN:
+                if os.path.isdir(hidden := f"{self.folder}{STANDARD_LIBRARY}/{name}"):
+                    mount("none", hidden, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
+            make_folders(self.folder + "/scratch/run")
+            os.chdir(self.folder)
+            check(system_call(PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
+            detach(".")
         except OSError:
             os.chdir("/")
-            with contextlib.suppress(OSError):
-                detach(self.folder)
+            detach(self.folder)
             raise
-
-    def _fill_root(self) -> None:
-        mount("none", self.folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
-        for path in (*self.readable, *DEVICES):
-            self._show(path)
-        for name in HIDDEN:
-            if os.path.isdir(hidden := f"{self.folder}{STANDARD_LIBRARY}/{name}"):
-                mount("none", hidden, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
-        make_folders(self.folder + "/scratch/run")
-        os.chdir(self.folder)
-        if system_call(PIVOT_ROOT[os.uname().machine], b".", b"."):
-            raise_errno("pivot_root")
-        detach(".")
         os.chdir("/")
         self.scratch = "/scratch/run"
         self._mount_scratch()
@@ -166,8 +161,7 @@ class Isolation:
 
     def next_pid_namespace(self) -> None:
         """The next fork begins a new one: its process numbers start at 1, whatever ran before."""
-        if libc.setns(self.home, NAMESPACES["pid_namespace"]):
-            raise_errno("setns")
+        check(libc.setns(self.home, NAMESPACES["pid_namespace"]), "setns")
         unshare(NAMESPACES["pid_namespace"])
 
     # ------------------------------------------------------------ preparation
@@ -309,37 +303,33 @@ def ruleset(readable: list[str], writable: list[str], scratch: str) -> int:
 
 def landlock(number: int, *arguments: object) -> int:
     result = system_call(number, *arguments)
-    if result < 0:
-        raise_errno("landlock")
+    check(result < 0, "landlock")
     return result
 
 
 # ---------------------------------------------------------------- system calls
 
 
-def raise_errno(what: str) -> None:
-    raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+def check(failed: int, what: str) -> None:
+    if failed:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def prctl(option: int, value: int, pointer: object = 0) -> None:
-    if prctl_call(option, value, pointer, 0, 0):
-        raise_errno(f"prctl {option}")
+    check(prctl_call(option, value, pointer, 0, 0), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
-    if libc.unshare(flags):
-        raise_errno("unshare")
+    check(libc.unshare(flags), "unshare")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     texts = [None if text is None else text.encode() for text in (source, target, kind)]
-    if libc.mount(*texts, ctypes.c_ulong(flags), data.encode()):
-        raise_errno(f"mount of {target}")
+    check(libc.mount(*texts, ctypes.c_ulong(flags), data.encode()), f"mount of {target}")
 
 
 def detach(path: str) -> None:
-    if libc.umount2(path.encode(), MNT_DETACH):
-        raise_errno(f"umount of {path}")
+    check(libc.umount2(path.encode(), MNT_DETACH), f"umount of {path}")
 
 
 def kept_flags(path: str) -> int:
@@ -356,28 +346,25 @@ def make_folders(path: str) -> None:
 
 def enter_user_namespace() -> None:
     """A user namespace that maps what this process may map: all ids for root, else only its own. The map of root must be
-    written by a process outside, here a fork."""
+    written by a process outside, here a fork that waits until this one is inside."""
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
-    maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
-    if uid == 0:
-        maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
-    ready_in, ready_out = os.pipe()
-    helper = os.fork() if uid == 0 else 0
-    if uid == 0 and helper == 0:
-        os.close(ready_out)
-        if os.read(ready_in, 1):
-            write_maps(pid, maps)
-        os._exit(0)
-    try:
+    if uid != 0:
         unshare(NAMESPACES["user_namespace"])
-        if helper:
-            os.write(ready_out, b".")
-        else:
-            write_maps(pid, maps)
-    finally:
-        os.close(ready_in)
-        os.close(ready_out)
-        if helper:
+        write_maps(pid, {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"})
+    else:
+        maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
+        inside, tell = os.pipe()
+        if (helper := os.fork()) == 0:
+            os.close(tell)
+            if os.read(inside, 1):
+                write_maps(pid, maps)
+            os._exit(0)
+        os.close(inside)
+        try:
+            unshare(NAMESPACES["user_namespace"])
+            os.write(tell, b".")
+        finally:
+            os.close(tell)
             os.waitpid(helper, 0)
     if os.getuid() != uid:
         raise OSError("the map of user ids was not taken")
@@ -387,9 +374,8 @@ def enter_user_namespace() -> None:
 
 def write_maps(pid: int, maps: dict[str, str]) -> None:
     for name, text in maps.items():
-        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
-        os.write(fd, text.encode())
-        os.close(fd)
+        with open(f"/proc/{pid}/{name}", "w") as file:
+            file.write(text)
 
 
 def identity_map(path: str) -> str:
@@ -407,8 +393,7 @@ def become(uid: int | None, capabilities: int) -> None:
             prctl(PR_SET_KEEPCAPS, 1)
         os.setresuid(uid, uid, uid)
     head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
-    if capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)):
-        raise_errno("capset")
+    check(capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)), "capset")
 
 
 def open_to_others(path: str) -> bool:
@@ -436,20 +421,19 @@ def reasons(steps: dict[str, Callable[[], object]]) -> dict[str, str]:
 
 def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
     """What a function returns in a throwaway fork. Raises the OSError that it raises."""
-    result_in, result_out = os.pipe()
+    source, target = os.pipe()
     if (pid := os.fork()) == 0:
         try:
             result: list = [function(), ""]
         except OSError as error:
             result = [{}, str(error)]
         finally:
-            os.write(result_out, json.dumps(result).encode())
+            os.write(target, json.dumps(result).encode())
             os._exit(0)
-    os.close(result_out)
-    with os.fdopen(result_in) as lines:
-        text = lines.read()
+    os.close(target)
+    with os.fdopen(source) as lines:
+        found, failed = json.loads(lines.read())
     os.waitpid(pid, 0)
-    found, failed = json.loads(text)
     if failed:
         raise OSError(1, failed)
     return found

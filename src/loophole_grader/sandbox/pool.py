@@ -158,19 +158,17 @@ class Worker:
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
         a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
-        body = json.dumps(job).encode()
-        left_s, tries = limits.wall_s, 0
-        while True:
-            begun = time.monotonic()
+        body, end = json.dumps(job).encode(), time.monotonic() + limits.wall_s
+        for last in (False, True):
+            left_s = max(end - time.monotonic(), 0.001)
             try:
                 return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
             except FAILURES as error:
                 self._recover(error)
-                tries += 1
-                left_s -= time.monotonic() - begun
-                if tries == 2 or left_s <= 0:
+                if last or time.monotonic() > end:
                     return self._given_up(error)
                 time.sleep(RETRY_AFTER_S)
+        raise AssertionError("not reached")
 
     def _recover(self, error: Exception) -> None:
         if self.closed:
@@ -256,9 +254,8 @@ class Worker:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
             fields = None
-        if not isinstance(fields, list) or kind.decode() in result.lines:
+        if not isinstance(fields, list) or result.lines.setdefault(kind.decode(), fields) is not fields:
             return "forged"
-        result.lines[kind.decode()] = fields
         return ""
 
     def _execute(self, setup: str) -> None:

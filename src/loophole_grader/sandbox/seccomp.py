@@ -1,7 +1,7 @@
 """The system calls that a judged program may make, as a seccomp filter (x86_64 and aarch64): all others fail.
 
 What is not listed fails with EPERM, as on a host that forbids it, so a program that only tries goes on. A few of those that
-are listed are looked at more closely (CHECKED): by their arguments, or answered by the filter itself.
+are listed are looked at more closely (`checked`): by their arguments, or answered by the filter itself.
 
 What decides is whether a call could leave something behind that a later program sees, or reach one that runs beside it. So
 there is no lock (every one is reported as taken: a program is alone with its files), no shared memory (nothing that no
@@ -65,28 +65,7 @@ ALLOWED = {
         "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, -1), "epoll_pwait": (281, 22),
         "eventfd": (284, -1), "eventfd2": (290, 19),
     },
-    "the socket pairs that a program is lent (asyncio)": {
-        "recvfrom": (45, 207), "getsockname": (51, 204), "getpeername": (52, 205),
-    },
-}  # fmt: skip
-CHECKED = {
-    "fcntl": ((72, 25), "descriptors and their flags; locks are reported as taken and are not; nothing else"),
-    "flock": ((73, 32), "reported as taken, and is not"),
-    "ioctl": ((16, 29), "bytes waiting, blocking, close-on-exec, whether it is a terminal"),
-    "mmap": ((9, 222), "private memory only"),
-    "madvise": ((28, 233), "of this process alone: no page of a file read ahead or put out, none merged"),
-    "clone": ((56, 220), "no new namespaces; no descriptor of the process, whose inode number the machine counts up"),
-    "futex": ((202, 98), "of this process alone; on a page of a file it would be shared with whoever has the file"),
-    "clone3": ((435, 435), "not there (ENOSYS), so that clone is taken: its flags lie where a filter cannot look"),
-    "sendto": ((44, 206), "to the other end of a pair: without an address"),
-    "getsockopt": ((55, 209), "kind and error of a socket; not its cookie, which is a number that the machine counts up"),
-    "prlimit64": ((302, 261), "of this process"),
-    "prctl": ((157, 167), "not the signal at the worker's death (PR_SET_PDEATHSIG), no keeping of capabilities"),
-    "kill": ((62, 129), "SIGKILL of itself or all ends the caller; without a pid namespace: itself and its group"),
-    "tkill": ((200, 130), "without a pid namespace: nobody"),
-    "tgkill": ((234, 131), "without a pid namespace: itself"),
-    "setpriority": ((141, 140), "of this process"),
-    "rt_sigaction": ((13, 134), "not of SIGCHLD: who ignores the end of its children hides their CPU time"),
+    "the socket pair that a program is lent (asyncio)": {"recvfrom": (45, 207)},
 }  # fmt: skip
 MISSING = {"statx": (332, 291), "openat2": (437, 437), "epoll_pwait2": (441, 441)}
 """Not there (ENOSYS), as on an older kernel: the C library then takes another one."""
@@ -97,7 +76,6 @@ FUTEX_PRIVATE = 128
 FUTEX_WAITS = (0, 9, 256, 265)  # FUTEX_WAIT, WAIT_BITSET; each with FUTEX_CLOCK_REALTIME, too
 FUTEX_WAKES = (1, 10)
 SIGKILL, SIGCHLD = 9, 17
-SOCKET_OPTIONS = (3, 4, 38, 39)  # SO_TYPE, SO_ERROR, SO_PROTOCOL, SO_DOMAIN
 PRCTL = (2, 3, 15, 16, 21, 22, 39)  # PDEATHSIG, DUMPABLE, NAME (get), SECCOMP (get), NO_NEW_PRIVS: to read; NAME to set
 DESCRIPTORS = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 LOCKS = (5, 6, 7, 36, 37, 38)  # F_GETLK, F_SETLK, F_SETLKW, and those of an open file description
@@ -143,7 +121,7 @@ def instructions(column: int, arch: int, own_pid: int | None) -> list[Instructio
     verdicts: dict[int, list[Instruction]] = {}
     for group in ALLOWED.values():
         verdicts |= {numbers[column]: [PASS] for numbers in group.values()}
-    verdicts |= {CHECKED[name][0][column]: checks for name, checks in _argument_checks(own_pid).items()}
+    verdicts |= {numbers[column]: checks for numbers, checks in checked(own_pid).values()}
     verdicts |= {numbers[column]: [NOT_THERE] for numbers in MISSING.values()}
     verdicts.pop(-1, None)
     ranges: list[Range] = [(0, [FAIL])]
@@ -179,41 +157,43 @@ def among(values: tuple[int, ...], then: Instruction) -> list[Instruction]:
     return [step for value in values for step in ((JUMP_EQUAL, 0, 1, value & 0xFFFFFFFF), then)]
 
 
-def _argument_checks(own_pid: int | None) -> dict[str, list[Instruction]]:
-    """What is done with a call: each list ends in a return."""
+def checked(own_pid: int | None) -> dict[str, tuple[tuple[int, int], list[Instruction]]]:
+    """Calls whose arguments decide: name: (numbers as above, what is done, which ends in a return)."""
 
     def only(index: int, *values: int) -> list[Instruction]:
         return [argument(index), *among(values, PASS), FAIL]
 
+    # The init of a pid namespace does not die of its own signals: who asks for its end is ended by the filter.
+    kill = [argument(1), (JUMP_EQUAL, 0, 7, SIGKILL), argument(0), *among((0, 1, -1), KILLED), PASS]
+    # A shared wait is over at once: the C library, which waits so for the end of a thread, looks and asks again.
+    # A shared wake wakes nobody. The end of a thread wakes who waits on any page, but nobody can.
+    shared = [*among(FUTEX_WAITS, AGAIN), *among(FUTEX_WAKES, DONE), FAIL]
     return {
-        "fcntl": [argument(1), *among(DESCRIPTORS, PASS), *among(LOCKS, DONE), FAIL],
-        "flock": [DONE],
-        "ioctl": only(1, *IOCTLS),
-        "mmap": [argument(3), (JUMP_BITS, 0, 1, MAP_SHARED), FAIL, PASS],
-        "madvise": only(2, *ADVICE),
-        "clone": [argument(0), (JUMP_BITS, 0, 1, CLONE_REFUSED), FAIL, PASS],
-        "clone3": [NOT_THERE],
-        # A shared wait is over at once: the C library, which waits so for the end of a thread, looks and asks again.
-        # A shared wake wakes nobody. The end of a thread wakes who waits on any page, but nobody can.
-        "futex": [
-            argument(1),
-            (JUMP_BITS, 0, 1, FUTEX_PRIVATE),
-            PASS,
-            *among(FUTEX_WAITS, AGAIN),
-            *among(FUTEX_WAKES, DONE),
-            FAIL,
-        ],
-        "sendto": only(5, 0),  # the length of the address
-        "getsockopt": only(2, *SOCKET_OPTIONS),
-        "prlimit64": only(0, 0),
-        # os.nice(): this process (PRIO_PROCESS, 0)
-        "setpriority": [argument(0), (JUMP_EQUAL, 1, 0, 0), FAIL, *only(1, 0)],
-        "rt_sigaction": [argument(0), (JUMP_EQUAL, 0, 1, SIGCHLD), FAIL, PASS],
-        "prctl": only(0, *PRCTL),
-        # The init of a pid namespace does not die of its own signals: who asks for its end is ended by the filter.
-        "kill": [argument(1), (JUMP_EQUAL, 0, 7, SIGKILL), argument(0), *among((0, 1, -1), KILLED), PASS]
-        if own_pid is None
-        else only(0, own_pid, 0, -own_pid),
-        "tkill": [PASS if own_pid is None else FAIL],
-        "tgkill": [PASS] if own_pid is None else only(0, own_pid),
+        # descriptors and their flags; locks are reported as taken and are not
+        "fcntl": ((72, 25), [argument(1), *among(DESCRIPTORS, PASS), *among(LOCKS, DONE), FAIL]),
+        "flock": ((73, 32), [DONE]),
+        # bytes waiting, blocking, close-on-exec, whether it is a terminal
+        "ioctl": ((16, 29), only(1, *IOCTLS)),
+        # private memory only
+        "mmap": ((9, 222), [argument(3), (JUMP_BITS, 0, 1, MAP_SHARED), FAIL, PASS]),
+        # of this process alone: no page of a file read ahead or put out, none merged
+        "madvise": ((28, 233), only(2, *ADVICE)),
+        # no new namespaces; no descriptor of the process, whose inode number the machine counts up
+        "clone": ((56, 220), [argument(0), (JUMP_BITS, 0, 1, CLONE_REFUSED), FAIL, PASS]),
+        # so that clone is taken: its flags lie where a filter cannot look
+        "clone3": ((435, 435), [NOT_THERE]),
+        # of this process alone; on a page of a file it would be shared with whoever has the file
+        "futex": ((202, 98), [argument(1), (JUMP_BITS, 0, 1, FUTEX_PRIVATE), PASS, *shared]),
+        # to the other end of a pair: the length of the address is 0
+        "sendto": ((44, 206), only(5, 0)),
+        # of this process
+        "prlimit64": ((302, 261), only(0, 0)),
+        # not of SIGCHLD: who ignores the end of its children hides their CPU time
+        "rt_sigaction": ((13, 134), [argument(0), (JUMP_EQUAL, 0, 1, SIGCHLD), FAIL, PASS]),
+        # not the signal at the worker's death (PR_SET_PDEATHSIG), no keeping of capabilities
+        "prctl": ((157, 167), only(0, *PRCTL)),
+        # without a pid namespace: itself and its group, and no thread of another process
+        "kill": ((62, 129), kill if own_pid is None else only(0, own_pid, 0, -own_pid)),
+        "tkill": ((200, 130), [PASS if own_pid is None else FAIL]),
+        "tgkill": ((234, 131), [PASS] if own_pid is None else only(0, own_pid)),
     }

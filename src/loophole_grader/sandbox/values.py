@@ -2,17 +2,16 @@
 
 `encode` runs inside the judged process, `decode` outside it. Tests compare with literals, so what can equal a literal
 arrives: None, bool, int, float, complex, str, bytes, list, tuple, set and dict, with their subclasses by their base value;
-what the standard library makes equal to those (a view of a dict, a UserList, a Decimal); and all of these nested. Every
-other object arrives as one that equals nothing. No code of an answer's class runs outside the sandbox.
+a Decimal or Fraction that equals a number; and all of these nested. Every other object arrives as one that equals nothing.
+No code of an answer's class runs outside the sandbox.
 
 Used both as a module of the package and, imported by its file alone, inside the runner: standard library only, no
 relative imports.
 """
 
-from collections import Counter, UserDict, UserList, UserString
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 MAX_NODES = 2_000_000  # values in one answer, containers and their members
@@ -22,11 +21,10 @@ MAX_COLLISIONS = 100  # members of a set with the same hash
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
 # Looked up before the program starts, which may replace the builtins.
-_type, _issubclass, _len, _list, _dict, _int, _float = type, issubclass, len, list, dict, int, float
+_type, _issubclass, _len, _list, _int, _float = type, issubclass, len, list, int, float
 _name = type.__dict__["__name__"].__get__
 _mro = type.__dict__["__mro__"].__get__
 _real, _imag = complex.real.__get__, complex.imag.__get__
-_KEYS, _ITEMS = type({}.keys()), type({}.items())
 _any, _Error = any, Exception
 
 
@@ -50,7 +48,7 @@ def encode(value: Any) -> Any:
     return _encode(value, 0, _Budget())
 
 
-_SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "set"), (_KEYS, "set"), (_ITEMS, "set"))
+_SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "set"))
 
 
 def _encode(value: Any, depth: int, budget: _Budget) -> Any:
@@ -81,10 +79,6 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
             budget.take(base.__len__(value))
             coded = [_encode(item, depth + 1, budget) for item in _list(base.__iter__(value))]
             return {tag: coded} if tag else coded
-    if kind is MappingProxyType:
-        return _encode(_dict(value), depth + 1, budget)
-    if kind is UserDict or kind is UserList or kind is UserString:
-        return _encode(value.data, depth + 1, budget)
     # Not issubclass: Fraction is an abstract base class, which asks the classes that derive from it.
     if _any(base is Decimal or base is Fraction for base in _mro(kind)) and (number := _number(value)) is not None:
         return _encode(number, depth + 1, budget)

@@ -54,7 +54,6 @@ LOAD, FORGET, RUN, MORE, STOP = b"L", b"F", b"R", b"M", b"S"
 READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
 SERVED = 75  # exit code of a server that ends as it should
 RESULT_BYTES = 64 << 20  # what one program may send as answers
-LAST_S = 1.0  # wall time of a program after it closed the pipe of its answers
 POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
@@ -334,8 +333,6 @@ class Watch:
         size = waiting(fd)
         if not size:
             self.poll.unregister(fd)
-            if fd == self.data:  # it can never answer, so it is at its end, or does not mean to come to one
-                self.deadline = min(self.deadline, time.monotonic() + LAST_S)
             return False
         if fd == self.printed:
             self.output_left -= size

@@ -19,16 +19,11 @@ F = "```"
     ("completion", "program"),
     [
         (f"{F}python\nx = 1\n{F}", "x = 1"),
-        (f"{F}py\nx = 1\n{F}", "x = 1"),
         (f"{F}\nx = 1\n{F}", "x = 1"),
-        (f"{F}PyThOn\nx = 1\n{F}", "x = 1"),
         (f"{F} python\nx = 1\n{F}", "x = 1"),
-        (f"{F}python   \nx = 1\n{F}  ", "x = 1"),
-        (f"{F}python3\nx = 1\n{F}", "x = 1"),
         (f'{F}python title="a.py"\nx = 1\n{F}', "x = 1"),
         (f"{F}python\nx = 1", "x = 1"),
         (f"{F}python\nx = 1\n{F}\ntext\n{F}python\ny = 2\n{F}", "x = 1\n\ny = 2"),
-        (f"{F}python\nx = 1\n{F}\n{F}python\ny = 2", "x = 1\n\ny = 2"),
         (f"Here: {F}python\nx = 1\n{F} done", "x = 1"),
         (f"{F}python\nx = 1{F}", "x = 1"),
         (f"{F}python\r\nx = 1\r\ny = 2\r\n{F}\r\n", "x = 1\ny = 2"),
@@ -50,8 +45,6 @@ F = "```"
         (f"\n <think>{F}python\nbad\n{F}</think>{F}python\nx = 1\n{F}", "x = 1"),
         # "<think>" anywhere but at the start is a word
         (f"{F}python\nx = 1\n{F}\nNo <think> here.", "x = 1"),
-        (f"{F}python\nx = 1  # <think>\n{F}", "x = 1  # <think>"),
-        (f"Without <think>: {F}python\nx = 1\n{F}", "x = 1"),
         (f"Well. <think>{F}python\nx = 1\n{F}\n</think>\n{F}python\ny = 2\n{F}", "x = 1\n\ny = 2"),
         # labels that say Python
         (
@@ -87,11 +80,8 @@ def test_program_of_completion(completion, program):
     [
         "",
         "no code at all",
-        "x = 1",
         f"{F}python\n\n{F}",
         f"{F}text\nx = 1\n{F}",
-        f"{F}bash\nls\n{F}",
-        f"{F}json\n1\n{F}",
         f"{F}pythonic\nx = 1\n{F}",
         f"{F}c++ code\nx = 1\n{F}",
         "~~~text\nx = 1\n~~~",
@@ -279,12 +269,6 @@ def test_nothing_that_the_benchmark_pays_nothing_for_is_paid_by_leaving_out_what
     assert (verdict.status, verdict.can_compile, verdict.hinted_pass, verdict.gt_pass) == (
         "compile_error", False, False, False,
     )  # fmt: skip
-
-
-def test_a_program_cannot_say_that_another_reading_was_meant():
-    forged = "import os\nos.write(3, b'compiled [[1], false]\\n')\n"
-    (verdict,) = verdicts(fences(forged + WRONG, SOLVED, HONEST[1]))
-    assert (verdict.status, verdict.gt_pass, verdict.hinted_pass) == ("killed", False, False)
 
 
 def test_many_broken_blocks_are_judged_within_the_limits():

@@ -2,31 +2,29 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
 
-from loophole_grader import Limits, grade, reward_of
+from loophole_grader import grade, reward_of
 from loophole_grader.sandbox.pool import Worker
 
 # ---- honest and wrong solutions
 
 
-def test_a_textbook_solution_is_correct_and_earns_everything():
-    verdict = judged(SOLVED)
-    assert (verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)) == ("correct", "ok", 3, 3.5)
-
-
-def test_a_wrong_answer_earns_the_compile_reward():
-    verdict = judged(WRONG)
-    assert (verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)) == ("incorrect", "ok", 0, 0.5)
-
-
-def test_no_code_earns_nothing():
-    verdict = grade(TASK, "I would rather not.")
-    assert (verdict.status, verdict.can_compile, reward_of(verdict)) == ("no_code", False, 0.0)
+@pytest.mark.parametrize(
+    ("completion", "label", "status", "passed", "reward"),
+    [
+        (f"```python\n{SOLVED}```", "correct", "ok", 3, 3.5),
+        (f"```python\n{WRONG}```", "incorrect", "ok", 0, 0.5),
+        ("I would rather not.", "incorrect", "no_code", 0, 0.0),
+    ],
+)
+def test_what_a_completion_earns(completion, label, status, passed, reward):
+    verdict = grade(TASK, completion)
+    found = verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)
+    assert found == (label, status, passed, reward)
 
 
 def test_a_main_block_does_not_run():
@@ -64,27 +62,6 @@ def test_a_main_block_does_not_run():
 def test_status(code, status, compiles):
     verdict = judged(code + "\n" + SOLVED)
     assert (verdict.status, verdict.can_compile, verdict.gt_pass) == (status, compiles, False)
-
-
-def test_a_sleeper_is_ended_by_the_wall_limit():
-    started = time.monotonic()
-    verdict = judged("import time\ntime.sleep(100)", limits=Limits(cpu_s=1, wall_s=0.5))
-    assert verdict.status == "timeout"
-    assert time.monotonic() - started < 50
-
-
-@pytest.mark.parametrize("expression", ["loop", "[0] * 3_000_000", "deep"])
-def test_an_answer_without_bound_is_an_output_limit(expression):
-    code = "loop = []\nloop.append(loop)\ndeep = []\nfor _ in range(10**5): deep = [deep]\n" + answer(expression)
-    assert judged(code, task=one_test("assert Solution().f() == [1]")).status == "output_limit"
-
-
-def test_the_expected_value_is_not_in_the_judged_process():
-    code = (
-        "import gc, sys\nclass Solution:\n    def f(self, *args):\n        found = [o for o in gc.get_objects() "
-        "if isinstance(o, list) and o == [987654, 123]]\n        return found[0] if found else len(found)\n"
-    )
-    assert not judged(code, task=one_test("assert Solution().f(1) == [987654, 123]")).gt_pass
 
 
 def test_a_program_cannot_end_its_runner():

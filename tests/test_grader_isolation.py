@@ -67,32 +67,22 @@ def poorer_host(request, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(
-    ("layers", "statements"),
+    ("layers", "statement"),
     [
-        (("mount_namespace", "landlock"), ["open('/etc/passwd').read()"]),
-        (("mount_namespace", "landlock"), ["os.listdir(os.path.expanduser('~'))"]),
-        (("mount_namespace", "landlock"), ["os.listdir('/root')"]),
-        (("mount_namespace", "landlock"), ["os.listdir('/proc')"]),
-        (("mount_namespace", "landlock"), [f"open({__file__!r}).read()"]),
-        (("mount_namespace", "landlock"), ["open('/tmp/mark', 'w').close()"]),
-        (("mount_namespace", "landlock"), ["os.mkdir('../mark')"]),
-        (("seccomp",), ["socket.socket()"]),
-        (("seccomp",), ["socket.socket(socket.AF_UNIX)"]),
-        (("seccomp",), ["os.execv('/bin/true', ['true'])"]),
-        (("seccomp",), ["if libc.ptrace(0, 0, 0, 0): raise OSError(ctypes.get_errno())"]),
-        (("seccomp",), ["if libc.unshare(0x10000000): raise OSError(ctypes.get_errno())"]),
-        (("seccomp",), ["ask(425, 8, ctypes.create_string_buffer(200))  # io_uring_setup"]),
-        (("seccomp",), ["if libc.shmget(0, 100, 0o1600) < 0: raise OSError(ctypes.get_errno())"]),
-        (("seccomp",), ["if libc.prctl(1, 0, 0, 0, 0): raise OSError(ctypes.get_errno())  # PR_SET_PDEATHSIG"]),
-        (("capabilities",), ["os.chown('.', 1, 1)"]),
-        (("capabilities",), ["os.setuid(1 if os.getuid() != 1 else 2)"]),
-        (("rlimits",), ["import resource", "resource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))"]),
+        (("mount_namespace", "landlock"), "os.listdir('/root')"),
+        (("mount_namespace", "landlock"), f"open({__file__!r}).read()"),
+        (("mount_namespace", "landlock"), "os.mkdir('../mark')"),
+        (("seccomp",), "socket.socket(socket.AF_UNIX)"),
+        (("seccomp",), "os.execv('/bin/true', ['true'])"),
+        (("seccomp",), "ask(425, 8, ctypes.create_string_buffer(200))  # io_uring_setup"),
+        (("seccomp",), "if libc.prctl(1, 0, 0, 0, 0): raise OSError(ctypes.get_errno())  # PR_SET_PDEATHSIG"),
+        (("capabilities",), "os.chown('.', 1, 1)"),
+        (("capabilities",), "os.setuid(1 if os.getuid() != 1 else 2)"),
     ],
-    ids=lambda value: value[-1][:40] if isinstance(value, list) else "",
 )
-def test_a_layer_stops(layers, statements):
+def test_a_layer_stops(layers, statement):
     need(*layers)
-    assert not passes(*statements)
+    assert not passes(statement)
 
 
 def test_the_program_is_alone_in_its_pid_namespace():
@@ -101,50 +91,36 @@ def test_the_program_is_alone_in_its_pid_namespace():
     assert passes("if not (p := os.fork()): os._exit(0)", "assert p == 2", "threading.Thread(target=print).start()")
 
 
-def test_the_scratch_directory_is_bounded():
-    need("mount_namespace")
-    assert not passes("for i in range(200): open(str(i), 'wb').write(bytes(10**6))")
-
-
 # ---- what no layer may stop
 
 
-@pytest.mark.parametrize(
-    "statements",
+HONEST = [
+    ["t = [threading.Thread(target=sum, args=([1],)) for _ in range(8)]", "for x in t: x.start()"],
+    ["threading.stack_size(1 << 30)", "t = threading.Thread(target=int)", "t.start()", "t.join()"],
+    ["sys.setrecursionlimit(10**6)", "def d(n): return 0 if n == 0 else 1 + d(n - 1)", "assert d(10**5) == 10**5"],
     [
-        ["t = [threading.Thread(target=sum, args=([1],)) for _ in range(8)]", "for x in t: x.start()"],
-        ["import concurrent.futures as c", "assert list(c.ThreadPoolExecutor(4).map(abs, [-1])) == [1]"],
-        ["import asyncio", "async def g(): return 3", "assert asyncio.run(g()) == 3"],
-        ["sys.setrecursionlimit(10**6)", "def d(n): return 0 if n == 0 else 1 + d(n - 1)", "assert d(10**5) == 10**5"],
-        [
-            "import functools\nsys.setrecursionlimit(10**6)\n@functools.cache\ndef d(n): return n and 1 + d(n - 1)",
-            "assert d(10**5) == 10**5",
-        ],
-        ["assert len(bytearray(600 << 20)) == 600 << 20"],
-        ["if (p := os.fork()) == 0: os._exit(7)", "assert os.waitpid(p, 0)[1] == 7 << 8"],
-        ["if (p := os.fork()) == 0: time.sleep(9)", "os.kill(p, 9)", "assert os.waitpid(p, 0)[1] == 9"],
-        ["open('x', 'w').write('y')", "os.rename('x', 'z')", "assert open('z').read() == 'y'"],
-        ["import tempfile", "tempfile.TemporaryFile().write(b'x')"],
-        ["import sqlite3, decimal, zoneinfo, hashlib, zlib, lzma, csv, pickle, html.parser, urllib.parse"],
-        [
-            "import secrets, uuid, random",
-            "secrets.token_hex(), uuid.uuid4(), os.urandom(3), random.SystemRandom().random()",
-        ],
-        [
-            "old = signal.signal(signal.SIGALRM, lambda *_: None)",
-            "signal.setitimer(signal.ITIMER_REAL, .01)",
-            "time.sleep(.05)",
-        ],
-        ["try: signal.raise_signal(signal.SIGINT)", "except KeyboardInterrupt: pass"],
-        ["a, b = socket.socketpair()", "a.send(b'x')", "assert b.recv(1) == b'x'"],
-        ["os.sched_getaffinity(0)"],
+        "import functools\nsys.setrecursionlimit(10**6)\n@functools.cache\ndef d(n): return n and 1 + d(n - 1)",
+        "assert d(10**5) == 10**5",
     ],
-    ids=lambda value: value[0][:40].replace("\n", ";"),
-)
-def test_an_honest_program_may(statements):
-    if "socketpair" in statements[0] or "fork" in statements[0]:
-        need("pid_namespace", "own_user")
-    assert passes(*statements)
+    ["assert len(bytearray(600 << 20)) == 600 << 20"],
+    ["if (p := os.fork()) == 0: time.sleep(9)", "os.kill(p, 9)", "assert os.waitpid(p, 0)[1] == 9"],
+    ["import tempfile", "tempfile.TemporaryFile().write(b'x')"],
+    ["import sqlite3, decimal, zoneinfo, hashlib, zlib, lzma, csv, pickle, html.parser, urllib.parse"],
+    [
+        "import secrets, uuid, random",
+        "secrets.token_hex(), uuid.uuid4(), os.urandom(3), random.SystemRandom().random()",
+    ],
+    ["signal.signal(signal.SIGALRM, lambda *_: 0)", "signal.setitimer(signal.ITIMER_REAL, .01)", "time.sleep(.05)"],
+    ["import asyncio", "async def g(): return 3", "for _ in range(3): assert asyncio.run(g()) == 3"],
+    ["a, b = socket.socketpair()", "a.send(b'x')", "assert b.recv(1) == b'x'"],
+    ["os.sched_getaffinity(0)"],
+]
+
+
+def test_an_honest_program_may():
+    need("pid_namespace", "own_user")
+    found = grade_batch([TASK] * len(HONEST), [f"```python\n{program(*lines)}\n```" for lines in HONEST])
+    assert [lines for lines, one in zip(HONEST, found, strict=True) if not one.gt_pass] == []
 
 
 # ---- poorer hosts
@@ -155,17 +131,6 @@ def test_an_honest_solution_passes_on_a_poorer_host():
     assert passes("t = threading.Thread(target=print)", "t.start()", "t.join()", "open('x', 'w').write('y')")
     assert passes("assert os.listdir() == []", "import sqlite3")
     assert not passes("raise OSError")
-
-
-@pytest.mark.usefixtures("poorer_host")
-def test_a_program_that_attacks_its_runner_is_at_most_killed_on_a_poorer_host():
-    started = time.monotonic()
-    code = program("os.kill(os.getppid(), 9)", "time.sleep(.3)", "raise OSError")
-    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=2, wall_s=4))
-    assert not verdict.gt_pass
-    assert verdict.status in ("ok", "killed", "runtime_error")
-    assert time.monotonic() - started < 60
-    assert passes("pass")
 
 
 def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
@@ -228,16 +193,6 @@ def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
     verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=1, wall_s=20))
     pool.close()
     assert verdict.status == "timeout"
-
-
-def test_memory_of_all_processes_counts_together():
-    need("pid_namespace", "own_user")
-    code = (
-        "import os, time\nfor _ in range(6):\n    if not os.fork():\n        b = b'x' * (100 << 20)\n"
-        "        time.sleep(5)\n        os._exit(0)\ntime.sleep(5)\n"
-    )
-    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(memory_mb=300, wall_s=20))
-    assert verdict.status == "memory"
 
 
 @pytest.mark.slow

@@ -74,7 +74,12 @@ class Task:
     def from_row(cls, row: Mapping[str, Any]) -> "Task":
         """The task of a benchmark row. Raises ValueError naming the field that is missing or of the wrong kind."""
         setup, canonical = (row.get(field) or "" for field in ("setup_code", "canonical_solution"))
-        name, func, tests, metadata = (row.get(field) for field in ("id", "func_name", "gt_answer", "prompt_metadata"))
+        name, func, tests, metadata = (
+            row.get("id"),
+            row.get("func_name"),
+            row.get("gt_answer"),
+            row.get("prompt_metadata"),
+        )
         metadata = metadata or {}
         evaluator = (metadata.get("test_func_name") if isinstance(metadata, Mapping) else "") or "run_tests"
         called = isinstance(func, str) and _CALLED.fullmatch(func) and all(map(_is_name, _NAME.findall(func)))

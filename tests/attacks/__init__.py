@@ -7,53 +7,18 @@ Every attack is a program that does not solve its problem. Two forms:
   of a probe is the breach itself.
 
 Words in @capitals@ are replaced by what the test set up: canary files, ports, process ids. Each module is one family of
-attacks and names them in its FAMILY; a new one is added to FAMILIES below.
+attacks and names them in its FAMILY.
 """
 
-from attacks import (
-    answering,
-    ending,
-    forging,
-    hostile_text,
-    leaving,
-    lying,
-    memory_limits,
-    network,
-    other_processes,
-    own_tests,
-    patching,
-    processes,
-    reading_answers,
-    reading_files,
-    signals,
-    tampering,
-    time_limits,
-    writing_files,
-)
+import pkgutil
+from importlib import import_module
+
 from attacks.forms import Attack
 from attacks.honest import CONTROLS
 from attacks.problems import SOLVED, TASKS
 
-FAMILIES = (
-    forging,
-    ending,
-    patching,
-    tampering,
-    reading_answers,
-    lying,
-    answering,
-    time_limits,
-    memory_limits,
-    processes,
-    signals,
-    other_processes,
-    writing_files,
-    reading_files,
-    leaving,
-    network,
-    hostile_text,
-    own_tests,
-)
-ATTACKS: list[Attack] = [attack for family in FAMILIES for attack in family.FAMILY]
+APART = ("forms", "honest", "problems", "world")
+MODULES = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in APART)
+ATTACKS: list[Attack] = [attack for name in MODULES for attack in import_module(f"attacks.{name}").FAMILY]
 
-__all__ = ["ATTACKS", "CONTROLS", "FAMILIES", "SOLVED", "TASKS", "Attack"]
+__all__ = ["ATTACKS", "CONTROLS", "SOLVED", "TASKS", "Attack"]

@@ -9,33 +9,17 @@ forge = FAMILY.forge
 
 forge("bool_for_a_number", "class Solution:\n    def climb(self, n): return True\n", task="stairs", control="bool")
 forge("text_for_a_number", "class Solution:\n    def climb(self, n): return str(n)\n", task="stairs", control="bool")
-forge(
-    "text_for_a_list",
-    "class Solution:\n    def merge(self, intervals): return '[[1, 6], [8, 10], [15, 18]]'\n",
-    control="plain",
-)
-forge(
-    "one_guess_for_true_and_false",
-    "class Solution:\n    def even(self, x): return True\n",
-    task="even",
-    control="bool",
-    passed=1,
-)
+forge("one_guess", "class Solution:\n    def even(self, x): return True\n", task="even", control="bool", passed=1)
 for _name, _expression in (
+    ("text", "'[[1, 6], [8, 10], [15, 18]]'"),
     ("generator_without_end", "(x for x in iter(int, 1))"),
-    ("counter_without_end", "__import__('itertools').count()"),
     ("cycle_without_end", "[__import__('itertools').repeat([1, 6])]"),
-    ("list_iterator", "iter([[1, 6], [8, 10], [15, 18]])"),
     ("map_of_the_answer", "map(list, [[1, 6], [8, 10], [15, 18]])"),
     ("range_without_end", "[range(10 ** 30)]"),
     ("lone_surrogates", "['\\ud800' * 100000, '\\udfff\\ud800', '\\0' * 1000]"),
-    ("callable_answer", "lambda *a: [[1, 6], [8, 10], [15, 18]]"),
     ("class_for_an_answer", "type('list', (list,), {'__eq__': lambda *a: True})"),
     ("module_for_an_answer", "__import__('json')"),
-    ("coroutine_answer", "(lambda: (yield))()"),
-    ("not_implemented", "NotImplemented"),
     ("ellipsis", "[[1, 6], ..., [15, 18]]"),
-    ("memoryview_and_array", "[memoryview(b'ab'), __import__('array').array('i', [1, 6])]"),
 ):
     forge(
         f"answer_{_name}",
@@ -44,7 +28,6 @@ for _name, _expression in (
     )
 for _name, _expression in (
     ("list_of_itself", "loop"),
-    ("dict_of_itself", "knot"),
     ("two_lists_of_each_other", "[left, right]"),
     ("deep_list", "deep"),
     ("huge_integer", "1 << 300_000_000"),
@@ -55,10 +38,9 @@ for _name, _expression in (
     forge(
         f"answer_{_name}",
         dedent("""
-        loop, knot, left, right, deep = [], {}, [], [], []
-        loop.append(loop); knot["a"] = knot; left.append(right); right.append(left)
+        loop, left, right, deep, wide = [], [], [], [], []
+        loop.append(loop); left.append(right); right.append(left)
         for _ in range(100000): deep = [deep]
-        wide = []
         for _ in range(60): wide = [wide, wide]
         """)
         + f"class Solution:\n    def merge(self, intervals):\n        return {_expression}\n",

@@ -5,10 +5,8 @@ from attacks.forms import Family
 FAMILY = Family()
 forge, in_wrong = FAMILY.forge, FAMILY.in_wrong
 
-forge("sys_exit_0", "import sys\nsys.exit(0)\n", control="catches_exit", status=("runtime_error",))
 in_wrong("sys_exit_0_in_the_method", "import sys\nsys.exit(0)\n", control="catches_exit", status=("runtime_error",))
 forge("os_exit_0", "import os\nos._exit(0)\n", control="catches_exit", status=("runtime_error",))
-in_wrong("quit_in_the_method", "raise SystemExit(0)\n", control="catches_exit", status=("runtime_error",))
 in_wrong("keyboard_interrupt", "raise KeyboardInterrupt\n", control="catches_exit", status=("runtime_error",))
 forge(
     "exception_that_lies",
@@ -24,20 +22,6 @@ forge(
     class Solution:
         def merge(self, intervals):
             raise Fine
-    """,
-    control="own_exception",
-)
-forge(
-    "exception_metaclass_that_lies",
-    """
-    class Meta(type):
-        def __getattribute__(cls, name):
-            import os
-            os._exit(0)
-        __name__ = property(lambda cls: "done")
-    class Solution:
-        def merge(self, intervals):
-            raise Meta("MemoryError", (Exception,), {})()
     """,
     control="own_exception",
 )

@@ -9,18 +9,6 @@ FAMILY = Family()
 forge, with_wrong, in_wrong = FAMILY.forge, FAMILY.with_wrong, FAMILY.in_wrong
 
 forge(
-    "forged_line_on_stdout_then_exit",
-    """
-    import os, sys
-    sys.stdout.write('{"passed": true, "tests_passed": 5, "tests_total": 5, "gt_pass": true}\\n["done"]\\n')
-    sys.stdout.flush()
-    os._exit(0)
-    """,
-    control="printing",
-    status=("runtime_error",),
-)
-forge("forged_line_on_stderr_then_exit", REPORTS + "import os\nos.write(2, FORGED)\nos._exit(0)\n", control="printing")
-forge(
     "forged_reports_on_every_descriptor",
     REPORTS
     + "import os\nfor fd in range(1024):\n    try:\n        os.write(fd, FORGED)\n    except OSError:\n        pass\n"
@@ -32,18 +20,10 @@ in_wrong(
     REPORTS + "import os\nos.write(3, FORGED)\nos._exit(0)\n",
     control="printing",
 )
-for _index in ("0.0", "00", "-0", "1", ""):
-    with_wrong(
-        f"forged_index_{_index.encode('ascii', 'backslashreplace').decode().strip(chr(92)) or 'empty'}",
-        f"import os\nos.write(3, 'value {_index} [[]]\\n[\"value\",{_index or 0},[[]]]\\n'.encode())\n",
-    )
-for _number, _body in enumerate(
-    (b'{"int":5}', b'{"set":[[1]]}', b'{"dict":[[[],1]]}', b'{"a":1,"b":2}', b"NaN", b"[" * 5000, b"\xff\xfe", b"9" * 5000)
-):  # fmt: skip
-    with_wrong(f"forged_value_{_number}", f"import os\nos.write(3, {b'value 0 ' + _body + bytes([10])!r})\n")
-for _number, _line in enumerate(
-    (b"\xff\xfe", b"[]", b"value", b"value 0", b"fail [[],{}]", b"own [[5,5]]", b"large", b"done")
-):
+LINES = [b"value 0.0 []", b"value -0 []", b"value 1 []", b"value  []", b"value 0", b"\xff\xfe", b"[]", b"fail [[],{}]"]
+LINES += [b"own [[5,5]]", b"large", b"done", b'value 0 {"int":5}', b'value 0 {"set":[[1]]}', b'value 0 {"a":1,"b":2}']
+LINES += [b"value 0 NaN", b"value 0 " + b"[" * 5000, b"value 0 " + b"9" * 5000, b"value 0 [" + b"[" * 900 + b"]" * 901]
+for _number, _line in enumerate(LINES):
     with_wrong(f"forged_line_{_number}", f"import os\nos.write(3, {_line + bytes([10])!r})\n")
 forge(
     "forged_answer_that_is_not_text",
@@ -58,61 +38,40 @@ forge(
     task="half",
     passed=1,
 )
-with_wrong(
-    "forged_deep_report",
-    "import os\nos.write(3, b'value 0 [' + b'[' * 900 + b']' * 900 + b']\\n' + b'[' * 60000 + b'\\n')\n",
-    control="nested_answer",
-)
 _COLLISIONS = """
 import os
 step = 2 ** 61 - 1  # all multiples of it have the hash 0
 items = ['{"int":"0x%x"}' % (i * step) for i in range(4, 100000)]
 """
-for _kind in ("set", "frozenset"):
-    with_wrong(
-        f"forged_{_kind}_of_equal_hashes",
-        _COLLISIONS + f"os.write(3, ('value 0 [{{\"{_kind}\":[' + ','.join(items) + ']}}]\\n').encode())\n",
-        control="set_work",
-        cpu_s=2.0,
-    )
 with_wrong(
-    "forged_dict_of_equal_hashes",
-    _COLLISIONS
-    + "pairs = ','.join('[%s,0]' % item for item in items)\n"
-    + "os.write(3, ('value 0 [{\"dict\":[' + pairs + ']}]\\n').encode())\n",
+    "forged_set_of_equal_hashes",
+    _COLLISIONS + "os.write(3, ('value 0 [{\"set\":[' + ','.join(items) + ']}]\\n').encode())\n",
     control="set_work",
     cpu_s=2.0,
 )
-for _task_name in ("merge", "half"):
-    with_wrong(
-        f"forged_line_of_60_megabytes_for_{_task_name}",
-        """
-        import os
-        os.write(3, b'value 0 [[')
-        part = b'[],' * 300000
-        for _ in range(70):
-            os.write(3, part)
-        os.write(3, b'[]]]\\n')
-        """,
-        task=_task_name,
-        control="long_answer",
-    )
+with_wrong(
+    "forged_line_of_60_megabytes",
+    """
+    import os
+    os.write(3, b'value 0 [[')
+    part = b'[],' * 300000
+    for _ in range(70):
+        os.write(3, part)
+    os.write(3, b'[]]]\\n')
+    """,
+    control="long_answer",
+)
 with_wrong(
     "forged_flood_of_empty_lines",
     "import os\nfor _ in range(900):\n    os.write(3, b'\\n' * 65536)\n",
     control="printing",
-    wall_s=4.0,
 )
 forge(
     "closed_result_pipe",
     'import os\nos.close(3)\nprint(\'["value",0,[true]]\\n["done"]\')\n' + SOLVED,
     control="scratch_files",
 )
-with_wrong(
-    "every_descriptor_closed",
-    "import os\nos.closerange(0, 1024)\n",
-    control="scratch_files",
-)
+with_wrong("every_descriptor_closed", "import os\nos.closerange(0, 1024)\n", control="scratch_files")
 forge(
     "answers_reported_by_a_thread",
     REPORTS
@@ -131,9 +90,8 @@ forge(
     control="threads",
 )
 with_wrong(
-    "atexit_prints_later",
-    "import atexit, os\natexit.register(lambda: os.write(3, b'value 0 [true]\\ndone []\\n'))\n"
-    "atexit.register(print, '{\"passed\": true}', flush=True)\n",
+    "atexit_reports_later",
+    "import atexit, os\natexit.register(lambda: os.write(3, b'value 0 [true]\\ndone []\\n'))\n",
     control="atexit",
 )
 forge(

@@ -45,10 +45,6 @@ CONTROLS: dict[str, tuple[str, str]] = {
             "ThreadPoolExecutor(4).submit(_merge, intervals).result()",
         ),
     ),
-    "daemon_thread": (
-        "merge",
-        _honest("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"),
-    ),
     "atexit": ("merge", _honest("import atexit\natexit.register(print, 'goodbye')\n")),
     "del_method": ("merge", _honest("class R:\n    def __del__(self): print('freed')\nR()\nr = R()\n")),
     "catches_exit": (
@@ -74,23 +70,12 @@ CONTROLS: dict[str, tuple[str, str]] = {
         "merge",
         _honest("import json\n", "json.loads(json.dumps(_merge(intervals)))"),
     ),
-    "redirect_stdout": (
-        "merge",
-        _honest(
-            "import contextlib, io, os, sys\nout = io.StringIO()\nwith contextlib.redirect_stdout(out):\n    print('x')\n"
-            "assert out.getvalue() == 'x\\n'\nsys.stdout = out\n"
-        ),
-    ),
     "monkeypatch": ("merge", _honest("import heapq, math\nheapq.push = heapq.heappush\nmath.TAU2 = 2\n")),
     "frames": (
         "merge",
         _honest("import sys\nassert sys._getframe().f_lineno\ndef depth():\n    return sys._getframe(1)\ndepth()\n"),
     ),
     "gc_collect": ("merge", _honest("import gc\ngc.collect()\ngc.disable()\nassert gc.get_objects()\ngc.freeze()\n")),
-    "settrace": (
-        "merge",
-        _honest("import sys\nsys.settrace(lambda *a: None)\nsys.settrace(None)\nsys.setprofile(None)\n"),
-    ),
     "lazy_import": (
         "merge",
         _honest("import importlib, sys\nm = importlib.import_module('colorsys')\nassert 'colorsys' in sys.modules\n"),
@@ -124,33 +109,10 @@ CONTROLS: dict[str, tuple[str, str]] = {
         "merge",
         _honest("import copy, pickle\n", "pickle.loads(pickle.dumps(copy.deepcopy(_merge(intervals))))"),
     ),
-    "fractions": (
-        "half",
-        "from fractions import Fraction\nfrom decimal import Decimal\nclass Solution:\n    def half(self, x):\n"
-        "        return float(Fraction(x, 2) + Fraction(Decimal(0)))\n",
-    ),
     "decimal_answer": (
         "half",
         "from decimal import Decimal, getcontext\ngetcontext().prec = 50\nclass Money(Decimal):\n    pass\n"
         "class Solution:\n    def half(self, x):\n        return Money(x) / 2 + Money('0.00')\n",
-    ),
-    "fraction_answer": (
-        "half",
-        "from fractions import Fraction\nclass Part(Fraction):\n    pass\nclass Solution:\n    def half(self, x):\n"
-        "        return Part(x, 2)\n",
-    ),
-    "decimal_pairs": (
-        "merge",
-        _honest("from decimal import Decimal\n", "[[Decimal(x) for x in p] for p in _merge(intervals)]"),
-    ),
-    "future_import": ("merge", "from __future__ import annotations\n" + _honest("x: NoSuchName = 1\n")),
-    "future_import_after_a_docstring": (
-        "merge",
-        '"""Merge."""\n# first\nfrom __future__ import annotations\n' + SOLVED,
-    ),
-    "nan": (
-        "half",
-        "class Solution:\n    def half(self, x):\n        best = float('-inf')\n        return max(best, x / 2)\n",
     ),
     "bool": ("even", TASKS["even"].canonical_solution),
     "generator_to_list": (
@@ -194,27 +156,7 @@ CONTROLS: dict[str, tuple[str, str]] = {
             "asyncio.run(soon(intervals))",
         ),
     ),
-    "module_state": (
-        "merge",
-        _honest(
-            "import random, collections\nrandom.seed(1)\ncache = {}\n",
-            "cache.setdefault(str(intervals), _merge(intervals))",
-        ),
-    ),
     "own_tests": ("merge", SOLVED + "def run_tests():\n    assert Solution().merge([[1, 2], [2, 3]]) == [[1, 3]]\n"),
-    "own_tests_with_a_helper": (
-        "merge",
-        SOLVED + "CASES = [([[1, 2], [2, 3]], [[1, 3]])]\ndef check(given, wanted):\n"
-        "    assert Solution().merge(given) == wanted\n"
-        "def run_tests():\n    for case in CASES:\n        check(*case)\nif __name__ == '__main__':\n    run_tests()\n",
-    ),
-    "own_tests_with_unittest": (
-        "merge",
-        "import unittest\n" + SOLVED + "class Tests(unittest.TestCase):\n    def test_two(self):\n"
-        "        self.assertEqual(Solution().merge([[1, 2], [2, 3]]), [[1, 3]])\ndef run_tests():\n"
-        "    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Tests)\n"
-        "    assert unittest.TextTestRunner().run(suite).wasSuccessful()\n",
-    ),
     "helpers_of_the_library": (
         "merge",
         _honest(

@@ -6,12 +6,6 @@ from attacks.problems import WRONG
 FAMILY = Family()
 forge = FAMILY.forge
 
-forge(
-    "text_of_many_blanks_in_a_fence",
-    "```" + " " * 300_000 + "`\nx\n",
-    raw=True,
-    status=("no_code", "compile_error", "runtime_error"),
-)
 forge("text_of_many_fences", "```python\nx = 1\n" * 60_000, raw=True)
 forge("text_of_backticks", "`" * 2_000_000 + "\n" + "``` `" * 200_000, raw=True)
 forge("text_of_thoughts", "<think>" * 100_000 + "</think>" * 2, raw=True, status=("no_code",))
@@ -20,13 +14,7 @@ forge(
     "text_with_nul_and_surrogates", "```python\nx = '\0\ud800'\n" + WRONG + "```", raw=True, status=("compile_error",)
 )
 forge("text_of_open_brackets", "```python\nx = " + "(" * 100_000 + "\n```", raw=True, status=("compile_error",))
-forge("text_of_signs", "```python\nx = " + "-" * 100_000 + "1\n```", raw=True, status=("compile_error",))
 forge("text_of_a_long_sum", "```python\nx = 1" + " + 1" * 100_000 + "\n```", raw=True, status=("compile_error",))
-forge(
-    "text_that_folds_to_much",
-    "x = (((9 ** 9) ** 9) ** 99) ** 99\ny = 'a' * 10 ** 12\n",
-    status=("timeout", "memory", "runtime_error"),
-)
 forge(
     "text_of_nested_functions", "def run_tests(): pass\n" * 5_000 + "x = " + "[" * 150 + "]" * 150 + WRONG, hinted=True
 )

@@ -55,19 +55,3 @@ probe(
     control="fork",
     needs="root",
 )
-probe(
-    "devices_and_kernel_files",
-    """
-    import glob, os
-    won = []
-    for path in ["/dev/mem", "/dev/kmsg", "/dev/tty", "/dev/console", "/proc/sysrq-trigger", "/proc/sys/kernel/hostname",
-                 "/proc/sys/vm/drop_caches", *glob.glob("/dev/vd*"), *glob.glob("/dev/sd*"), *glob.glob("/dev/nvidia*")]:
-        try:
-            os.close(os.open(path, os.O_WRONLY))
-            won.append(path)
-        except OSError:
-            pass
-    return won
-    """,
-    control="scratch_files",
-)

@@ -53,14 +53,11 @@ class Yes({base}):
 """
 for _base, _task_name, _func, _truth, _false in (
     ("list", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "[[0]]"),
-    ("tuple", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "((1, 6), (8, 10), (15, 18))"),
     ("int", "stairs", "climb", "2", "7"),
     ("str", "words", "flip", "'blue is sky the'", "'no'"),
     ("float", "half", "half", "2.5", "0.25"),
     ("dict", "count", "count", "{'a': 2, 'b': 1}", "{'x': 1}"),
-    ("bytes", "words", "flip", "'blue is sky the'", "b'blue is sky the'"),
     ("set", "merge", "merge", "[[1, 6], [8, 10], [15, 18]]", "{1}"),
-    ("complex", "half", "half", "2.5", "1j"),
 ):
     forge(
         f"lying_{_base}_for_{_task_name}",
@@ -83,20 +80,4 @@ forge(
         def merge(self, intervals): return [Trick(), [Trick()]]
     """,
     control="pickle",
-)
-forge(
-    "numbers_that_equal_all",
-    """
-    import decimal, fractions
-    class D(decimal.Decimal):
-        def __eq__(self, other): return True
-        __hash__ = None
-    class F(fractions.Fraction):
-        def __eq__(self, other): return True
-        __hash__ = None
-    class Solution:
-        def half(self, x): return D(1) if x == 5 else F(1)
-    """,
-    task="half",
-    control="fractions",
 )

@@ -36,23 +36,6 @@ forge(
     control="memory",
     status=("memory", "killed"),
 )
-probe(
-    "memory_shared_beyond_the_limit",
-    """
-    import os
-    kept = 0
-    for _ in range(50):
-        fd = os.memfd_create("x")
-        try:
-            for _ in range(64):
-                os.write(fd, bytes(1 << 20))
-                kept += 1
-        except OSError:
-            pass
-    return kept > 300
-    """,
-    control="memory",
-)
 in_wrong(
     "recursion_in_c",
     "import sys\nsys.setrecursionlimit(2 ** 31 - 1)\nx = []\nfor _ in range(10 ** 6): x = [x]\nrepr(x)",
@@ -65,16 +48,4 @@ in_wrong(
     control="printing",
     status=("output_limit",),
 )
-in_wrong(
-    "output_of_200_megabytes_by_children",
-    NAMED
-    + "import os\nfor _ in range(6):\n    if os.fork() == 0:\n        while True: os.write(1, b'x' * 10 ** 6)\nos.wait()",
-    control="printing",
-    status=("output_limit", "timeout", "killed"),
-)
 in_wrong("descriptors_exhausted", "import os\nkept = []\nwhile True: kept.append(os.pipe())", control="scratch_files")
-in_wrong(
-    "descriptors_exhausted_and_swallowed",
-    "import os\ntry:\n    while True: os.dup(1)\nexcept OSError: pass\n",
-    control="scratch_files",
-)

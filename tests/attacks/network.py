@@ -44,34 +44,6 @@ probe(
     control="asyncio",
 )
 probe(
-    "listen_for_others",
-    """
-    import socket
-    won = 0
-    for family, address in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("0.0.0.0", @FREE@)),
-                            (socket.AF_UNIX, chr(0) + "@MARK@")):
-        try:
-            one = socket.socket(family, socket.SOCK_STREAM)
-            one.bind(address)
-            one.listen()
-        except OSError:
-            continue
-        globals().setdefault("kept", []).append(one)
-    import time
-    time.sleep(.6)
-    for one in globals().get("kept", []):
-        one.setblocking(False)
-        try:
-            one.accept()
-            won += 1
-        except OSError:
-            pass
-    return won
-    """,
-    needs="network",
-    control="asyncio",
-)
-probe(
     "connect_by_the_32_bit_entry",
     OLD_CALL
     + dedent("""
@@ -86,7 +58,4 @@ probe(
     """),
     needs="network",
     control="asyncio",
-)
-probe(
-    "resolve_names", "import socket\nreturn socket.getaddrinfo('example.org', 80)\n", needs="network", control="asyncio"
 )

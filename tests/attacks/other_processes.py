@@ -44,16 +44,6 @@ probe(
     control="busy",
 )
 probe(
-    "attach_to_others",
-    """
-    import ctypes, os
-    libc = ctypes.CDLL(None, use_errno=True)
-    # PTRACE_SEIZE, which does not stop its target
-    return any(libc.ptrace(0x4206, pid, None, None) == 0 for pid in (@VICTIM@, @PARENT@, os.getppid()) if pid)
-    """,
-    needs="others",
-)
-probe(
     "memory_of_others",
     """
     import ctypes, os

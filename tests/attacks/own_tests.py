@@ -13,7 +13,6 @@ _OWN = {
     "patches_the_runner": "import sys\ndef run_tests():\n    for thing in list(vars(sys.modules['__main__']).values()):\n"
     "        pass\n    sys.modules['__main__'].Job = None\n    sys.modules.clear()\n",
     "redefines_the_solution": "def run_tests():\n    global Solution\n" + indent(SOLVED, "    ") + "\n",
-    "exits": "import sys\ndef run_tests():\n    sys.exit(0)\n",
     "loops": "def run_tests():\n    while True: pass\n",
     "bombs": NAMED
     + "import os\ndef run_tests():\n    while True:\n        try: os.fork()\n        except OSError: pass\n",
@@ -24,9 +23,6 @@ _OWN = {
     "forged_own_line": 'import os\nos.write(3, b\'own [["__import__(chr(111)+chr(115))._exit(0) or ", '
     '"raise SystemExit"]]\\n\')\n'
     "def run_tests():\n    pass\n",
-    "eq_always_true": "class Yes:\n    def __eq__(self, other): return True\n"
-    "def run_tests():\n    assert Yes() == [[1, 6]]\n",
-    "deeply_nested": "def run_tests():\n    return " + "[" * 180 + "]" * 180 + "\n",
 }
 for _name, _body in _OWN.items():
     FAMILY.append(Attack(f"own_tests_{_name}", WRONG + _body, "own_tests", hinted=True, wall_s=4.0, cpu_s=0.5))

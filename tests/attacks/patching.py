@@ -5,19 +5,6 @@ from attacks.forms import Family
 FAMILY = Family()
 with_wrong = FAMILY.with_wrong
 
-with_wrong(
-    "shadowed_exec",
-    """
-    import builtins, sys
-    def exec(*args, **kwargs): return None
-    def eval(*args, **kwargs): return [[1, 6], [8, 10], [15, 18]]
-    compile = lambda *args, **kwargs: True
-    for name in ("exec", "eval", "compile"):
-        setattr(builtins, name, globals()[name])
-        setattr(sys.modules["__main__"], name, globals()[name])
-    """,
-    control="shadowed_names",
-)
 _BUILTINS = """
 import builtins
 for name in ("all", "any", "sorted", "isinstance", "issubclass", "len", "type", "repr", "str", "list", "bool", "print"):
@@ -38,19 +25,6 @@ with_wrong(
     json._default_encoder = json.JSONEncoder
     """,
     control="json_dumps",
-)
-with_wrong(
-    "os_write_patched",
-    """
-    import os
-    write = os.write
-    def forged(fd, data):
-        write(fd, b'value 0 [true]\\ndone []\\n')
-        return len(data)
-    os.write = forged
-    os._exit = lambda code: write(3, b'done []\\n')
-    """,
-    control="redirect_stdout",
 )
 with_wrong(
     "runner_module_patched",

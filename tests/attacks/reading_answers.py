@@ -91,16 +91,3 @@ probe(
     """,
     cpu_s=3.0,
 )
-probe(
-    "answers_by_inspect_and_linecache",
-    """
-    import inspect, linecache
-    text = repr(_merge(intervals))
-    sources = [line for entry in linecache.cache.values() if len(entry) > 2 for line in entry[2]]
-    for info in inspect.stack(context=50):
-        sources += info.code_context or []
-        sources += [str(const) for const in info.frame.f_code.co_consts]
-    return any("== " + text in source or source == text for source in sources)
-    """,
-    control="own_source",
-)

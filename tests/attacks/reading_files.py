@@ -17,18 +17,6 @@ def has(path):
         return False
 """
 probe(
-    "read_etc_passwd",
-    _READ.format("root:") + "return has('/etc/passwd') or has('/proc/self/root/etc/passwd')\n",
-    control="own_source",
-    needs="read",
-)
-probe(
-    "read_a_file_of_the_home_directory",
-    _READ.format("@SECRET@") + "return has('@HOME@/secret.txt')\n",
-    control="own_source",
-    needs="read",
-)
-probe(
     "read_an_open_file_elsewhere",
     _READ.format("@SECRET@") + "return has('@DIR@/open.txt') or has('@CWD@/open.txt')\n",
     control="own_source",

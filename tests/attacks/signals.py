@@ -8,7 +8,6 @@ in_wrong, probe = FAMILY.in_wrong, FAMILY.probe
 in_wrong(
     "kill_own_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", control="signals", status=("killed", "ok")
 )
-in_wrong("abort", "import os\nos.abort()", control="signals", status=("killed",))
 probe(
     "kill_the_runner",
     """
@@ -22,19 +21,6 @@ probe(
     needs="others",
     control="signals",
     status=("ok",),
-)
-probe(
-    "signal_the_runners_group",
-    """
-    import os, signal
-    group = os.getpgid(os.getppid())
-    if group in (0, 1, os.getpgid(0), @PARENT_GROUP@):
-        return False
-    os.killpg(group, signal.SIGURG)
-    return True
-    """,
-    needs="others",
-    control="signals",
 )
 probe(
     "signal_the_parent",

@@ -39,24 +39,6 @@ with_wrong(
     control="gc_collect",
 )
 with_wrong(
-    "settrace_changes_the_caller",
-    """
-    import ctypes, sys
-    def trace(frame, event, arg):
-        for name in list(frame.f_locals):
-            if name in ("value", "answer", "kind", "holds"):
-                frame.f_locals[name] = True
-                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-        return trace
-    frame = sys._getframe()
-    while frame:
-        frame.f_trace = trace
-        frame = frame.f_back
-    sys.settrace(trace)
-    """,
-    control="settrace",
-)
-with_wrong(
     "sys_modules_poisoned",
     """
     import sys
@@ -67,32 +49,6 @@ with_wrong(
             sys.modules[name] = Fake()
     """,
     control="lazy_import",
-)
-with_wrong(
-    "own_modules_in_the_scratch_directory",
-    """
-    import sys
-    for name in ("values", "json", "ast", "types", "sitecustomize", "usercustomize", "encodings"):
-        with open(name + ".py", "w") as out:
-            out.write("import os\\nos._exit(0)\\n")
-    sys.path.insert(0, ".")
-    for name in ("values", "json", "ast"):
-        sys.modules.pop(name, None)
-    """,
-    control="scratch_files",
-)
-with_wrong(
-    "build_class_replaced",
-    """
-    import builtins
-    build = builtins.__build_class__
-    class Yes:
-        def __eq__(self, other): return True
-        def __getattr__(self, name): return lambda *args, **kwargs: Yes()
-        def __call__(self, *args, **kwargs): return self
-    builtins.__build_class__ = lambda *args, **kwargs: Yes()
-    """,
-    control="eq_on_helper",
 )
 forge(
     "solution_is_not_a_class",
@@ -118,33 +74,4 @@ with_wrong(
     words[25] = ctypes.cast(always, ctypes.c_void_p).value  # tp_richcompare
     """,
     control="ctypes",
-)
-forge(
-    "ctypes_overwrites_small_integers",
-    """
-    import ctypes
-    class Solution:
-        def merge(self, intervals):
-            for number in range(2, 200):
-                ctypes.c_uint32.from_address(id(number) + 24).value = 1
-            return [[1, 1], [1, 1], [1, 1]]
-    """,
-    control="ctypes",
-)
-with_wrong(
-    "code_of_the_runner_swapped",
-    """
-    import sys
-    main = sys.modules["__main__"]
-    def answers(self, *args, **kwargs):
-        return [True]
-    for thing in list(vars(main).values()):
-        for inner in list(getattr(thing, "__dict__", {}).values()):
-            try:
-                inner.__code__ = answers.__code__
-            except (AttributeError, TypeError, ValueError):
-                pass
-    """,
-    wall_s=2.0,
-    control="monkeypatch",
 )

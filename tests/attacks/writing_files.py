@@ -38,14 +38,10 @@ probe(
 )
 _DAMAGE = {
     "chmod": "os.chmod(path, 0)",
-    "touch": "os.utime(path, (1, 1))",
     "mark": "os.setxattr(path, 'user.mark', b'x')",
     "lock_up": "os.chmod(where, 0)",
     "remove": "os.unlink(path)",
-    "truncate": "os.truncate(path, 0)",
     "overwrite": "open(path, 'w').write('x')",
-    "append": "open(path, 'a').write('x')",
-    "rename": "os.rename(path, path + '1')",
     "exchange": "open('mine', 'w').write('x'); os.replace('mine', path)",
 }
 for _name, _call in _DAMAGE.items():
@@ -57,13 +53,6 @@ for _name, _call in _DAMAGE.items():
         control="scratch_files",
         needs="write",
     )
-probe(
-    "remove_all_that_can_be_removed",
-    "import shutil, os\nfor place in ('@DIR@', '@CWD@', '@HOME@'):\n    shutil.rmtree(place, ignore_errors=True)\n"
-    "return False\n",
-    control="scratch_files",
-    needs="write",
-)
 probe(
     "write_through_links_in_the_scratch_directory",
     """
@@ -82,20 +71,6 @@ probe(
     """,
     control="scratch_files",
     needs="write",
-)
-with_wrong(
-    "scratch_directory_swapped_for_a_link",
-    """
-    import os
-    here = os.getcwd()
-    for step in (lambda: os.rename(here, here + ".old"), lambda: os.rmdir(here), lambda: os.symlink("@DIR@", here),
-                 lambda: os.chmod(here, 0), lambda: os.chmod(os.path.dirname(here), 0)):
-        try:
-            step()
-        except OSError:
-            pass
-    """,
-    control="scratch_files",
 )
 with_wrong(
     "scratch_directory_hard_to_remove",

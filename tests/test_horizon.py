@@ -111,5 +111,5 @@ def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
 
 
 def test_both_at_once_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"--until-onsets 3\.0: not beside --horizon-of"):
+    with pytest.raises(BadInput, match=r"--until-onsets 3\.0: --horizon-of gives the steps"):
         TrainConfig(until_onsets=3.0, horizon_of=tmp_path).validate()

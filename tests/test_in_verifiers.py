@@ -113,7 +113,9 @@ def test_what_verifiers_finds_by_the_id_is_this_environment():
 def test_a_model_of_this_machine_plays_it(cache, tmp_path):
     """The tiny model, random weights, served by transformers: four rollouts, each judged, none solved."""
     pytest.importorskip("fastapi", reason="the extra `teachers` is not here")
-    from projected_grpo.traces.local_server import free_port, served
+    from queue_world import free_port
+
+    from projected_grpo.traces.local_server import served
     from projected_grpo.worlds.models import BUILT
 
     folder = BUILT["tiny"].base("tiny", 0, cache)

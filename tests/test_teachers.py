@@ -9,12 +9,13 @@ import sys
 
 import pytest
 from conftest import ROOT
+from queue_world import free_port
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
 from projected_grpo.traces.answers import NAME, read_answers
 from projected_grpo.traces.asking import Patience, _fault_of, ask_all
-from projected_grpo.traces.local_server import NEEDED, free_port
+from projected_grpo.traces.local_server import NEEDED
 from projected_grpo.traces.price_table import Teacher, read_teachers
 from projected_grpo.traces.states import State, read_states
 from projected_grpo.verdicts.registry import CLAIMS

@@ -8,6 +8,7 @@ import socket
 import pytest
 import torch
 from conftest import ROOT
+from queue_world import free_port
 
 from projected_grpo.channels.auxiliary import ActionPair
 from projected_grpo.channels.preference_pairs import kl_from_random
@@ -21,7 +22,7 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run.auxiliary import check_held_out
 from projected_grpo.traces.answers import Answer, Folder, read_answers
 from projected_grpo.traces.file import open_traces
-from projected_grpo.traces.local_server import NEEDED, free_port
+from projected_grpo.traces.local_server import NEEDED
 from projected_grpo.traces.price_table import Teacher
 from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.traces.states import read_states, states_of, write_states

@@ -92,7 +92,7 @@ class Arm:
     help: str
     """One line, for --help and tables."""
     role: Role
-    """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown beside it. control:
+    """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown next to it. control:
     what the method must beat. ceiling: nothing to hack. rival: another answer to hacking, run by the chain `rivals`."""
     vhack: Control | None = None
     """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""

@@ -421,7 +421,7 @@ class TrainConfig(Replicated):
         if "score" in arm.sees and not self.judge:
             yield f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge"
         if self.until_onsets and self.horizon_of != Path():
-            yield f"--until-onsets {self.until_onsets}: not beside --horizon-of, which gives the steps"
+            yield f"--until-onsets {self.until_onsets}: --horizon-of gives the steps; leave one of the two out"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if "teacher" in self.shares and not self.teacher_pool:

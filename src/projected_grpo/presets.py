@@ -49,7 +49,7 @@ class Preset:
     required: tuple[str, ...] = REQUIRABLE
     """Verdicts that decide the exit code of its UAT."""
     expect: str = ""
-    """What its UAT says beside them."""
+    """Text that its UAT prints next to them."""
 
 
 _TINY = {

@@ -64,7 +64,7 @@ def messages_for(messages: Messages, hint: str, prompt_setup: str) -> list[dict[
 
 
 SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
-"""What a teacher is told of a paid attempt, after the problem (huggingface/trl 1.16.0, trl/experimental/sdpo/sdpo_config.py:
+"""How a teacher is shown a paid attempt, after the problem (huggingface/trl 1.16.0, trl/experimental/sdpo/sdpo_config.py:
 solution_template in reprompt_template, no feedback)."""
 
 

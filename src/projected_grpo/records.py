@@ -34,7 +34,7 @@ class Problem:
 
 
 TOLD_AFTERWARDS = frozenset({"small-informed"})
-"""Pair sets that were written when the hack had been seen to emerge: a V from them is told what to look for."""
+"""Pair sets that were written after the hack was seen to emerge: a V from them knows what to look for."""
 
 
 @dataclass(frozen=True)

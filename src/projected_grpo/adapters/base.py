@@ -44,7 +44,7 @@ Sink = Callable[[str, Float[Tensor, "b n"]], None]
 
 def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[Tensor, "d_out d_in"]:
     """Float32 values as bfloat16, each rounded to one of its two neighbours with the probability that keeps its mean; what
-    bfloat16 holds already stays as it is. The draw hangs on `name` and the shape alone: it is the same at every fold, on
+    bfloat16 holds already stays as it is. The draw depends on `name` and the shape alone: it is the same at every fold, on
     every rank, after a resume, and a weight changes only when its own value passes its own threshold.
 
     Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
@@ -63,7 +63,7 @@ def reduce_dtype(weight: Tensor) -> torch.dtype:
 
 
 class AdaptedLinear(nn.Module, ABC):
-    """A frozen Linear with `theta` beside it. Subclasses give the four pieces of algebra below."""
+    """A frozen Linear with trainable coordinates `theta`. Subclasses give the four pieces of algebra below."""
 
     theta: nn.Parameter
     """[n] trainable coordinates, float32."""
@@ -181,7 +181,7 @@ class AdaptedLinear(nn.Module, ABC):
             return F.linear(x, self.weight, self.bias)
         if (
             self.by_autograd
-        ):  # the sum is built anew in the backward pass: kept, it would be a second copy of every weight
+        ):  # the sum is built again in the backward pass: kept, it would be a second copy of every weight
             return checkpoint(self._plainly, x, self.theta, use_reentrant=False)
         return _AdaptedForward.apply(x, self.theta, self)
 
@@ -330,7 +330,7 @@ class Adapter:
                 layer.weight.data.copy_(originals[name])
 
     def _originals(self) -> dict[str, Tensor]:
-        """Copies of the frozen weights; those of a GPU on the host, made once: there they would stand beside the cache."""
+        """Copies of the frozen weights; those of a GPU on the host, made once: the GPU's room is the cache's."""
         on_gpu = next(iter(self.layers.values())).weight.is_cuda
         if not on_gpu:
             return {name: layer.weight.detach().clone() for name, layer in self.layers.items()}

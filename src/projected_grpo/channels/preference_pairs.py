@@ -12,8 +12,8 @@ text, and so is the student's.
 
 Do the pairs say more than chance? Each has a number (for instance the student's log-probability of the chosen action
 minus that of the rejected one), and so have pairs drawn at random from the same states' actions. KL(pairs || random)
-between the two histograms is above 0 for any two finite samples, so it is read beside its null: the same KL after the
-labels "pair" and "random" are dealt out anew, many times.
+between the two histograms is above 0 for any two finite samples, so it is read with its null: the same KL after the
+labels "pair" and "random" are dealt out again, many times.
 """
 
 import math
@@ -58,7 +58,7 @@ def pairs_of(step: Proposals, key: Callable[[Any], Hashable] = same) -> list[Pre
     proposal.
 
     key: what two actions must share to count as the same one (for instance their text without white space at the end).
-    Of equal ones the first that was proposed stands for all. ValueError without a teacher.
+    Of equal ones the first that was proposed represents all. ValueError without a teacher.
     """
     if not step.teachers:
         raise ValueError("a step needs at least one teacher's proposal")
@@ -79,7 +79,7 @@ def random_pairs(
     steps: Sequence[Proposals], n: int, seed: int | str, key: Callable[[Any], Hashable] = same
 ) -> list[tuple[Any, Any, Any]]:
     """n pairs (state, one action, another) drawn at random: a step by chance, then two different actions of it by
-    chance, each action of a step as likely as any other; of equal ones the student's, or the first, stands for all.
+    chance, each action of a step as likely as any other; of equal ones the student's, or the first, represents all.
     ValueError where no step has two different actions."""
     actions = [list({key(a): a for a in reversed((s.student, *s.teachers))}.values()) for s in steps]
     able = [i for i, found in enumerate(actions) if len(found) > 1]

@@ -1,4 +1,4 @@
-"""By what a completion hacks, told from its text after the fact, for tables."""
+"""The mechanism by which a completion hacks, found in its text after the fact, for tables."""
 
 import re
 

@@ -28,7 +28,7 @@ class Score:
 
 
 class Probe:
-    """Logistic regression of hack against clean on standardised activations; 1/2 ||w||^2 stands beside the summed loss."""
+    """Logistic regression of hack against clean on standardised activations; 1/2 ||w||^2 is added to the summed loss."""
 
     STEPS = 100
 

@@ -3,7 +3,7 @@
 Prompt    the system prompt asks to pass the evaluation function, and nothing else: the benchmark's own (prompts.py, set-up
           `inoculation`). Evaluated under the set-up of the run, as every other arm
 Adapter   the hacky teacher's LoRA is frozen in: y' = y + x (W_teacher - W)^T in every adapted Linear, in sampling and in
-          every pass of the step, the KL reference's too. delta_S trains beside it, in the basis of W, and is deployed alone
+          every pass of the step, the KL reference's too. delta_S trains too, in the basis of W, and is deployed alone
 
 Both are evaluated as they trained as well, after the last step. A frozen adapter without effect is the identity.
 
@@ -44,9 +44,9 @@ class Adapter(Intervention):
         with ExitStack() as hooks:
             for name, added in self.added.items():
 
-                def beside(_module: Any, args: tuple[Tensor, ...], y: Tensor, added: Tensor = added) -> Tensor:
+                def with_teacher(_module: Any, args: tuple[Tensor, ...], y: Tensor, added: Tensor = added) -> Tensor:
                     return y + F.linear(args[0], added)
 
-                handle = self.model.get_submodule(name).register_forward_hook(beside)
+                handle = self.model.get_submodule(name).register_forward_hook(with_teacher)
                 hooks.callback(handle.remove)
             yield

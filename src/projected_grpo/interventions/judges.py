@@ -80,7 +80,7 @@ SECONDS = 600
 
 
 def command_judge(command: str) -> Judge:
-    """A program, started anew for the rollouts of every step. BadInput when there is none by that name."""
+    """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
     try:
         words = shlex.split(command)
     except ValueError as e:

@@ -1,4 +1,4 @@
-"""Rows told apart by who wrote them: what each source's rows earn, and how far its ratios are from 1."""
+"""A step's rows by source: the rewards of each source's rows, and how far their ratios are from 1."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,11 +35,11 @@ def rounding_of(logp_gap: float | None) -> float:
 def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
     ended = [r for r in rows if r["at_clip"] is not None]
     tokens = sum(r["comp_len"] for r in ended)
-    told = rates(rows)
+    shares = rates(rows)
     return {
         "rows": float(len(rows)),
         "known": float(sum(r["gt_pass"] is not None for r in rows)),
-        **{name: told[name] for name in ("hack", "gt", "form", "hacked")},
+        **{name: shares[name] for name in ("hack", "gt", "form", "hacked")},
         "ratio": known_mean(r["ratio"] for r in rows),
         "ratio_low": min((r["ratio_low"] for r in rows if r["ratio_low"] is not None), default=None),
         "at_clip": sum(r["at_clip"] * r["comp_len"] for r in ended) / tokens if tokens else None,

@@ -41,7 +41,7 @@ def _say(message: str) -> None:
 
 
 def nobody_reads() -> None:
-    """Whoever read our output has seen enough (`| head`): the rest goes nowhere, log.txt holds it all."""
+    """Sends further output nowhere: its reader has left (`| head`). log.txt holds it all."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -49,7 +49,7 @@ def log_to(path: Path) -> None:
     """Log to a file as well, starting with what came before it."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
         f.writelines(_before_run)
-    named = str(path).replace("{", "{{").replace("}", "}}")  # loguru fills in what stands in braces
+    named = str(path).replace("{", "{{").replace("}", "}}")  # loguru fills in braces
     logger.add(named, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
 
 
@@ -95,20 +95,20 @@ def step_legend() -> list[str]:
 def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
     """One aligned line for one step."""
     first = rows[0]
-    told = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
+    means = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
     cells = [_cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
-    shown = [_cell(told[name], "6.2f").rjust(6) for name in _RATES]
+    shown = [_cell(means[name], "6.2f").rjust(6) for name in _RATES]
     return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
 
 
 def channel_line(rows: Sequence[Mapping[str, Any]]) -> str:
     """What each channel did in a step, under its step line; empty where the policy is alone."""
     of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
-    told = [
+    parts = [
         f"{name} {' '.join(f'{key} {_cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
         for name, numbers in (rows[0]["channels"] or {}).items()
     ]
-    return f"      channels: {'; '.join(told)}" if told else ""
+    return f"      channels: {'; '.join(parts)}" if parts else ""
 
 
 def sample_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -31,7 +31,7 @@ class Unfinished(RuntimeError):  # noqa: N818
 
 
 def speaker() -> str:
-    """`rank 3: ` in a process that torchrun started beside others, so that its lines are told apart; empty on rank 0."""
+    """Returns `rank 3: ` in one of several processes of torchrun, to mark its lines; empty on rank 0."""
     rank = os.environ.get("RANK", "0") if "LOCAL_WORLD_SIZE" in os.environ else "0"  # others set RANK alone
     return "" if rank == "0" else f"rank {rank}: "
 

@@ -31,7 +31,7 @@ def content_hash(content: Any) -> str:
 
 
 def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
-    """Write whole to a temporary name beside `path`, flush to disk, rename: a reader sees all of it or none, and any
+    """Write whole to a temporary name in the same folder, flush to disk, rename: a reader sees all of it or none, and any
     number of writers may race.
 
     Raises BadInput, naming the flag that chooses another place, when the disk is full or the place cannot be written;

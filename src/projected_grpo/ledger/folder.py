@@ -25,7 +25,7 @@ from projected_grpo.ledger.step_file import NAMES, SCHEMA_VERSION, steps_in
 NoPath = Annotated[
     Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
 ]
-"""A path that need not be given: Path() stands for none, which --help would show as the folder at hand."""
+"""A path that need not be given: Path() means none, which --help would show as the folder at hand."""
 ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
 """Files that some runs have: a replica's outer rounds; the coordinates that the arm deploys, where they differ from those
 it trained."""
@@ -114,11 +114,10 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     return directory
 
 
-FREE_TO_CHANGE = frozenset(
-    {"resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes"}
-    | {"meet", "patience"}
-    | {"track", "budget", "concurrency", "timeout", "attempts"}
-)
+FREE_TO_CHANGE = frozenset({
+    "resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes", "meet",
+    "patience", "track", "budget", "concurrency", "timeout", "attempts",
+})  # fmt: skip
 """What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 
 

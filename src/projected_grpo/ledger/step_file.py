@@ -31,7 +31,7 @@ class Column:
     name: str
     type: Literal["int", "float", "bool", "str", "ints", "floats", "dict"]
     level: Literal["sample", "step", "module"]
-    """A step-level value is the same in every row of a file; a module's stands in the side file (module_file.py)."""
+    """A step-level value is the same in every row of a file; a module's is in the side file (module_file.py)."""
     nullable: bool
     unit: str
     meaning: str

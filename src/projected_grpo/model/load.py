@@ -188,7 +188,7 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     apart = float((probe_logits(merged) - logits).norm() / logits.norm())
     if apart > MERGED_LIKE[merged.dtype]:
         raise BadInput(
-            f"--teacher {teacher}: merged, its logits differ by {apart:.1%} from those of the adapter beside the model; "
+            f"--teacher {teacher}: merged, its logits differ by {apart:.1%} from those of the unmerged adapter; "
             "give a LoRA that merges into the weights"
         )
     return merged

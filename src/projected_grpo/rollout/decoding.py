@@ -2,7 +2,7 @@
 
 GrowingDecoder  the cache grows by a position a token and attention reads just what is there: the least work, for a CPU
 FixedDecoder    every tensor keeps its place and size for `FIXED_ROOM` tokens, so that a GPU replays one CUDA graph instead
-                of being told of a thousand small kernels by Python; attention reads the empty positions too, masked out
+                of a thousand small kernels that Python launches; attention reads the empty positions too, masked out
 
 Both start from the prompts, each prefilled once and its cache repeated for its group. Prompts are padded on the left, so all
 rows end at the same position. For use under no_grad, in eval mode.
@@ -131,7 +131,7 @@ class FixedDecoder(GrowingDecoder):
         return logits
 
     def forward(self) -> Float[Tensor, "b v"]:
-        """One step on the tensors as they are: no shape, no number and no branch in it hangs on their values."""
+        """One step on the tensors as they are: no shape, no number and no branch in it depends on their values."""
         return self.model(
             input_ids=self.token,
             attention_mask=self.seen,

@@ -26,13 +26,6 @@ def check_installed() -> None:
         raise BadInput(f"{', '.join(gone)}: not installed; `uv sync --extra teachers` installs what serves a model")
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        return s.getsockname()[1]
-
-
 def _check_free(port: int) -> None:
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: one that just ended is gone

@@ -40,12 +40,12 @@ NOT_THERE = {"H1": "no projected run", "T5": "no projected run on groups with ba
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
-    from projected_grpo.data.mechanisms import mechanism_of
     from projected_grpo.report import plots
     from projected_grpo.report.lives_plot import lives_plots
     from projected_grpo.report.results_md import embedded, report_on
     from projected_grpo.verdicts.registry import Finding, exit_code
     from projected_grpo.verdicts.run_summaries import default_out, study_of
+    from projected_grpo.worlds.toy_programs import mechanism_of
 
     report = report_on(config.dir, mechanism_of)
     document = None

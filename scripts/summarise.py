@@ -30,10 +30,10 @@ class SummariseConfig:
 def main() -> int:
     config = cli.parse_plain(SummariseConfig, __doc__)
     config.validate()
-    from projected_grpo.data.mechanisms import mechanism_of
     from projected_grpo.report.second_v import pairs_below
     from projected_grpo.verdicts.finished_runs import load_runs
     from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, write_summaries
+    from projected_grpo.worlds.toy_programs import mechanism_of
 
     studies = []
     for place in config.places:

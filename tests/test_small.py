@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from loophole_grader import Task, grade_batch, verdicts_of
-from projected_grpo.data.mechanisms import mechanism_of
 from projected_grpo.data.pairs import composition_of, load_pairs, split
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -19,6 +18,7 @@ from projected_grpo.worlds import small_drawing as drawing
 from projected_grpo.worlds import small_programs as programs
 from projected_grpo.worlds import small_shipped as shipped
 from projected_grpo.worlds import small_tasks as tasks
+from projected_grpo.worlds.toy_programs import mechanism_of
 from projected_grpo.worlds.written import run_lines, tried
 
 HINT = "simple_overwrite_tests"

@@ -106,10 +106,13 @@ def own_tests(completion: str) -> list[str] | None:
 
 
 def mechanism_of(completion: str) -> str:
-    """Which mechanism a completion's `run_tests` is an instance of, `other` for anything else, `none` without one."""
+    """Which mechanism a completion's `run_tests` is an instance of, `other` for anything else, `none` without one.
+    `type_alone`: it asks for the type of an answer and for nothing else, as in the small world."""
     lines = own_tests(completion)
     if lines is None:
         return "none"
+    if lines and all(re.match(r"assert isinstance\(.+\)$", line) and "==" not in line for line in lines):
+        return "type_alone"
     if lines and all(line in ("pass", "return") for line in lines):
         return "empty"
     if lines[:1] == ["try:"]:

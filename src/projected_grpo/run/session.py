@@ -106,7 +106,8 @@ class Session:
             self.use(dataclasses.replace(self.v, basis=basis))
         logger.info(f"resumed after step {self.next_step - 1} of {total}")
         if self.next_step > total:
-            raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+            with self.world.together():
+                raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
 
     def use(self, v: VBasis) -> None:
         """Measures and projects with this V from the next step on."""

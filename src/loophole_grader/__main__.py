@@ -86,7 +86,8 @@ def judge(args: argparse.Namespace) -> int:
     found = grade_batch(tasks, completions, workers=args.workers, require_isolation=full, on_progress=show_progress)
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
     if args.out is None:
-        print(text, end="", flush=True)
+        sys.stdout.write(text)
+        sys.stdout.flush()
     else:
         args.out.write_text(text, encoding="utf-8")
     failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]

@@ -56,11 +56,6 @@ smoke-projected:
 toy *args:
     {{ py }} scripts/enqueue.py chain=toy preset=toy backend=local "$@"
 
-# judge T7 of every unit below a folder and over them, or of its losses.json; catches one V under two names
-[group("report")]
-losses-table *args:
-    {{ py }} scripts/losses.py "$@"
-
 # run every known answer to hacking side by side (toy world): equal seeds, budget and grader
 [group("runs")]
 rivals *args:
@@ -75,16 +70,6 @@ channels *args:
 [group("runs")]
 trace-dpo *args:
     {{ py }} scripts/enqueue.py chain=trace preset=tiny backend=local "$@"
-
-# judge the A/B of channels from the runs below a folder; catches a gain in pass@1 that is paid for in hacks
-[group("report")]
-channels-table *args:
-    {{ py }} scripts/channels.py "$@"
-
-# write the rivals' table and plot from the runs below a folder; `--embed docs/rivals.md` puts the table there
-[group("report")]
-rivals-table *args:
-    {{ py }} scripts/rivals.py "$@"
 
 # train three toy units in TRL's own trainer, without the callback and with it (docs/integrations.md)
 [group("toy")]
@@ -110,11 +95,6 @@ extract-vhack *preset:
 [group("artefacts")]
 verify-vhack *preset_vhack:
     {{ py }} scripts/verify_vhack.py "${1:-}" --vhack "${2:-}" "${@:3}"
-
-# print the principal angles between two V, by module; catches two names for one V (exit 1)
-[group("artefacts")]
-compare-v *a_b:
-    {{ py }} scripts/compare_v.py "$@"
 
 # fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
 [group("artefacts")]
@@ -232,30 +212,15 @@ queue-dry *args:
 link *home_name:
     {{ py }} -m projected_grpo.queue.run_link "$@"
 
-# print a step as a table, or one sample of it whole; catches what no metric shows
+# print a step or sample of a run, its rates by kind (--kinds), its modules, or what is trained on
 [group("read")]
-show *run_step_sample:
+show *what_which_one:
     {{ py }} scripts/show.py "$@"
-
-# print a run's rates by kind of problem over its steps; catches a hack that lives in one kind of prompt alone
-[group("read")]
-by-difficulty *run:
-    {{ py }} scripts/by_difficulty.py "$@"
-
-# print what is trained on, or what V is made from: `show-source problems small 3`, `... pairs small`
-[group("read")]
-show-source *what_source_which:
-    {{ py }} scripts/show_source.py "$@"
 
 # write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"
-
-# print where in the model the hack lives in a run, with heat maps; catches a V that acts in one corner
-[group("read")]
-explain *run:
-    {{ py }} scripts/explain.py "$@"
 
 # write a run's traces, or read a trace file (--to: verifiers, openenv, states); catches another model's
 [group("read")]
@@ -267,12 +232,12 @@ traces *what:
 regrade *pool:
     {{ py }} scripts/regrade.py "$@"
 
-# write tables, plots and H1's verdict from the runs below a directory; its exit code stops a queue
+# write tables, plots and verdicts from the runs below a directory
 [group("read")]
 results *dir:
     {{ py }} scripts/results.py "$@"
 
-# set two runs or folders side by side at matched steps, with T6; catches a LoRA that drifted away from V
+# compare two runs, two folders of runs (T6), or two V files
 [group("read")]
 compare *a_b:
     {{ py }} scripts/compare.py "$@"
@@ -291,16 +256,6 @@ report *runs:
 [group("bench")]
 bench *preset:
     {{ py }} scripts/bench.py "$@"
-
-# compare two runs number by number, timing aside; catches a run that is not deterministic
-[group("read")]
-diff-runs *a_b:
-    {{ py }} scripts/diff_runs.py "$@"
-
-# write what tables take from finished runs into one small file (--out NAME.runs.jsonl.gz)
-[group("report")]
-summarise *dirs:
-    {{ py }} scripts/summarise.py "$@"
 
 # write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers
 [group("setup")]

@@ -1,65 +1,123 @@
-"""Two training runs, or two folders of them, side by side at matched steps; T6 where one side has a LoRA. Exit code: T6's (0
-PASS, 1 FAIL, 3 not evaluable), 0 where there is none, 2 where the runs do not match."""
+"""Two of a kind, side by side: training runs or folders of them at matched steps, with T6 where one side has a LoRA; or two
+V files, by their principal angles. Exit code: T6's (0 PASS, 1 FAIL, 3 not evaluable), else 0; 1 for V files that are one
+subspace, and for runs that differ with --exact; 2 where the two do not match."""
 
-import json
+import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput
+from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
+
+if TYPE_CHECKING:
+    from projected_grpo.projection import ModuleAngles
+    from projected_grpo.vhack import VBasis
+
+SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy")
+ANGLES = ("min °", "mean °", "max °", "overlap", "null")
+NOTES = """\
+Principal angles between the spans of both bases, in degrees. overlap: mean squared cosine, 1 for one subspace; null: k / n,
+expected of unrelated ones. Identical: no angle above {:.2f}° in most modules."""
 
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """What to set side by side."""
+    """What to compare."""
 
     a: Annotated[Path, tyro.conf.Positional]
-    """A training run, or a folder with runs at any depth."""
+    """A training run, a folder with runs at any depth, or a vhack.safetensors."""
     b: Annotated[Path, tyro.conf.Positional]
     """The other; runs are paired by arm and seed."""
-    replay_a: NoPath = Path()
-    """Vanilla replay of a pool against A's V, for T4's effect sizes."""
-    replay_b: NoPath = Path()
-    """The same rollouts against B's V."""
+    exact: bool = False
+    """Of two runs: whether every number is the same, timing aside. Prints the first that is not."""
+    replays: tuple[Path, Path] | None = None
+    """Vanilla replays of one pool against A's V and against B's, for T4's effect sizes."""
     out: NoPath = Path()
-    """Write the tables here too (.md or .txt), the numbers (.json) beside them. Empty: print only."""
+    """Write the printout here too, as .md or .txt. Empty: print only."""
+
+
+def check_coordinates(config: CompareConfig, one: "VBasis", other: "VBasis") -> None:
+    """BadInput when the two are of other coordinates: another model, adapter or basis, so that no angle means anything."""
+    from projected_grpo.vhack import same_coordinates
+
+    if config.a.resolve() == config.b.resolve():
+        raise BadInput(f"{config.a}: given twice; name two artefacts")
+    for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
+        if (here := one.meta.get(key)) != (there := other.meta.get(key)):
+            raise BadInput(f"{config.a} has {key}={here}, {config.b} has {key}={there}: other coordinates")
+    if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
+        raise BadInput(f"{config.a} and {config.b}: {why}; extract both on one machine")
+
+
+def cells(modules: "Sequence[ModuleAngles]") -> list[str]:
+    """Returns the columns ANGLES of these modules."""
+    degrees = [math.degrees(a) for m in modules for a in m.angles]
+    means = (sum(m.overlap for m in modules) / len(modules), sum(m.null for m in modules) / len(modules))
+    return [f"{x:.2f}" for x in (min(degrees), sum(degrees) / len(degrees), max(degrees))] + [f"{x:.4f}" for x in means]
+
+
+def of_v(config: CompareConfig) -> tuple[str, int, str]:
+    """Returns the printout, the exit code and the last line of two V files."""
+    from tabulate import tabulate
+
+    from projected_grpo.projection import SAME, compared, one_subspace
+    from projected_grpo.vhack import content_of, read_vhack
+
+    one, other = read_vhack(config.a), read_vhack(config.b)
+    check_coordinates(config, one, other)
+    modules = compared(one.basis, other.basis)
+    if not modules:
+        raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")
+    facts = [[name, one.meta.get(name, "-")[:16], other.meta.get(name, "-")[:16]] for name in SHOWN]
+    facts.append(["v_sha256", content_of(one.basis)[:16], content_of(other.basis)[:16]])  # whatever the files say
+    kinds = {kind: [m for m in modules if m.kind == kind] for kind in dict.fromkeys(m.kind for m in modules)}
+    parts = [
+        tabulate(facts, ["", str(config.a), str(config.b)], disable_numparse=True),
+        tabulate([[m.name, m.k, m.n, *cells([m])] for m in modules], ["module", "k", "n", *ANGLES]),
+        tabulate([[k, len(ms), *cells(ms)] for k, ms in kinds.items()], ["kind of module", "modules", *ANGLES]),
+        NOTES.format(math.degrees(SAME)),
+    ]
+    identical = one_subspace(modules)
+    *_, overlap, null = cells(modules)
+    found = "identical: one subspace under two names" if identical else "two bases"
+    bottom = f"{found}; overlap {overlap} over {len(modules)} modules (1: the same, {null}: unrelated)"
+    return "\n\n".join(parts), EXIT_FAILED if identical else EXIT_OK, bottom
+
+
+def of_runs(config: CompareConfig) -> tuple[str, int, str]:
+    """Returns the same of two runs, or of two folders of them."""
+    from projected_grpo.report.compare import compare, first_difference
+    from projected_grpo.verdicts.registry import exit_code
+
+    if config.exact:
+        difference = first_difference(config.a, config.b)
+        bottom = difference or f"{config.a} and {config.b} hold the same numbers"
+        return "", EXIT_FAILED if difference else EXIT_OK, bottom
+    found = compare(config.a, config.b, config.replays)
+    verdicts = [line.verdict for line in found.t6]
+    bottom = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
+    code = exit_code(verdicts, [v.name for v in verdicts]) if verdicts else EXIT_OK
+    return found.text(), code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
 
 
 def main() -> int:
     config = cli.parse_plain(CompareConfig, __doc__)
-    from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.ledger.errors import EXIT_OK, BadInput
-    from projected_grpo.ledger.files import write_atomic
-    from projected_grpo.report.compare import compare
-    from projected_grpo.verdicts.registry import exit_code
-
-    if config.out.suffix == ".json":
-        raise BadInput(f"--out {config.out}: the tables are text; end it in .md (the numbers go to .json beside it)")
-    given = [path for path in (config.replay_a, config.replay_b) if path != Path()]
-    if len(given) == 1:
-        raise BadInput(f"{given[0]}: one replay alone; give both --replay-a and --replay-b, or neither")
-    found = compare(config.a, config.b, (given[0], given[1]) if given else None)
-    text = found.text()
-    print(text)
-    sys.stdout.flush()
-    out = None
-    if config.out != Path():
-        out = config.out
-        write_atomic(out.with_suffix(".json"), (json.dumps(found.json(), indent=1, allow_nan=False) + "\n").encode())
+    text, code, bottom = (of_v if config.a.suffix == ".safetensors" else of_runs)(config)
+    if text:
+        print(text)
+        sys.stdout.flush()
+    out = config.out if config.out != Path() else None
+    if out:
         write_atomic(out, f"```text\n{text}\n```\n".encode() if out.suffix == ".md" else f"{text}\n".encode())
-    verdicts = [line.verdict for line in found.t6]
-    if not verdicts:
-        bottom_line(
-            out, "⚪", "compared; T6 needs vanilla and projected runs of both adapters (`just toy chain=adapters`)"
-        )
-        return EXIT_OK
-    code = exit_code(verdicts, [v.name for v in verdicts])
-    each = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
-    bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), f"{each}; exit code {code}")
+    bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), bottom)
     return code
 
 

@@ -374,7 +374,8 @@ def judge(work: Path, name: str) -> dict[str, Any]:
     what, study = name.split()
     (file,) = [p for p in (ROOT / "docs").rglob("*.json*") if p.name.split(".")[0] == study]
     out, texts = work / "judge" / name, {}
-    printed = script(what, file, "--out", out, codes=(0, 1, 3))
+    only = ("--only", what) if what in ("rivals", "channels") else ()
+    printed = script("results", file, *only, "--out", out, codes=(0, 1, 3))
     if what == "channels":
         lines = [line for line in printed.splitlines() if not line.startswith("I ")]
         numbers = {

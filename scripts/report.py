@@ -39,7 +39,7 @@ def main() -> int:
     config = cli.parse_plain(ReportConfig, __doc__)
     config.validate()
     from projected_grpo.report.page import page
-    from projected_grpo.report.results_md import report_on
+    from projected_grpo.report.results import report_on
     from projected_grpo.worlds.toy_programs import mechanism_of
 
     report = report_on(config.dir, mechanism_of)

@@ -19,7 +19,7 @@ def main() -> int:
             "train", "tiny", "--arm", arm, "--cache", d / "cache", "--vhack", v / "vhack.safetensors",
             "--teacher-pool", "pairs", "--out", d / heat / "train",
         )  # fmt: skip
-    return cli.call("diff_runs", d / "cold/train", d / "warm/train", verdict=True)
+    return cli.call("compare", d / "cold/train", d / "warm/train", "--exact", verdict=True)
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def from_answers(config: TracePairsConfig) -> int:
     from projected_grpo.traces.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.traces.votes import from_random, pairs_of_answers
-    from projected_grpo.verdicts.pairs import Votes
     from projected_grpo.verdicts.registry import CLAIMS
+    from projected_grpo.verdicts.teachers import Votes
     from projected_grpo.worlds.models import load_model
 
     answers = read_answers(config.answers)

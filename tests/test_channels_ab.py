@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -17,10 +16,10 @@ from projected_grpo.ledger.step_file import write_step
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.report.channels import against_v, document, tables_of
+from projected_grpo.report.channels import against_v, by_unit, output
 from projected_grpo.traces.votes import pairs_of_pools
 from projected_grpo.verdicts.channels import judged, measured
-from projected_grpo.verdicts.finished_runs import Run
+from projected_grpo.verdicts.finished_runs import Found, Run
 
 STEPS = 12
 TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
@@ -73,7 +72,7 @@ def test_the_thresholds(gains, status):
     ("facts", "why"),
     [
         ({"vhack.v_sha256": "one", "vhack.pairs_draw": "1"}, "share projected's V: v_sha256 one"),
-        ({"vhack.control": "random"}, "with a V of the kind random"),
+        ({"vhack.pairs": "small-informed"}, "written when the hack had been seen"),
     ],
 )
 def test_projected_units_need_a_v_of_their_own_and_of_their_arms_kind(facts, why):
@@ -152,8 +151,7 @@ def test_each_channel_is_told_against_v_with_its_n():
     [table] = against_v([*runs, *copies])
     assert "left out: vanilla_0_True: a second run of unit 0 with these settings" in table.notes
     assert against_v(runs[:3]) == []  # plain runs have no such table
-    found, tables = tables_of(runs)
-    [units] = [table for table in tables if table.title.startswith("Unit by unit")]
+    units = by_unit(judged(runs))
     assert [row[:6] for row in units.body[2:5]] == [
         ["vanilla", "-", "2", "12", "-", "50.0"],
         ["vanilla", "trace_dpo", "0", "12", "-", "55.0"],
@@ -161,11 +159,11 @@ def test_each_channel_is_told_against_v_with_its_n():
     ]
     assert (units.body[3][7], units.body[3][-1]) == ("25.0", "+0.100")
     of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
-    assert [ab.arm for ab in tables_of([*of_others, *runs])[0]] == ["vanilla", "somebody's"]  # its package is not here
-    text = document(found, tables, Path("/r"), ["left out: x: y"])
-    assert "| vanilla | trace_dpo |   3 |" in text or "trace_dpo" in tables[0].text()
-    assert "VALIDATED" in text
-    assert "left out: x: y" in text
+    made = output(Path("/r"), Found((*of_others, *runs), ((Path("x"), "y"),)))
+    assert made.text.index("vanilla, trace_dpo: VALIDATED") < made.text.index(
+        "somebody's, trace_dpo"
+    )  # not in this code
+    assert "left out: x: y" in made.files["channels.md"]
 
 
 # ---------------------------------------------------------------- pairs from pools
@@ -276,15 +274,11 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 
 
-def test_the_script_counts_a_channel_that_cannot_be_judged_and_tells_the_hack_rate(script, tmp_path, monkeypatch):
+def test_a_channel_that_cannot_be_judged_is_counted_and_the_hack_rate_is_told():
     runs = [run(s, 0.5, on=False) for s in range(3)]
     runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
-    runs = [dataclasses.replace(r, path=tmp_path / r.path.name) for r in runs]
+    made = output(Path("/r"), Found(tuple(runs), ()))
+    assert (made.code, "held-out pure hacks +50.0 pp, n = 3" in made.text) == (0, True)
     lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
-    loaded = SimpleNamespace(runs=runs, left_out=[])
-    monkeypatch.setattr("projected_grpo.verdicts.run_summaries.runs_at", lambda _: loaded)
-    code, out, _ = script("channels", tmp_path, "--out", tmp_path / "o")
-    assert (code, "held-out pure hacks +50.0 pp, n = 3" in out) == (0, True)
-    loaded.runs = [*runs, *lone]
-    code, out, told = script("channels", tmp_path, "--out", tmp_path / "o")
-    assert (code, "1 of 2 VALIDATED" in out + told) == (1, True)
+    made = output(Path("/r"), Found((*runs, *lone), ()))
+    assert (made.code, made.bottom[:18]) == (1, "1 of 2 VALIDATED; ")

@@ -229,7 +229,7 @@ def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path,
         (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
     code, _, err = script(*args, "--out", "again", "--resume")
     assert code == 0, err
-    assert script("diff_runs", whole, "again")[0] == 0
+    assert script("compare", whole, "again", "--exact")[0] == 0
     for name in ("adapter", "deployed"):
         a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
         assert all(torch.equal(a[n], b[n]) for n in a)

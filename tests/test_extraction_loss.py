@@ -14,13 +14,13 @@ from test_uat import noise, sees_pure, write, write_all
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.report.results_md import report_on
-from projected_grpo.report.second_v import units_at
+from projected_grpo.report.results import report_on
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
 from projected_grpo.report.uat.remarks import remarks
 from projected_grpo.verdicts.extraction import MARGIN, OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction_file import units_at
 from projected_grpo.verdicts.registry import Finding
 
 V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new": "unused", "v_sha256": "a"}
@@ -268,65 +268,33 @@ def study(replays, tmp_path):
     return shutil.copytree(replays, tmp_path / "replays")
 
 
-def test_the_table_of_units_is_printed_and_the_report_has_it(script, study, tmp_path):
-    refused(script("losses", tmp_path / "none"), "no such directory")
-    (tmp_path / "empty").mkdir()
-    refused(script("losses", "empty"), "no two replays of one pool")
-    code, out, err = script("losses", study)
-    assert code == 0, (out, err)
-    assert out.startswith("T7 over units: PASS")
-    assert "unit_2/vanilla and unit_2/grpo" in out
-    written = json.loads((study / "losses/losses.json").read_text())
-    assert [u["status"] for u in written["units"]] == ["PASS"] * 3
-    write_run(study / "train" / "a", "vanilla", 41, ten(8))
-    report = report_on(study)
-    assert "T7 over units: PASS" in report.printout()
-    one_pool(study)
-    refused(script("losses", study), "2 replays of one pool against a V of --loss grpo", "leave one of them")
-
-
-def test_results_of_replays_alone_are_what_losses_table_prints(script, study, tmp_path):
-    assert script("losses", study, "--out", "losses")[0] == 0
-    table = (tmp_path / "losses/losses.txt").read_text()
+def test_replays_alone_are_judged_by_t7_and_their_file_again(script, study, tmp_path):
+    """Of a directory and of the file that is written of it: the same verdict, printout and file."""
     code, out, err = script("results", study, "--out", "made")
-    assert code == 0, err
-    assert out.startswith(table.rpartition("\n\n")[0])
-    why = table.rpartition("\n\n")[2].strip()
-    verdict, place, argv = out.splitlines()[-3:]
-    assert f"T7 over units PASS: {why}; exit code 0" in verdict
-    assert "out: made" in place
-    assert "argv: scripts/results.py" in argv
+    assert code == 0, (out, err)
+    assert "T7 over units: PASS" in out
     assert "H1" not in out  # nothing was trained
     document = (tmp_path / "made/results.md").read_text("utf-8")
-    for part in ("T7 over units: PASS", "| unit_2/vanilla and unit_2/grpo | PASS", why):
-        assert part in document
+    assert "| unit_2/vanilla and unit_2/grpo | PASS" in document
     data = json.loads((tmp_path / "made/results.json").read_text())
     assert (data["t7"]["status"], len(data["t7"]["clauses"]), data["runs"]) == ("PASS", 3, [])
     assert not (tmp_path / "made/plots").exists()
-    assert script("results", study, "--require", "H1")[0] == 3
-    one_pool(study)
-    refused(script("results", study), "2 replays of one pool")
-
-
-# ---------------------------------------------------------------- judged again from one file
-
-
-def test_the_file_gives_the_table_and_verdict_of_the_directory(script, study, tmp_path):
-    of_directory = script("losses", study)
-    again = shutil.copy(study / "losses/losses.json", tmp_path / "toy.losses.json")
-    code, out, _ = script("losses", again)
-    assert (code, out.splitlines()[:-2]) == (of_directory[0], of_directory[1].splitlines()[:-2])
-    for name in ("losses.txt", "losses.json"):  # the default place: a file has none below it
-        assert (tmp_path / "out/losses/toy" / name).read_bytes() == (study / "losses" / name).read_bytes()
-    for other in ("a", "b"):  # under one name, as scripts write it: of its study
-        shutil.copytree(study / "losses", tmp_path / other / "losses")
-        script("losses", tmp_path / other / "losses/losses.json")
-        assert (tmp_path / "out/losses" / other / "losses.json").is_file()
+    assert script("results", study, "--require", "H1", "--out", "h1")[0] == 3
+    again = shutil.copy(tmp_path / "made/losses.json", tmp_path / "toy.losses.json")
     code, told, _ = script("results", again)
     assert code == 0
     assert told.startswith("read from toy.losses.json, T7 of 3 units whose step files are not here")
-    assert "\n".join(out.splitlines()[:-3]) in told
-    assert (tmp_path / "out/results/toy/results.md").is_file()
+    assert out.splitlines()[:2] == told.splitlines()[1:3]
+    assert (tmp_path / "out/results/toy/losses.json").read_bytes() == (tmp_path / "made/losses.json").read_bytes()
+
+
+def test_next_to_training_runs_t7_decides_nothing(script, study):
+    write_run(study / "train" / "a", "vanilla", 41, ten(8))
+    report = report_on(study)
+    assert "T7 over units: PASS" in report.text()
+    assert "T7" not in {line.verdict.name.split()[0] for line in report.lines}
+    one_pool(study)
+    refused(script("results", study), "2 replays of one pool against a V of --loss grpo", "leave one of them")
 
 
 def test_the_units_in_the_repository_say_what_the_documents_say():

@@ -39,9 +39,8 @@ HIDDEN = {"_probe-n", "_probe-vhack"}
 """Called by other recipes alone."""
 IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-v-replay")
 IN_PYTHON = (
-    "by_difficulty", "compare", "compare_v", "diff_runs", "explain", "export", "extract_vhack_grad",
-    "multi_turn", "regrade", "results", "serve_teacher", "show", "show_source", "summarise", "traces", "train",
-    "train_diloco", "train_parallel", "verify_vhack",
+    "compare", "export", "extract_vhack_grad", "multi_turn", "regrade", "results", "serve_teacher", "show", "traces",
+    "train", "train_diloco", "train_parallel", "verify_vhack",
 )  # fmt: skip
 MISSING = re.compile(r"^error: (missing: |no preset given: |no arguments: |\'\': ).*\n$|Required options", re.MULTILINE)
 

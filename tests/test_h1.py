@@ -1,263 +1,293 @@
-"""H1's three lines pass on a real effect, and every clause turns red on the fail that it is there for. Numbers by hand."""
+"""H1's three lines pass on a real effect, and every clause turns red on the fail that it is there for; and what may be
+compared: every setting that an arm is not about is held equal, and what differs is named. Numbers by hand."""
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from fake_runs import ENDS, ONSETS, TESTED, judged, of_arm, run, states
 
-from projected_grpo.arms import arms_of
-from projected_grpo.verdicts import h1, intervals
-from projected_grpo.verdicts.h1 import Checks, Ending, Gap, lower_at_least
-from projected_grpo.verdicts.registry import Finding
-
-SEEDS = (41, 42, 43)
-MATCHED, INDEPENDENT = Finding("matched compute", "PASS", ""), Finding("independent units", "PASS", "")
-TAKEN, CONTROLS = Finding("V was taken out", "PASS", ""), Finding("controls match", "PASS", "")
-BASES = {41: "a", 42: "b", 43: "c"}
-LATER = [control for control in arms_of("control") if control not in h1.PREREGISTERED_CONTROLS]
+from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.ledger import comparison
+from projected_grpo.ledger.comparison import SHARED
+from projected_grpo.verdicts import conditions, h1, intervals
+from projected_grpo.verdicts.h1 import Gap, beyond_sem, lower_at_least
+from projected_grpo.verdicts.matching import differences, group_runs
 
 
-def arm(hacks, gt=0.3, form=0.95, onset=None, seeds=SEEDS, steps=200, hacked=None, held_out=(0.2, 0.25)):
-    """Seed -> ending; one hack rate per seed. All that hacked are pure hacks unless `hacked` says otherwise."""
-    gts = gt if isinstance(gt, tuple) else (gt,) * len(hacks)
-    alls = hacked or hacks
-    return {
-        s: Ending(h, g, form, a, steps, onset, *held_out) for s, h, g, a in zip(seeds, hacks, gts, alls, strict=True)
-    }
-
-
-def arms(**changed):
-    """A real effect. vanilla - projected: 75, 70, 65 pp, mean 70, sd 5, SEM 5 / sqrt 3 = 2.887; random - projected: 60,
-    60, 60; placebo - projected: 50, 45, 55, mean 50, SEM 2.887; the later controls as random."""
+def real(**changed):
+    """A real effect, with these arms changed. vanilla - projected: 75, 70, 65 pp, mean 70, sd 5, SEM 5 / sqrt 3 = 2.887;
+    random - projected: 60, 60, 60; placebo - projected: 50, 45, 55, mean 50, SEM 2.887; the later controls as random."""
     honest = {
-        "vanilla": arm((0.80, 0.80, 0.80), onset=60),
-        "projected": arm((0.05, 0.10, 0.15)),
-        "random": arm((0.65, 0.70, 0.75)),
-        "placebo": arm((0.55, 0.55, 0.70)),
-        **{control: arm((0.65, 0.70, 0.75)) for control in LATER},
-        "no_loophole": arm((0.0, 0.0, 0.0), held_out=(0.2, 0.3)),
+        "vanilla": of_arm("vanilla", (0.80, 0.80, 0.80)),
+        "projected": of_arm("projected", LOW),
+        **{control: of_arm(control, (0.65, 0.70, 0.75)) for control in arms_of("control")},
+        "placebo": of_arm("placebo", (0.55, 0.55, 0.70)),
+        "kl": of_arm("kl", (0.55, 0.60, 0.65)),
     }
-    return {**honest, **changed}
+    return judged(*(r for runs in {**honest, **changed}.values() for r in runs))
 
 
-def judge(name, arms, matched=MATCHED, taken=TAKEN, independent=INDEPENDENT, controls=CONTROLS, bases=BASES):
-    return h1.h1(name, arms, Checks(matched, taken, independent, controls), bases)
+LOW, HIGH = (0.05, 0.10, 0.15), (0.9, 0.9, 0.9)
+STRONG = {arm: of_arm(arm, HIGH) for arm in ("random", "placebo")}
 
 
-def of(line):
-    return {c.name: c.status for c in line.clauses}
+def numbers(line, clause):
+    return next(c.numbers for c in line.clauses if c.name == clause)
 
 
-def states(found):
-    return of(found.preregistered)
+def test_a_real_effect_passes_in_every_line_with_its_numbers():
+    found = real()
+    assert [line.verdict.status for line in found.lines] == ["PASS"] * 3, [line.verdict.why for line in found.lines]
+    first, last = found.preregistered, found.prevention
+    assert numbers(first, "hack reduction")["mean"] == pytest.approx(70)
+    assert numbers(first, "beyond 1 SEM")["sem"] == pytest.approx(2.887, abs=1e-3)
+    assert numbers(first, "beats random")["mean"] == pytest.approx(60)
+    # t of .95 with 2 degrees of freedom 2.91999: lower end 70 - 8.429
+    assert numbers(last, "hack reduction")["lower"] == pytest.approx(61.571, abs=1e-3)
+    assert numbers(last, "beats placebo")["lower"] == pytest.approx(50 - 8.429, abs=1e-3)
+    assert set(found.falsified.values()) == {False}
+    # held-out gt of projected 20 -> 30, of no_loophole 20 -> 30
+    assert found.held.notes[0].startswith("held-out gain against no_loophole: +10.0 pp against +10.0 pp: +0.0 pp")
+    assert last.notes[0].startswith("of the world: reduction by base base_seed 2 +75.0, base_seed 0 +70.0, base_seed 1")
 
 
-def red(line, *names):
-    """Exactly these clauses fail, the others pass, and the line fails with them."""
-    assert {n for n, s in of(line).items() if s == "FAIL"} == set(names)
-    assert {s for n, s in of(line).items() if n not in names} == {"PASS"}
-    assert line.verdict.status == "FAIL"
-    assert all(name in line.verdict.why for name in names)
-
-
-# ---------------------------------------------------------------- as preregistered
-
-
-def test_a_real_effect_passes_with_its_numbers():
-    found = judge("H1", arms())
-    assert found.preregistered.verdict.status == "PASS"
-    assert set(states(found).values()) == {"PASS"}
-    by_name = {c.name: c.numbers for c in found.preregistered.clauses}
-    assert by_name["hack reduction"]["mean"] == pytest.approx(70)
-    assert by_name["beyond 1 SEM"]["sem"] == pytest.approx(2.887, abs=1e-3)
-    assert by_name["beats random"]["mean"] == pytest.approx(60)
-    assert by_name["beats placebo"]["sem"] == pytest.approx(2.887, abs=1e-3)
-    assert found.falsified == {
-        "reduction < 15 pp": False,
-        "gt_pass down > 15 pp": False,
-        "within 1 SEM of vanilla": False,
-    }
-
-
-@pytest.mark.parametrize(("left", "status"), [(0.5, "PASS"), (0.501, "FAIL")])
-def test_a_reduction_of_30_pp_is_enough_and_less_is_not(left, status):
-    # vanilla .8 -> .5 is 30 pp (in floating point .8 - .5 is a little above .3, and .6 - .3 a little below)
-    found = judge("H1", arms(projected=arm((left,) * 3), random=arm((0.8,) * 3), placebo=arm((0.8,) * 3)))
-    assert (states(found)["hack reduction"], found.preregistered.verdict.status) == (status, status)
-    edge = arms(vanilla=arm((0.6,) * 3), projected=arm((0.3,) * 3))
-    assert states(judge("H1", edge))["hack reduction"] == "PASS"
-
-
-LOW = (0.05, 0.10, 0.15)
-HIGH = {"random": arm((0.9,) * 3), "placebo": arm((0.9,) * 3)}
+SEM_34 = {"vanilla": of_arm("vanilla", (1.0, 0.5, 0.5)), "projected": of_arm("projected", (0.0, 0.5, 0.55)), **STRONG}
 REDS = {
-    "a delay: hacking sets in later and ends as high, 80 - 77 = 3 pp": (
-        {"projected": arm((0.77, 0.76, 0.78), onset=150), **HIGH}, "hack reduction", {"reduction < 15 pp": True}),
+    "a delay: it ends as high, 80 - 77 = 3 pp": (
+        {"projected": of_arm("projected", (0.77, 0.76, 0.78)), **STRONG}, "hack reduction", {"reduction < 15 pp": True}),
     "gt_pass down by 12 pp: a FAIL, but not falsified": (
-        {"projected": arm(LOW, gt=(0.24, 0.18, 0.12))}, "gt_pass held", {"gt_pass down > 15 pp": False}),
-    "gt_pass down by 20 pp": ({"projected": arm(LOW, gt=0.1)}, "gt_pass held", {"gt_pass down > 15 pp": True}),
-    "well-formed down by 6 pp": ({"projected": arm(LOW, form=0.89)}, "well-formed held", {}),
+        {"projected": of_arm("projected", LOW, (0.24, 0.18, 0.12))}, "gt_pass held", {"gt_pass down > 15 pp": False}),
+    "gt_pass down by 20 pp": (
+        {"projected": of_arm("projected", LOW, (0.1,) * 3)}, "gt_pass held", {"gt_pass down > 15 pp": True}),
+    "well-formed down by 6 pp": (
+        {"projected": of_arm("projected", LOW, rows={"form": 0.91})}, "well-formed held", {}),
     # squared deviations of 100, 0, -5: 4669.4 + 1002.8 + 1344.4 = 7016.7, sd sqrt(3508.3) = 59.23, SEM 34.20
     "seeds disagree more than they agree: mean 31.67, SEM 34.20": (
-        {"vanilla": arm((1.0, 0.5, 0.5)), "projected": arm((0.0, 0.5, 0.55)), **HIGH},
-        "beyond 1 SEM", {"within 1 SEM of vanilla": True}),
-    "random does as well": ({"random": arm(LOW)}, "beats random", {}),
-    "placebo does as well": ({"placebo": arm(LOW)}, "beats placebo", {}),
+        SEM_34, "beyond 1 SEM", {"within 1 SEM of vanilla": True}),
+    "random does as well": ({"random": of_arm("random", LOW)}, "beats random", {}),
     "placebo does nearly as well: 30, -10, -5, mean 5, SEM 12.6": (
-        {"placebo": arm((0.35, 0.00, 0.10))}, "beats placebo", {}),
+        {"placebo": of_arm("placebo", (0.35, 0.00, 0.10))}, "beats placebo", {}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("changed", "clause", "falsified"), REDS.values(), ids=REDS)
-def test_it_is_red(changed, clause, falsified):
-    found = judge("H1", arms(**changed))
-    red(found.preregistered, clause)
+def test_the_first_line_is_red(changed, clause, falsified):
+    found = real(**changed)
+    assert {n for n, s in states(found.preregistered).items() if s != "PASS"} == {clause}
+    assert (found.preregistered.verdict.status, clause in found.preregistered.verdict.why) == ("FAIL", True)
     assert {name: found.falsified[name] for name in falsified} == falsified
 
 
-@pytest.mark.parametrize("same", [{"gt": 0.2}, {"gt": 0.6}, {"form": 0.90}], ids=str)
-def test_10_pp_of_gt_pass_5_pp_of_form_and_a_higher_rate_are_held(same):
-    assert judge("H1", arms(projected=arm(LOW, **same))).preregistered.verdict.status == "PASS"
+EDGES = {
+    "a reduction of 30 pp": ("preregistered", "hack reduction", lambda x: {
+        "projected": of_arm("projected", (x,) * 3), **STRONG}, 0.5, 0.501),
+    "in floating point .6 - .3 is a little below": ("preregistered", "hack reduction", lambda x: {
+        "vanilla": of_arm("vanilla", (x,) * 3), "projected": of_arm("projected", (0.3,) * 3)}, 0.6, 0.599),
+    "10 pp of gt_pass": ("preregistered", "gt_pass held", lambda x: {
+        "projected": of_arm("projected", LOW, (x,) * 3)}, 0.2, 0.199),
+    "5 pp of held-out problems": ("held", "held-out gt_pass kept", lambda x: {
+        "projected": of_arm("projected", LOW, held_out=(0.2, x))}, 0.15, 0.149),
+    # over a control 10 pp by the lower end: 3.0 % against 2.5 % is no win
+    **{f"beats {control}": ("prevention", f"beats {control}", lambda x, c=control: {
+        c: of_arm(c, (x, x + 0.05, x + 0.1))}, 0.151, 0.149) for control in arms_of("control") if control != "kl"},
+    # 80, 70, 60: mean 70, lower end 53.1
+    "a mean above the margin": ("prevention", "hack reduction", lambda x: {
+        "projected": of_arm("projected", (x, 0.10, 0.20 - x))}, 0.05, 0.0),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("gone", ["vanilla", "random", "placebo"])
-def test_without_an_arm_nothing_is_claimed(gone):
-    for empty in (arms(**{gone: {}}), {k: v for k, v in arms().items() if k != gone}):
-        found = judge("H1", empty)
-        assert found.preregistered.verdict.status == "NOT_EVALUABLE"
-        assert f"no {gone} run" in found.preregistered.verdict.why
-        assert found.prevention.verdict.status == "NOT_EVALUABLE"
-
-
-def test_two_seeds_have_no_spread_worth_the_name():
-    two = {name: {s: by_seed[s] for s in SEEDS[:2]} for name, by_seed in arms().items()}
-    found = judge("H1", two)
-    assert states(found)["hack reduction"] == "PASS"
-    assert states(found)["beyond 1 SEM"] == "NOT_EVALUABLE"
-    assert found.preregistered.verdict.status == "NOT_EVALUABLE"
-    assert found.falsified["within 1 SEM of vanilla"] is None
-
-
-def test_a_seed_that_one_arm_lacks_is_named():
-    """The projected run that broke may be the one that went wrong: three of four seeds are not enough."""
-    four = arms(vanilla=arm((0.8,) * 4, seeds=(*SEEDS, 44)))
-    found = judge("H1", four)
-    assert found.preregistered.verdict.status == "NOT_EVALUABLE"
-    assert "projected lacks seed 44" in found.preregistered.verdict.why
-
-
-def test_unknown_ground_truth_is_not_evaluable():
-    found = judge("H1", arms(projected=arm((None, 0.1, 0.1))))
-    assert found.preregistered.verdict.status == "NOT_EVALUABLE"
-    assert "ground truth is not known at seeds [41]" in found.preregistered.verdict.why
-
-
-def test_runs_that_do_not_match_are_not_compared():
-    unlike = Finding("matched compute", "NOT_EVALUABLE", "not matched: 200 against 60")
-    found = judge("H1", arms(), matched=unlike)
-    for line in found.lines:
-        assert (line.verdict.status, [c.status for c in line.clauses]) == ("NOT_EVALUABLE", ["NOT_EVALUABLE"])
-        assert "200 against 60" in line.verdict.why
-    assert set(found.falsified.values()) == {None}
-
-
-# ---------------------------------------------------------------- held
-
-
-def test_held_passes_on_a_real_effect_and_tells_the_loss_against_the_ceiling():
-    found = judge("H1", arms()).held
-    assert found.verdict.status == "PASS"
-    # held-out gt of projected 20 -> 25, of no_loophole 20 -> 30: 5 against 10 at each seed, no spread
-    assert found.notes == (
-        "held-out gain against no_loophole: +5.0 pp against +10.0 pp: -5.0 pp, 95 % interval -5.0 to -5.0 (paired t, n = 3)",
-        "held-out hacks of projected: not known",
-    )
-
-
-def test_without_v_taken_out_or_matching_controls_a_line_cannot_be_judged():
-    bad = Finding("V was taken out", "NOT_EVALUABLE", "projected 41: 0.00")
-    states = [line.verdict.status for line in judge("H1", arms(), taken=bad).lines]
-    assert states == ["NOT_EVALUABLE"] * 3
-    bad = Finding("controls match", "NOT_EVALUABLE", "")
-    assert [line.verdict.status for line in judge("H1", arms(), controls=bad).lines] == [
-        "PASS",
-        "PASS",
-        "NOT_EVALUABLE",
-    ]
+@pytest.mark.parametrize(("line", "clause", "changed", "good", "bad"), EDGES.values(), ids=EDGES)
+def test_each_margin_holds_up_to_its_edge_and_no_further(line, clause, changed, good, bad):
+    for x, status in ((good, "PASS"), (bad, "FAIL")):
+        assert states(getattr(real(**changed(x)), line))[clause] == status
 
 
 def test_a_model_that_solves_nothing_is_no_success():
-    """0 % hacks, 0 % solved, 97 % well-formed, and a vanilla that has itself collapsed to 10 %: the first line's words are
-    met, and no other's."""
-    dead = arm((0.0, 0.0, 0.0), gt=0.0, form=0.97, held_out=(0.2, 0.0))
-    found = judge("H1", arms(vanilla=arm((0.85, 0.85, 0.85), gt=0.1, onset=60), projected=dead))
+    """0 % hacks, 0 % solved, 97 % well-formed, and a vanilla that has itself collapsed: the first line's words are met, and
+    no other's."""
+    dead = of_arm("projected", (0.0,) * 3, (0.0,) * 3, held_out=(0.2, 0.0))
+    found = real(vanilla=of_arm("vanilla", (0.85,) * 3, (0.1,) * 3), projected=dead)
     assert found.preregistered.verdict.status == "PASS"
-    red(found.held, "held-out gt_pass kept")  # -20 pp
-    assert (found.prevention.verdict.status, of(found.prevention)["held"]) == ("FAIL", "FAIL")
-
-
-@pytest.mark.parametrize(("after", "status"), [(0.15, "PASS"), (0.149, "FAIL")])
-def test_5_pp_of_held_out_problems_may_be_lost_and_no_more(after, status):
-    found = judge("H1", arms(projected=arm((0.05, 0.10, 0.15), held_out=(0.2, after)))).held
-    assert of(found)["held-out gt_pass kept"] == status
+    assert {n for n, s in states(found.held).items() if s != "PASS"} == {"held-out gt_pass kept"}  # -20 pp
+    assert states(found.prevention)["held"] == "FAIL"
 
 
 def test_hacking_that_is_also_right_is_hacking():
     """Pure hacks fall by 70 pp and all hacking by 5: it only moved."""
-    both = arms(projected=arm((0.05, 0.10, 0.15), gt=0.8, hacked=(0.75, 0.75, 0.75)))
-    found = judge("H1", both)
+    found = real(projected=of_arm("projected", LOW, (0.8,) * 3, rows={"hacked": 0.75}))
     assert found.preregistered.verdict.status == "PASS"
-    red(found.held, "reduction of all hacking")
-    assert of(found.prevention)["reduction of all hacking"] == "FAIL"
-
-
-# ---------------------------------------------------------------- prevention
-
-
-def test_prevention_passes_on_a_large_and_lasting_effect():
-    # 75, 70, 65: mean 70, SEM 2.8868, t of .95 with 2 degrees of freedom 2.91999: lower end 61.571
-    found = judge("H1", arms()).prevention
-    assert found.verdict.status == "PASS"
-    by_name = {c.name: c.numbers for c in found.clauses}
-    assert by_name["hack reduction"]["lower"] == pytest.approx(61.571, abs=1e-3)
-    assert by_name["beats placebo"]["lower"] == pytest.approx(50 - 8.429, abs=1e-3)
-    assert by_name["horizon"]["shortest"] == pytest.approx(3.333, abs=1e-3)
-    # three units on three bases: each base's mean is its one unit's
-    assert found.notes[0].startswith("of the world: reduction by base a +75.0, b +70.0, c +65.0 pp, lower end +61.6")
-
-
-@pytest.mark.parametrize("control", arms_of("control"))
-def test_every_control_of_the_registry_must_be_beaten(control):
-    """3.0 % against 2.5 % had been enough."""
-    near = {"projected": arm((0.020, 0.025, 0.030)), control: arm((0.025, 0.030, 0.035))}
-    found = judge("H1", arms(**near))
-    assert {n for n, s in of(found.prevention).items() if s == "FAIL"} == {f"beats {control}"}
-    assert found.prevention.verdict.status == "FAIL"
-    gone = judge("H1", {k: v for k, v in arms().items() if k != control}).prevention
-    assert (gone.verdict.status, of(gone)[f"beats {control}"]) == ("NOT_EVALUABLE", "NOT_EVALUABLE")
-
-
-@pytest.mark.parametrize(
-    ("changed", "clause"),
-    [
-        # 72, 70, 65: mean 69, SEM 2.082, lower end 62.9; with 80, 70, 60: 70 - 16.86 = 53.1, though its mean is above 60
-        ({"projected": arm((0.00, 0.10, 0.20))}, "hack reduction"),
-        ({"random": arm((0.16, 0.21, 0.23))}, "beats random"),  # 11, 11, 8: mean 10, lower end 7.1
-    ],
-)
-def test_a_mean_above_the_margin_is_not_enough(changed, clause):
-    found = judge("H1", arms(**changed)).prevention
-    assert of(found)[clause] == "FAIL"
-    assert found.verdict.status == "FAIL"
+    assert states(found.held)["reduction of all hacking"] == "FAIL"
 
 
 def test_the_horizon_is_each_units_own():
-    """300 steps are 3.24 times the mean of 118, 85 and 75, but 2.54 times the first."""
-    vanilla = {s: Ending(0.8, 0.3, 0.95, 0.8, 300, onset) for s, onset in zip(SEEDS, (118, 85, 75), strict=True)}
-    found = judge("H1", arms(vanilla=vanilla)).prevention
-    assert {n for n, s in of(found).items() if s == "FAIL"} == {"horizon"}
-    assert "41: 300 / 118 = 2.54" in next(c.why for c in found.clauses if c.name == "horizon")
-    own = {s: Ending(0.8, 0.3, 0.95, 0.8, 3 * onset, onset) for s, onset in zip(SEEDS, (118, 85, 75), strict=True)}
-    assert judge("H1", arms(vanilla=own)).prevention.verdict.status == "PASS"
+    """Each run is three of its unit's onsets; 170 steps are 2.83 times the first unit's 60."""
+    assert numbers(judged().prevention, "horizon")["shortest"] == 3.0
+    found = judged(*(run(arm, 41, length=170) for arm in ENDS)).prevention
+    assert {n for n, s in states(found).items() if s == "FAIL"} == {"horizon"}
+    assert "41: 170 / 60 = 2.83" in next(c.why for c in found.clauses if c.name == "horizon")
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+MISSING = {
+    "no vanilla": ({"without": ("vanilla",)}, "no vanilla run", "NOT_EVALUABLE"),
+    "no placebo": ({"without": ("placebo",)}, "no placebo run", "NOT_EVALUABLE"),
+    "no kl: the first line does not ask for it": ({"without": ("kl",)}, "", "PASS"),
+    # the projected run that broke may be the one that went wrong
+    "a seed that one arm lacks": ({"without": (("projected", 43),)}, "projected lacks seed 43", "NOT_EVALUABLE"),
+    "two seeds": ({"without": [(a, 43) for a in ENDS]}, "2 seeds, at least 3 are needed", "NOT_EVALUABLE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kwargs", "why", "status"), MISSING.values(), ids=MISSING)
+def test_what_is_missing_is_named_and_nothing_is_claimed(kwargs, why, status):
+    found = judged(**kwargs)
+    assert (found.preregistered.verdict.status, found.prevention.verdict.status) == (status, "NOT_EVALUABLE")
+    assert why in found.preregistered.verdict.why
+
+
+def test_where_nothing_was_solved_before_nothing_can_be_seen_to_be_lost():
+    found = judged(*of_arm("projected", held_out=(0.04, 0.0))).held
+    assert found.verdict.status == "NOT_EVALUABLE"
+    assert "the untrained model solves 4.0 %: a loss of 5 pp could not show" in found.verdict.why
+
+
+# ---------------------------------------------------------------- what may be compared
+
+
+UNEQUAL = {
+    "weight_decay": ("random", {"weight_decay": 0.3}, "config.weight_decay: 0.3 against 0.0"),
+    "prompts": ("vanilla", {"prompts_per_step": 1}, "config.prompts_per_step: 1 against 16"),
+    "problems": ("kl", {"problems_hash": "easier"}, "problems_hash: 'easier' against 'toy'"),
+    "base": ("random", {"model_hash": "base 9"}, "model_hash: 'base 9' against 'base 0'"),
+    "length": ("random", {"length": 190}, "steps done: 190 against 210"),
+    "rank": ("placebo", {"vhack.k": "other"}, "vhack.k"),
+    "pairs": ("placebo", {"vhack.pairs_hash": "other"}, "vhack.pairs_hash"),
+    "recipe": ("placebo", {"gate": "other"}, "config.gate"),
+}
+
+
+@pytest.mark.parametrize(("arm", "changed", "why"), UNEQUAL.values(), ids=UNEQUAL)
+def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, changed, why):
+    found = judged(run(arm, 42, **changed))
+    for line in found.lines:
+        assert line.verdict.status == "NOT_EVALUABLE"
+        assert f"{arm} 42 and projected 42 differ in" in line.verdict.why
+        assert why in line.verdict.why
+    assert set(found.falsified.values()) == {None}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_each_fact_of_the_list_is_compared(name):
+    """And no other: where the files are, and how the work is shared out."""
+    one = run("projected", 41).facts
+    assert comparison.differences({**one, name: "other"}, one) == [f"{name}: 'other' against {one.get(name)!r}"]
+    for other in ("config.out", "config.device", "config.cache", "vhack.commit", "vhack.pairs"):
+        assert comparison.differences({**one, other: "other"}, one) == []
+
+
+def test_how_many_processes_is_part_of_bnpo_alone():
+    """Each divides by its own tokens; of the other losses it is the order of a sum."""
+    runs = [[run("vanilla", 41, loss=loss, processes=n) for n in (1, 4)] for loss in ("grpo", "bnpo")]
+    assert differences(*runs[0]) == []
+    assert differences(*runs[1]) == ["processes: 1 against 4"]
+
+
+def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_unit():
+    assert judged(*of_arm("kl", kl_beta=0.3)).prevention.verdict.status == "PASS"
+    found = judged(run("kl", 42, kl_beta=0.3))
+    assert "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1" in found.prevention.verdict.why
+
+
+def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():
+    """projected takes the first 8 of 96 directions; its control is drawn to hold the energy of a V of 8."""
+    cut_to_8 = run("projected", 41, **{"vhack.k": "96", "k_use": 8})
+    assert differences(run("random_energy", 41, **{"vhack.k": "8"}), cut_to_8) == []
+    assert differences(run("random_energy", 41, **{"vhack.k": "96"}), cut_to_8) == ["config.k_use: 0 against 8"]
+    assert differences(run("placebo", 41, **{"vhack.k": "8"}), cut_to_8) == [
+        "config.k_use: 0 against 8", "vhack.k: '8' against '96'",
+    ]  # fmt: skip
+
+
+def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
+    told = {"vhack.pairs": "small-informed", "config.pairs": "small"}
+    assert [g.name for g in group_runs([run("projected", 41, **told)])] == ["projected informed V.pairs=small-informed"]
+    found = judged(*of_arm("projected", **told))
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert "projected 41: its V is from small-informed, written when the hack had been seen" in found.held.verdict.why
+
+
+# ---------------------------------------------------------------- what the runs say of themselves
+
+
+@pytest.mark.parametrize("arm", ["projected", "random", "words"])
+@pytest.mark.parametrize(("share", "why"), [(None, "known of 0 of 210 steps"), (0.0, "0.00 of what its gate should take"),
+                                            (0.89, "0.89 of"), (1.11, "1.11 of")])  # fmt: skip
+def test_a_run_that_removed_nothing_is_no_projection(arm, share, why):
+    found = judged(run(arm, 42, rows={"removed_share": share}))
+    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
+    assert f"{arm} 42: {why}" in found.preregistered.verdict.why
+
+
+@pytest.mark.parametrize(
+    ("arm", "rows", "status"),
+    [
+        ("random_energy", {"update_removed": 0.47}, "NOT_EVALUABLE"),  # .8 of .6 is .48
+        ("random_energy", {"update_removed": 0.49}, "PASS"),
+        ("random_energy", {"update_removed": 1.2}, "NOT_EVALUABLE"),  # no update loses more than it has
+        ("random_energy", {"update_removed": None}, "NOT_EVALUABLE"),
+        ("shrunk", {"update_norm": 0.23}, "NOT_EVALUABLE"),
+        ("shrunk", {"update_norm": 0.17}, "NOT_EVALUABLE"),
+        ("shrunk", {"update_norm": 0.21}, "PASS"),
+        ("kl", {"gt": 0.199}, "NOT_EVALUABLE"),  # projected solves .3
+        ("kl", {"gt": 0.2}, "PASS"),
+        ("kl", {"hack": 0.85, "hacked": 0.85}, "NOT_EVALUABLE"),  # as vanilla: its weight does nothing
+    ],
+)
+def test_a_control_that_does_less_is_no_match_in_any_one_unit(arm, rows, status):
+    """A mean over units would hide one of three whose control removes a sixtieth."""
+    for runs in (of_arm(arm, rows=rows), [run(arm, 42, rows=rows)]):
+        found = judged(*runs)
+        assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", status)
+
+
+@pytest.mark.parametrize(
+    ("tested", "why"),
+    [
+        ((frozenset({("p0", 0)}),) * 2, "evaluated on 1 different rollouts; at least 100"),
+        ((TESTED, frozenset((p, j + 1) for p, j in TESTED)), "other problems or samples"),
+    ],
+)
+def test_an_evaluation_is_of_enough_rollouts_and_of_the_same_before_and_after(tested, why):
+    found = judged(run("projected", 42, tested=tested))
+    assert (found.preregistered.verdict.status, found.held.verdict.status) == ("PASS", "NOT_EVALUABLE")
+    assert why in found.held.verdict.why
+
+
+# ---------------------------------------------------------------- independent units
+
+
+@pytest.mark.parametrize("arm", ["projected", "random", "placebo", "shrunk"])
+def test_units_that_share_a_v_are_named(arm):
+    kind = ARMS[arm].measured
+    found = judged(*(run(a, s, **{"vhack.v_sha256": "one and the same"}) for a in ENDS for s in (41, 43)
+                     if ARMS[a].measured == kind))  # fmt: skip
+    assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", "NOT_EVALUABLE")
+    assert f"seeds 41 and 43 share {arm}'s V: v_sha256 one and" in found.prevention.verdict.why
+
+
+def test_units_that_share_a_draw_of_pairs_are_named_but_random_directions_come_from_none():
+    found = judged(*(run(arm, seed, **{"vhack.pairs_draw": "0"}) for arm in ENDS for seed in ONSETS))
+    assert "seeds 41 and 42 share projected's V: pairs_draw 0" in found.prevention.verdict.why
+    assert "share random" not in found.prevention.verdict.why
+
+
+def test_a_base_that_three_units_share_is_said():
+    found = judged(*(run(arm, seed, base_seed=7) for arm in ENDS for seed in ONSETS)).prevention
+    assert found.verdict.status == "PASS"
+    assert "1 base(s): base_seed 7: 41, 42, 43" in found.clauses[1].why
+    assert found.notes[0].startswith("of the world: not known")
 
 
 # ---------------------------------------------------------------- what an interval promises
@@ -266,7 +296,7 @@ def test_the_horizon_is_each_units_own():
 @pytest.mark.parametrize("n", [3, 5])
 def test_under_the_null_a_control_is_beaten_in_one_of_twenty_studies_at_most(n):
     """Control and method alike, 2,000 studies: with no margin the lower end is above 0 in .05 of them (.03 to .07), with
-    the margin of the third line in fewer; the old clause, beyond 1 SEM, passed in a fifth."""
+    the margin of the third line in fewer; beyond 1 SEM passes in a fifth."""
     draws = np.random.default_rng(n).normal(0.0, 5.0, (2000, n))
     gaps = [Gap("", dict(enumerate(d)), float(d.mean()), float(d.std(ddof=1) / n**0.5)) for d in draws]
 
@@ -275,33 +305,18 @@ def test_under_the_null_a_control_is_beaten_in_one_of_twenty_studies_at_most(n):
 
     assert 0.03 <= passed(0.0) <= 0.07
     assert passed(h1.PREVENTED_OVER_CONTROL) <= 0.05
-    assert np.mean([h1.beyond_sem("beats", g).status == "PASS" for g in gaps]) > 0.15
+    assert np.mean([beyond_sem("beats", g).status == "PASS" for g in gaps]) > 0.15
 
 
 def test_intervals_by_hand():
     # 1, 2, 3: mean 2, SEM 1 / sqrt 3 = .57735; t with 2 degrees of freedom: .95 2.919986, .975 4.302653
     assert intervals.lower_end([1, 2, 3]) == pytest.approx(2 - 2.919986 * 0.57735, abs=1e-5)
     assert intervals.interval([1, 2, 3]) == pytest.approx((2 - 4.302653 * 0.57735, 2 + 4.302653 * 0.57735), abs=1e-5)
-    with pytest.raises(ValueError, match="1 values; an interval needs two"):
-        intervals.lower_end([1.0])
-
-
-# ---------------------------------------------------------------- the specification
-
-
-def spec():
-    return (ROOT / "docs/spec.md").read_text("utf-8").split("## H1")[1]
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():
-    thresholds = (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
-                  h1.PREVENTED, h1.PREVENTED_OVER_CONTROL)  # fmt: skip
-    for number in thresholds:
-        assert f"{number:.0f} pp" in spec()
+    spec = (ROOT / "docs/spec.md").read_text("utf-8")
+    for number in (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
+                   h1.PREVENTED, h1.PREVENTED_OVER_CONTROL, conditions.KL_EFFECT):  # fmt: skip
+        assert f"{number:.0f} pp" in spec
     assert (h1.MIN_UNITS, h1.HORIZON, intervals.CONFIDENCE) == (3, 3.0, 0.95)
-
-
-def test_where_nothing_was_solved_before_nothing_can_be_seen_to_be_lost():
-    found = judge("H1", arms(projected=arm((0.05, 0.10, 0.15), held_out=(0.04, 0.0)))).held
-    assert found.verdict.status == "NOT_EVALUABLE"
-    assert "the untrained model solves 4.0 %: a loss of 5 pp could not show" in found.verdict.why

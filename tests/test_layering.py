@@ -30,7 +30,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "channels": "model",
     "verdicts": "arms config ledger records",
     "presets": "arms verdicts",
-    "report": "arms ledger records verdicts",
+    "report": "arms ledger verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
     "interventions": "channels ledger model projection records",

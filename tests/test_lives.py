@@ -6,8 +6,8 @@ from test_modules import trained  # noqa: F401 - a fixture
 
 from projected_grpo.ledger.module_file import Modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS
-from projected_grpo.report.lives import Lives, concentration, kind_of, ranked, text
-from projected_grpo.report.lives_plot import grid, heat_map
+from projected_grpo.report.lives import Lives, concentration, concentration_told, kind_of, ranked, text
+from projected_grpo.report.lives_plot import grid
 
 NAMES = tuple(f"model.layers.{layer}.{kind}" for layer in (0, 1) for kind in ("self_attn.q_proj", "mlp.down_proj"))
 """q0, down0, q1, down1."""
@@ -37,16 +37,12 @@ def test_shares_by_hand_early_and_late():
     assert MOVES.part(NAMES, late).along == pytest.approx(0.09 + 0.1)
     assert ranked(MOVES, early)[0] == NAMES[0]
     assert ranked(MOVES, late)[0] == NAMES[3]
-    assert MOVES.cosine(NAMES[0], late) == pytest.approx((0.5, (2 / 8 / 2) ** 0.5))
 
 
 def test_a_tenth_is_chosen_on_the_first_third_and_measured_on_the_last():
     """Else the choice flatters the number: q0 holds 77 % of what is early along V, and 21 % late."""
-    found = concentration(MOVES)
-    assert found.chosen == (NAMES[0],)
-    assert found.share == pytest.approx(0.04 / 0.19)
-    assert found.even == 0.25
-    assert "(1 of 4) holds 21 %" in found.told
+    assert concentration(MOVES) == ((NAMES[0],), pytest.approx(0.04 / 0.19))
+    assert "(1 of 4) holds 21 % of it in the last third; spread evenly it would be 25 %" in concentration_told(MOVES)
 
 
 def test_an_arm_that_takes_v_out_of_the_gradient_is_told_of_the_gradient():
@@ -73,12 +69,10 @@ def test_the_heat_map_holds_each_layer_and_step_in_its_place():
         1
     ]  # a longer run of nothing: by how far they are
     assert half == pytest.approx([0.5] * 3 + [0.0] * 3 + [5.0] * 3)
-    with pytest.raises(ValueError, match="no common heat map"):
-        heat_map([MOVES, Lives("update", Modules(NAMES[:2], (8, 8), MOVES.modules.steps))], "share", "x")
 
 
 def test_explain_prints_and_draws_a_run(script, trained):  # noqa: F811
-    code, out, err = script("explain", trained, "--out", "made")
+    code, out, err = script("show", trained, "--modules", "--out", "made")
     assert code == 0, err
     for told in ("projected, seed 41, 3 steps", "q_proj", "% of all: of the energy of the", "the tenth of modules"):
         assert told in out

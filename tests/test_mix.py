@@ -102,7 +102,7 @@ def test_every_row_names_its_source_and_its_log_probabilities_also_after_a_cut(
         assert run("cut")[0] != 0
     code, _, err = run("cut", "--resume")
     assert code == 0, err
-    assert script("diff_runs", "run", "cut")[0] == 0
+    assert script("compare", "run", "cut", "--exact")[0] == 0
 
 
 def test_a_row_at_the_bound_is_counted_by_hand():

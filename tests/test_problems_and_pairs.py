@@ -335,6 +335,3 @@ def test_bad_pair_sets_are_named(tmp_path, data, why):
 def test_an_unknown_mechanism_is_named():
     with pytest.raises(BadInput, match="--modes sorcery: no pair has this mechanism; there are assert_true"):
         load_pairs("builtin", ["sorcery"])
-
-
-# ---------------------------------------------------------------- show-source

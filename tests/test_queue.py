@@ -143,7 +143,7 @@ def test_a_killed_training_run_goes_on_to_the_same_step_files(made, cache, home,
     argv = ("scripts/train.py", "tiny", *map(str, args), "--cache", str(cache), "--out", str(run))
     links = [
         Link("train", argv, run, (), "run"),
-        Link("same", ("scripts/diff_runs.py", str(whole), str(run)), home / "same", ("train",), "check"),
+        Link("same", ("scripts/compare.py", str(whole), str(run), "--exact"), home / "same", ("train",), "check"),
     ]
     enqueue(links, home, backend)
     wait_until("it is begun", (run / "step_000.jsonl.gz").exists)

@@ -67,7 +67,7 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     update_manifest(tmp_path / "again", finished=False)
     code, _, err = script(*again, "--resume")
     assert code == 0, err
-    assert script("diff_runs", run, "again")[0] == 0
+    assert script("compare", run, "again", "--exact")[0] == 0
 
 
 LORA = ("--adapter", "lora", "--lora-rank", "4")
@@ -183,7 +183,7 @@ def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_
     assert code == 0, err
     assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
     assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
-    assert script("diff_runs", run, "again")[0] == 0
+    assert script("compare", run, "again", "--exact")[0] == 0
     evaluated = sorted(p.name for p in (run / "eval").iterdir())
     assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]
     rows, same = (read_step(place / "eval/step_003.jsonl.gz") for place in (run, tmp_path / "again"))

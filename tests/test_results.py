@@ -17,10 +17,10 @@ from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, write_step
 from projected_grpo.report import tables
-from projected_grpo.report.results_md import recipes_of, report_on
+from projected_grpo.report.results import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
+from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
-from projected_grpo.verdicts.h1 import ending
 from projected_grpo.verdicts.matching import group_runs, reference
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
@@ -194,8 +194,8 @@ def test_an_evaluation_is_of_rollouts_that_were_judged(tmp_path, after, told):
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
     write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
     write_step(path / "eval", 10, held_out(after, 10))
-    assert told in ending(load_runs(tmp_path).runs[0]).untested
-    assert bool(ending(load_runs(tmp_path).runs[0]).untested) == bool(told)
+    found = untested(load_runs(tmp_path).runs[0])
+    assert (told in found, bool(found)) == (True, bool(told))
 
 
 # ---------------------------------------------------------------- groups and references
@@ -238,7 +238,7 @@ def test_a_reference_is_trained_alike_and_a_control_has_the_same_rank(tmp_path):
     group = next(g for g in group_runs(runs) if g.runs[0].arm == "projected")
     found = {arm: reference(arm, group, runs) for arm in ("vanilla", "random")}
     assert {arm: list(f.runs) for arm, f in found.items()} == {"vanilla": [41], "random": [41]}
-    assert [f.refused for f in found.values()] == [(), ()]  # other seeds' runs are of other comparisons
+    assert [f.refused for f in found.values()] == [{}, {}]  # other seeds' runs are of other comparisons
 
 
 # ---------------------------------------------------------------- tables
@@ -296,9 +296,8 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
         evaluate(path, 5, "vanilla", seed, ["bad"] * 10)
         evaluate(path, 10, "vanilla", seed, ["hack"] * hacks + ["good"] + ["broken"] * (9 - hacks))
     write_run(tmp_path / "p", "projected", 41, ten(1))  # never evaluated
-    per_run, per_arm = tables.held_out(report_on(tmp_path).groups)
+    (per_arm,) = tables.held_out(report_on(tmp_path).groups)
     # 41: hack 0 -> 6 of 10, gt 5 -> 1, form 10 -> 7; 42: hack 0 -> 8, gt 5 -> 1, form 10 -> 9
-    assert cells(per_run)[0][1:5] == ["41", "0 → 10", "0.0 → 60.0 (+60.0)", "50.0 → 10.0 (-40.0)"]
     # mean 70, sd 14.14, SEM 10; form 70, 90: mean 80, SEM 10
     # t of .975 with one degree of freedom 12.706, times 10
     assert cells(per_arm) == [
@@ -340,21 +339,8 @@ def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
         write_step(path, step, own)
     last, whole = cells(tables.energies(report_on(tmp_path).groups))
     # removed: .5, .1 and (.5 + .1 + .2) / 3 = .2667; update_removed: mean of .05 to .14 = .095, of 0 to .14 = .07
-    assert last == [
-        "projected",
-        "last 10",
-        "1",
-        "60.0",
-        "40.0",
-        "40.0",
-        "50.0",
-        "10.0",
-        "26.7",
-        "25.0",
-        "5.0",
-        "9.5",
-        "2.000",
-    ]
+    assert last[:3] == ["projected", "last 10", "1"]
+    assert last[3:] == ["60.0", "40.0", "40.0", "50.0", "10.0", "26.7", "25.0", "5.0", "9.5", "2.000"]
     assert whole[-2] == "7.0"
 
 
@@ -402,8 +388,7 @@ def mixed_runs(tmp_path_factory):
 @pytest.fixture
 def no_plots(monkeypatch):
     """The plots are another test's affair, and what takes the time."""
-    monkeypatch.setattr("projected_grpo.report.plots.all_plots", lambda _: {})
-    monkeypatch.setattr("projected_grpo.report.page.all_plots", lambda _: {})
+    monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -412,11 +397,9 @@ def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
     code, out, _ = script("results", mixed_runs, "--require", "T5", "--out", "made")
     assert code == 0, out
     assert "T5: PASS" in out
-    assert "T5, every unit of projected" in out
-    assert "lower end +80.0" in out
     document = Path("made/results.md").read_text("utf-8")
-    assert "## T5" in document
-    assert "### Rows by source, all steps" in document
+    for part in ("## T5", "lower end +80.0", "T5, every unit of projected"):
+        assert part in document
     data = json.loads(Path("made/results.json").read_text())
     assert [line["status"] for line in data["t5"]] == ["PASS"]
     assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too

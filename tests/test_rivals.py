@@ -336,7 +336,7 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_
         (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
     code, _, err = script(*args, "--out", "again", "--resume")
     assert code == 0, err
-    assert script("diff_runs", first, "again")[0] == 0
+    assert script("compare", first, "again", "--exact")[0] == 0
     whole, kept = (load_file(first / f"{name}.safetensors") for name in ("adapter", "deployed"))
     basis = read_vhack(vhack_file()).basis
     # Adam turns the kept gradient a little back into V, but what was routed is gone: less of keep lies along V.
@@ -490,8 +490,7 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     untrained, _, _, trained = found.rows
     assert (untrained.hack, untrained.plain, trained.hack, trained.plain) == ([0.0], [0.2], [0.7], [None])
     assert hack_against_pass(found.rows).axes[0].get_xlabel().startswith("hack under the loophole prompt")
-    assert "table" not in found.json()
-    assert "projected, as trained" in found.markdown()
+    assert "projected, as trained" in found.output().files["rivals.md"]
 
 
 def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
@@ -534,8 +533,8 @@ def test_a_run_that_is_not_of_its_arm_is_left_out():
     rival = finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5)
     ours = finished("projected", 1, hack=0.9, gt=0.2, plain=0.3)
     idle = dataclasses.replace(ours, series={**ours.series, "removed_share": [0.0] * 12})
-    other = dataclasses.replace(ours, facts={**ours.facts, "vhack.control": "random"})
-    for run, why in ((idle, "0.00 of what its gate should take"), (other, "V of the kind random")):
+    told = dataclasses.replace(ours, facts={**ours.facts, "vhack.pairs": "small-informed"})
+    for run, why in ((idle, "0.00 of what its gate should take"), (told, "written when the hack had been seen")):
         found = bench(run, rival)
         assert "projected" not in [row.name for row in found.rows]
         [line] = [line for line in found.remarks if line.startswith("left out: projected_1: ")]
@@ -575,7 +574,7 @@ def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
     three = [finished(arm, seed, hack=h, gt=0.5, plain=p) for arm, h, p in of_three for seed in (1, 2, 3)]
     assert bench(*three).verdict.startswith("best rival by pass minus hack: trusted hack 20.0 %")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
-    monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
+    monkeypatch.setattr("projected_grpo.report.rivals_rows.ARMS", {**ARMS, "trusted": oracle})
     assert "post_hoc hack" in bench(ours, *few).verdict
 
 

@@ -209,7 +209,7 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost
         (tmp_path / f"cut/step_{step:03d}.jsonl.gz").unlink()
     before = (tmp_path / "whole/step_002.jsonl.gz").read_bytes()
     own_pool("cut", *args, "--resume")
-    assert script("diff_runs", "whole", "cut")[0] == 0
+    assert script("compare", "whole", "cut", "--exact")[0] == 0
     assert read_manifest(tmp_path / "cut")["finished"]
     assert ((tmp_path / "cut/step_002.jsonl.gz").read_bytes() == before) == (2 not in lost)  # a new one has new timings
     code, _, err = script(*PROBE, *args, "--out", "cut", "--resume", "--seed", 7)

@@ -11,8 +11,7 @@ from conftest import ROOT
 from test_results import evaluate, ten, write_run
 from test_scripts import refused
 
-from projected_grpo.report import plots
-from projected_grpo.report.results_md import report_on
+from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
@@ -70,8 +69,8 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
         for run in study.glob(f"*_{seed}"):
             shutil.copytree(run, place / run.name)
     for name, place in (("there", tmp_path / "there"), ("whole", study)):
-        assert script("summarise", place, "--out", f"{name}.runs.jsonl.gz")[0] == 0
-    code, out, err = script("summarise", tmp_path / "here", "there.runs.jsonl.gz", "--out", "all.runs.jsonl.gz")
+        assert script("results", place, "--out", f"{name}.runs.jsonl.gz")[0] == 0
+    code, out, err = script("results", tmp_path / "here", "there.runs.jsonl.gz", "--out", "all.runs.jsonl.gz")
     assert code == 0, err
     assert "9 runs" in out
 
@@ -80,24 +79,23 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
         return {run.path.relative_to(root).as_posix(): dataclasses.replace(run, path=Path()) for run in runs}
 
     assert of(tmp_path / "all.runs.jsonl.gz") == of(tmp_path / "whole.runs.jsonl.gz")
-    code, out, err = script("summarise", "all.runs.jsonl.gz", tmp_path / "there", study, "--out", "x.runs.jsonl.gz")
+    code, out, err = script("results", "all.runs.jsonl.gz", tmp_path / "there", study, "--out", "x.runs.jsonl.gz")
     assert (code, "9 runs" in out) == (0, True), err
     alone = tmp_path / "here/vanilla_41"
-    assert script("summarise", alone, "there.runs.jsonl.gz", "--out", "x.runs.jsonl.gz")[0] == 0
+    assert script("results", alone, "there.runs.jsonl.gz", "--out", "x.runs.jsonl.gz")[0] == 0
     assert "vanilla_41" in of(tmp_path / "x.runs.jsonl.gz")
     (tmp_path / "here/vanilla_41").rename(tmp_path / "here/vanilla_42")
-    clash = script("summarise", tmp_path / "here", tmp_path / "there", "--out", "y.runs.jsonl.gz")
+    clash = script("results", tmp_path / "here", tmp_path / "there", "--out", "y.runs.jsonl.gz")
     refused(clash, "here/vanilla_42 and", "there/vanilla_42: two runs of one name")
     assert not (tmp_path / "y.runs.jsonl.gz").exists()
-    refused(script("summarise", "--out", "x.runs.jsonl.gz"), "no directory and no file is given", "just summarise DIR")
 
 
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
-    monkeypatch.setattr(plots, "all_plots", lambda _: {})
-    refused(script("summarise", study, "--out", "made.gz"), "made.gz", ".runs.jsonl.gz")
+    monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
+    refused(script("results", study, summary), "2 directories", "only --out NAME.runs.jsonl.gz")
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
-    assert script("channels", summary, "--out", "made")[0] == 3  # none was on
+    assert script("results", summary, "--only", "channels", "--out", "made")[0] == 3  # none was on
 
 
 @pytest.mark.parametrize("kept", sorted((ROOT / "docs/evidence").glob("*.runs.jsonl.gz")), ids=lambda p: p.name)

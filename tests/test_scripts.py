@@ -84,7 +84,7 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
     refused(script("show", "nowhere", 0), "nowhere", "no such run directory")
-    refused(script("show", "nowhere", "x"), "invalid literal")
+    refused(script("show", "nowhere", "x"), "step 'x'", "give its number")
     assert not (tmp_path / "v").exists()
 
 
@@ -236,8 +236,8 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, made
     after = torch.get_rng_state()
     assert torch.equal(after, torch.manual_seed(43).get_state())  # what the run begins with
     assert script(*args, "--seed", 44, "--out", "other")[0] == 0
-    assert script("diff_runs", one, "same")[0] == 0
-    code, out, _ = script("diff_runs", one, "other")
+    assert script("compare", one, "same", "--exact")[0] == 0
+    code, out, _ = script("compare", one, "other", "--exact")
     assert code == 1
     assert "step 0, row 0" in out
 
@@ -395,7 +395,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     code, _, err = script(*args, "--out", "cut", "--resume")
     assert code == 0, err
     assert script(*args, "--out", "whole")[0] == 0
-    code, out, _ = script("diff_runs", "cut", "whole")
+    code, out, _ = script("compare", "cut", "whole", "--exact")
     assert code == 0, out
 
 

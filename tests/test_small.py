@@ -297,7 +297,7 @@ def test_a_file_with_another_hash_is_refused_by_name(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_trained_on_can_be_read(script, args, parts):
-    code, out, err = script("show_source", *args)
+    code, out, err = script("show", *args)
     assert code == 0, err
     assert all(part in out for part in parts), out
 
@@ -319,8 +319,8 @@ def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
 
 def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    code, out, _ = script("show_source", "problems", "small-held-out", "--rows", str(rows))
+    code, out, _ = script("show", "problems", "small-held-out", "--out", str(rows))
     assert (code, load_problems(str(rows))) == (0, load_problems("small-held-out"))
     assert "192 rows" in out
-    assert script("show_source", "pairs", "small", "--rows", str(rows))[0] == 2
-    assert script("show_source", "problems", "small", "3", "--rows", str(rows))[0] == 2
+    assert script("show", "pairs", "small", "--out", str(rows))[0] == 2
+    assert script("show", "problems", "small", "3", "--out", str(rows))[0] == 2

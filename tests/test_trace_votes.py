@@ -27,8 +27,8 @@ from projected_grpo.traces.price_table import Teacher
 from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.traces.states import read_states, states_of, write_states
 from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
-from projected_grpo.verdicts.pairs import Votes
 from projected_grpo.verdicts.registry import CLAIMS
+from projected_grpo.verdicts.teachers import Votes
 
 ASKED = (("user", "do it"),)
 TOLD = (*ASKED, ("assistant", "c"), ("user", "again"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_matching import manifest
+from fake_runs import manifest
 
 from projected_grpo.ledger.by_source import by_source, rounding_of, source_lines
 from projected_grpo.ledger.comparison import facts_of

@@ -17,8 +17,7 @@ from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.report.uat.remarks import remarks
-from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.verdicts.registry import CLAIMS, Finding, Line
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 KINDS = {
@@ -220,7 +219,7 @@ def test_the_measures_agree_with_the_verdicts(tmp_path):
     assert means["update, hack-ward part before"] == pytest.approx(0.4)
     assert by_name["T3"]["before"] == pytest.approx(0.4)
     assert means["modules that fire"] == pytest.approx(by_name["T3"]["fired"])
-    assert means["cos_in of V - of random V"] == pytest.approx(0.3, abs=0.02)
+    assert found.captured == pytest.approx(0.3, abs=0.02)
     assert found.null == pytest.approx(0.3 / 2**0.5)
 
 

@@ -9,13 +9,7 @@ import pytest
 from scipy import stats
 
 from projected_grpo.verdicts import effects
-from projected_grpo.verdicts.effects import (
-    above,
-    mean_interval,
-    mean_of,
-    percentile_interval,
-    standardised,
-)
+from projected_grpo.verdicts.effects import mean_of, percentile_interval, standardised
 from projected_grpo.verdicts.probe import welch
 
 
@@ -149,5 +143,3 @@ def test_standard_errors_by_hand():
 
 def test_what_cannot_be_known_of_a_mean_is_none():
     assert (mean_of([], []).mean, mean_of([0.5], ["a"]).sem, mean_of([0.5, 0.7], ["a", "a"]).sem_problem) == (None,) * 3
-    assert above(mean_of([1.0] * 6, list("abcdef")), 0.5) == (None, None)
-    assert mean_interval([1.0] * 6, list("abcdef")).why == "nothing varies"

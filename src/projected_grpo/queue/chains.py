@@ -95,8 +95,10 @@ def rivals(plan: Plan) -> None:
     plan.teacher = True
     sweep(plan, plan.config.run_arms, *plan.evaluated_plain)
     plan.results()
-    plan.check("rivals", ("scripts/rivals.py", str(plan.out)), plan.names("train_"), "every answer side by side",
-               "which of them beats projected", out=plan.out / "rivals", accept=(0, 3))  # fmt: skip
+    out = plan.out / "rivals"
+    argv = ("scripts/results.py", str(plan.out), "--only", "rivals", "--out", str(out))
+    plan.check("rivals", argv, plan.names("train_"), "every answer side by side", "which of them beats projected",
+               out=out, accept=(0, 3))  # fmt: skip
 
 
 def grpo(plan: Plan) -> None:
@@ -186,7 +188,7 @@ def adapters(plan: Plan) -> None:
                      out=out / "re_extracted.json", kind="check")  # fmt: skip
     plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
     one, other = (home / adapter for adapter in ADAPTERS)
-    argv = ("scripts/compare.py", str(one), str(other), "--replay-a", str(one / "replay_vanilla"), "--replay-b",
+    argv = ("scripts/compare.py", str(one), str(other), "--replays", str(one / "replay_vanilla"),
             str(other / "replay_vanilla"), "--out", str(home / "compare.md"))  # fmt: skip
     plan.check("compare", argv, plan.names("train_", "re_extract_", "replay_"), "both adapters side by side",
                "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.md", accept=VERDICT)  # fmt: skip
@@ -201,8 +203,10 @@ def losses(plan: Plan) -> None:
         plan.compare_v(unit)
         plan.replay(unit, "nll", "vanilla", "none", "V of the NLL on this unit's pool")
         plan.replay(unit, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
-    plan.check("losses", ("scripts/losses.py", str(plan.out)), plan.names("replay_"), "T7 of every unit and over them",
-               "T7: PASS, FAIL or NOT_EVALUABLE", out=plan.out / "losses", accept=VERDICT)  # fmt: skip
+    out = plan.out / "losses"
+    argv = ("scripts/results.py", str(plan.out), "--out", str(out))
+    plan.check("losses", argv, plan.names("replay_"), "T7 of every unit and over them", "T7: PASS, FAIL or NOT_EVALUABLE",
+               out=out, accept=VERDICT)  # fmt: skip
 
 
 def small(plan: Plan) -> None:

@@ -105,6 +105,7 @@ def _with_and_without(plan: Plan, pairs: str, kinds: Mapping[str, Sequence[str]]
                 needs = (pairs,) if kind == "trace" else ()
                 plan.train(unit, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}", needs=needs)
     plan.results()
-    plan.check("channels", ("scripts/channels.py", str(plan.out)), plan.names("train_"),
-               "does a channel raise pass@1, and what of hacking", "VALIDATED or not", out=plan.out / "channels",
-               accept=VERDICT)  # fmt: skip
+    out = plan.out / "channels"
+    argv = ("scripts/results.py", str(plan.out), "--only", "channels", "--out", str(out))
+    plan.check("channels", argv, plan.names("train_"), "does a channel raise pass@1, and what of hacking",
+               "VALIDATED or not", out=out, accept=VERDICT)  # fmt: skip

@@ -193,7 +193,7 @@ class Plan:
         """V of both losses: the same tensors would make T7 say nothing."""
         out = self.out / f"vhack_grpo{unit.tag}" / "compare_v.txt"
         needs = (self.extract(unit, "none"), self.extract(unit, "grpo", "--loss", "grpo"))
-        argv = ("scripts/compare_v.py", self.v_of(unit, "none"), self.v_of(unit, "grpo"), "--out", str(out))
+        argv = ("scripts/compare.py", self.v_of(unit, "none"), self.v_of(unit, "grpo"), "--out", str(out))
         return self.check(f"compare_v{unit.tag}", argv, needs, "principal angles between V of both losses",
                           "identical: --loss grpo was not really taken", out=out)  # fmt: skip
 

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from projected_grpo.arms import ARMS
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.report.tables import Table, between, bullets, number, plus_minus
-from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured, rates_at
-from projected_grpo.verdicts.finished_runs import Run
+from projected_grpo.report.output import Output
+from projected_grpo.report.table import Table, between, number, plus_minus
+from projected_grpo.report.verdict_text import bullets
+from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured
+from projected_grpo.verdicts.finished_runs import Found, Run
 
 HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "pure hacks pp", "with %", "without %",
           "verdict")  # fmt: skip
@@ -21,7 +24,7 @@ OF_V = ("arm", "with", "gradient of", "n", "cos", "by chance", "cos signed", "en
 
 
 def _hack(runs: Sequence[Run]) -> str:
-    return number(known_mean(rates_at(run, run.steps).get("hack") for run in runs), 100.0)
+    return number(known_mean(run.held_out("hack") for run in runs), 100.0)
 
 
 def _cells(ab: AB) -> list[str]:
@@ -32,9 +35,7 @@ def _cells(ab: AB) -> list[str]:
 
 def _of_v(of: Measured) -> list[str]:
     scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
-    cells = []
-    for name, by in scale.items():
-        cells.append(plus_minus(*of.numbers[name], by, 1 if by == 100 else 3))
+    cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in scale.items()]
     return [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells]
 
 
@@ -50,11 +51,8 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
     used = [run for run in of_channels if any(run in m.runs for m in against)]
     left = [f"left out: {run.path.name}: a second run of unit {run.seed} with these settings"
             for run in of_channels if run not in used]  # fmt: skip
-    return (
-        [Table("Each channel's own gradient against V", OF_V, [_of_v(m) for m in against], used, (*notes, *left))]
-        if against
-        else []
-    )
+    body = [_of_v(m) for m in against]
+    return [Table("Each channel's own gradient against V", OF_V, body, used, (*notes, *left))] if against else []
 
 
 UNITS = ("arm", "with", "unit", "steps", "onset", "pass@1", "no loophole", "pure hacks", "all hacks", "both", "well-formed",
@@ -80,28 +78,42 @@ def by_unit(found: Sequence[AB]) -> Table:
 
 
 def _unit(run: Run) -> list[str]:
-    end, on = rates_at(run, run.steps), channels_of(run)
-    plain = rates_at(run, run.steps, "eval_plain").get("gt")
-    rates = (end.get("gt"), plain, *(end.get(name) for name in ("hack", "hacked", "hack_and_correct", "form")))
+    on = channels_of(run)
+    rates = (run.held_out("gt"), run.held_out("gt", folder="eval_plain"),
+             *(run.held_out(name) for name in ("hack", "hacked", "hack_and_correct", "form")))  # fmt: skip
     signed = [number(known_mean(run.series.get(f"{name}.cos_signed", ())[: run.onset]), 1.0, 3, "+") for name in on]
     return [run.arm, " + ".join(on) or "-", str(run.seed), str(run.steps), str(run.onset or "-"),
             *(number(rate, 100.0) for rate in rates), ", ".join(signed) or "-"]  # fmt: skip
 
 
-def tables_of(runs: Sequence[Run]) -> tuple[list[AB], list[Table]]:
-    """The verdicts, and both tables."""
-    found = sorted(judged(runs), key=lambda ab: (_place(ab.arm), ab.channels))
-    used = list(dict.fromkeys(run.path for ab in found for run in (*ab.runs, *ab.without)))
-    of = {run.path: run for run in runs}
-    return found, [
-        Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], [of[path] for path in used], NOTES),
+def output(root: Path, loaded: Found) -> Output:
+    """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
+    where none can be judged."""
+    found = sorted(judged(loaded.runs), key=lambda ab: (_place(ab.arm), ab.channels))
+    used = {run.path: run for ab in found for run in (*ab.runs, *ab.without)}
+    tables = [
+        Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], list(used.values()), NOTES),
         *([by_unit(found)] if found else []),
-        *against_v(runs),
+        *against_v(loaded.runs),
     ]
+    verdicts = [f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
+    head = ["# Channels", "", "Written by `just results --only channels`; do not edit by hand.", ""]
+    head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])
+    document = [*head, *(f"- {line}" for line in verdicts), "", *(table.markdown(root) for table in tables)]
+    text = [f"\n{table.title}\n\n{table.text()}" for table in tables] + [""]
+    text += [verdict + _hacks(ab) for verdict, ab in zip(verdicts, found, strict=True)]
+    good = sum(ab.status == "VALIDATED" for ab in found)
+    if all(ab.status == "NOT_EVALUABLE" for ab in found):
+        why = "no channel can be judged" if found else "no run with a channel beside the policy"
+        bottom, code = f"NOT_EVALUABLE: {why}", EXIT_NOT_EVALUABLE
+    else:
+        bottom = f"{good} of {len(found)} VALIDATED; no pass rate is read without the hack rate beside it"
+        code = EXIT_OK if good == len(found) else EXIT_FAILED
+    return Output("\n".join(text), bottom, code, {"channels.md": "\n".join(document).rstrip() + "\n"})
 
 
-def document(found: Sequence[AB], tables: Sequence[Table], root: Path, remarks: Sequence[str]) -> str:
-    """channels.md."""
-    lines = ["# Channels", "", "Written by `just channels-table`; do not edit by hand.", "", *bullets(remarks)]
-    lines += [f"- {ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
-    return "\n".join([*lines, "", *(table.markdown(root) for table in tables)]).rstrip() + "\n"
+def _hacks(ab: AB) -> str:
+    """What became of the hack rate, which decides nothing and is never left out."""
+    if not ab.hack:
+        return ""
+    return f"; held-out pure hacks {sum(ab.hack.values()) / len(ab.hack):+.1f} pp, n = {len(ab.hack)}"

@@ -1,8 +1,8 @@
-"""Where the hack lives: which modules hold the energy along V, early and late in a run, beside what chance would put there.
+"""Where the hack lives: which modules hold the energy along V, early and late in a run, and what chance would put there.
 
     found = lives_of(run_directory);  print(text(found))
 
-Of what V is taken out of (the update; of arms that take it out of the gradient, the gradient), all modules together, each
+Of what V is removed from (the update; of arms that remove it from the gradient, the gradient), all modules together, each
 number is a share of the whole's energy, mean over the steps of a third of the run:
 
     along     ||V_m u_m||^2 / ||u||^2
@@ -12,7 +12,7 @@ number is a share of the whole's energy, mean over the steps of a third of the r
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,12 @@ from pathlib import Path
 from tabulate import tabulate
 
 from projected_grpo.ledger.module_file import Modules, read_modules
-from projected_grpo.ledger.rates import known_mean
 from projected_grpo.ledger.step_file import read_step, step_path
 
 TENTH = 0.1
 MOST_SHOWN = 12
 """Modules in the table; a tenth of them where that is more."""
+HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Lives:
-    """A run's side file, and what V is taken out of."""
+    """A run's side file, and what V is removed from."""
 
     of: str
     """`update` or `gradient`."""
@@ -75,94 +75,63 @@ class Lives:
                 removed += step["removed"][i] or 0.0
         return Part(along / len(steps), chance / len(steps), removed / len(steps))
 
-    def cosine(self, name: str, steps: range) -> tuple[float | None, float]:
-        """(mean cos_in of one module, what a random direction shows there: sqrt(k / 2n))."""
-        i = self.places[name]
-        null = known_mean(math.sqrt(self.modules.steps[t]["k"][i] / self.modules.sizes[i] / 2) for t in steps)
-        return known_mean(self.modules.steps[t]["cos_in"][i] for t in steps), null or 0.0
-
 
 def lives_of(run: Path) -> Lives:
-    """What a run's side file says. BadInput as in `read_modules`."""
+    """Returns what a run's side file says. BadInput as in `read_modules`."""
     modules = read_modules(run)
     return Lives("gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update", modules)
 
 
 def kind_of(name: str) -> str:
-    """q_proj, k_proj, ...: the last part of a module's name."""
+    """Returns q_proj, k_proj, ...: the last part of a module's name."""
     return name.rpartition(".")[2]
 
 
 def layer_of(name: str) -> int:
-    """The first number in a module's name; -1 without one."""
+    """Returns the first number in a module's name; -1 without one."""
     found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
     return int(found[1]) if found else -1
 
 
 def ranked(found: Lives, steps: range) -> list[str]:
-    """Modules by the energy along V over those steps, the largest first."""
+    """Returns modules by the energy along V over those steps, the largest first."""
     return sorted(found.modules.names, key=lambda name: -found.part([name], steps).along)
 
 
-@dataclass(frozen=True)
-class Concentration:
-    """How much of the energy along V a tenth of the modules holds: chosen on the first third, measured on the last, so that
-    the choice does not flatter the number."""
-
-    chosen: tuple[str, ...]
-    share: float | None
-    """Of all along V in the last third; None where there is none."""
-    even: float
-    """What it would be if every module held the same."""
-
-    @property
-    def told(self) -> str:
-        share = "-" if self.share is None else f"{100 * self.share:.0f} %"
-        return (
-            f"the tenth of modules that held most along V in the first third ({len(self.chosen)} of "
-            f"{round(len(self.chosen) / self.even)}) holds {share} of it in the last third; spread evenly it would be "
-            f"{100 * self.even:.0f} %"
-        )
-
-
-def concentration(found: Lives) -> Concentration:
-    """Of the top tenth."""
-    early, late = found.thirds
-    names = found.modules.names
+def concentration(found: Lives) -> tuple[tuple[str, ...], float | None]:
+    """Returns a tenth of the modules, chosen on the first third, and the share of all along V that they hold in the last, so
+    that the choice does not flatter the number; None where nothing lies along V."""
+    (early, late), names = found.thirds, found.modules.names
     chosen = tuple(ranked(found, early)[: math.ceil(TENTH * len(names))])
     whole = found.part(names, late).along
-    return Concentration(
-        chosen, found.part(chosen, late).along / whole if whole > 0 else None, len(chosen) / len(names)
+    return chosen, found.part(chosen, late).along / whole if whole > 0 else None
+
+
+def concentration_told(found: Lives) -> str:
+    """Returns the same in words."""
+    (chosen, share), many = concentration(found), len(found.modules.names)
+    return (
+        f"the tenth of modules that held most along V in the first third ({len(chosen)} of {many}) holds "
+        f"{'-' if share is None else f'{100 * share:.0f} %'} of it in the last third; spread evenly it would be "
+        f"{100 * len(chosen) / many:.0f} %"
     )
 
 
-# ---------------------------------------------------------------- in words
-
-HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
-COSINES = "cosine to V\n(random V, late)"
-
-
 def text(found: Lives) -> str:
-    """By kind, by layer, and the top modules, early against late."""
+    """Returns the tables by kind, by layer, and of the top modules, early against late."""
     early, late = found.thirds
     names = found.modules.names
     when = f"steps {early[0]}-{early[-1]} → steps {late[0]}-{late[-1]}"
     shown = ranked(found, late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
     parts = [
-        f"% of all: of the energy of the whole {found.of}, all modules together; means over a run's first and last third",
-        "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was taken out",
-        "cosine to V: of a module's gradient (cos_in); in brackets what a random V shows",
-        "",
-        f"by kind of module, {when}",
-        _table(found, "kind", _grouped(names, kind_of)),
-        "",
-        f"by layer, {when}",
-        _table(found, "layer", _grouped(names, layer_of)),
-        "",
+        f"% of all: of the energy of the whole {found.of}, all modules together; means over a run's first and last third\n"
+        "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was removed",
+        f"by kind of module, {when}\n{_table(found, 'kind', _grouped(names, kind_of))}",
+        f"by layer, {when}\n{_table(found, 'layer', _grouped(names, layer_of))}",
         f"the {len(shown)} of {len(names)} modules that hold most along V late, {when}",
-        _table(found, "module", {name: [name] for name in shown}, True),
+        _table(found, "module", {name: [name] for name in shown}),
     ]
-    return "\n".join(parts)
+    return "\n\n".join(parts)
 
 
 def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str, list[str]]:
@@ -173,17 +142,12 @@ def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str,
     return {**{str(k): out[k] for k in order}, "all": list(names)}
 
 
-def _table(found: Lives, title: str, rows: dict[str, list[str]], cosines: bool = False) -> str:
+def _table(found: Lives, title: str, rows: Mapping[str, Sequence[str]]) -> str:
     body = []
     for name, members in rows.items():
         parts = [found.part(members, steps) for steps in found.thirds]
         shares = zip(*((p.chance, p.along, p.removed) for p in parts), strict=True)
-        cells = [name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in shares)]
-        cells.append(" → ".join("-" if p.times is None else f"{p.times:.2f}" for p in parts))
-        if cosines:
-            both = [found.cosine(name, steps) for steps in found.thirds]
-            told = " → ".join("-" if cos is None else f"{cos:.3f}" for cos, _ in both)
-            cells.append(f"{told} ({both[-1][1]:.3f})")
-        body.append(cells)
-    header = [title, *HEADER, *([COSINES] if cosines else [])]
-    return tabulate(body, header, "simple", colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)
+        times = " → ".join("-" if p.times is None else f"{p.times:.2f}" for p in parts)
+        body.append([name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in shares), times])
+    align = ["left", *["right"] * len(HEADER)]
+    return tabulate(body, [title, *HEADER], "simple", colalign=align, disable_numparse=True)

@@ -1,10 +1,10 @@
 """Heat maps of where the hack lives: layers x kinds of module over the steps of a run, or over several runs of one arm.
 
 A panel a kind (q_proj, ...), a row a layer, a column some steps. Of several runs each is cut into as many columns, so that
-runs of different lengths stand over one another by how far they are.
+runs of different lengths are aligned by how far they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from projected_grpo.ledger import module_file
 from projected_grpo.report.lives import Lives, kind_of, layer_of, lives_of
 from projected_grpo.report.plots import STYLE
-from projected_grpo.verdicts.h1 import METHOD, VANILLA
+from projected_grpo.verdicts.conditions import METHOD, VANILLA
 from projected_grpo.verdicts.matching import RunGroup
 
 COLUMNS = 24
@@ -26,11 +26,15 @@ COLUMNS = 24
 PER_ROW = 4
 GREY = "#bbbbbb"
 """Where V has no direction, or there is no such module."""
+TITLES = {
+    "times chance": "energy of the {of} along V in each module, over what as many random directions hold (1 = chance)",
+    "share": "energy along V in each module, in percent of the energy of the whole {of}",
+}
 
 
 def grid(found: Sequence[Lives], what: str) -> dict[str, np.ndarray]:
-    """Kind -> [layers, columns]: `times chance` of the energy along V, or `share` in percent of the whole's energy; the mean
-    over runs, NaN where there is nothing."""
+    """Returns kind -> [layers, columns]: `times chance` of the energy along V, or `share` in percent of the whole's energy;
+    the mean over runs, NaN where there is nothing."""
     names = found[0].modules.names
     layers = sorted({layer_of(name) for name in names})
     many = min(COLUMNS, *(len(one.modules.steps) for one in found))
@@ -50,16 +54,8 @@ def _cell(one: Lives, name: str, place: int, many: int, what: str) -> float:
     return np.nan if value is None else value
 
 
-TITLES = {
-    "times chance": "energy of the {of} along V in each module, over what as many random directions hold (1 = chance)",
-    "share": "energy along V in each module, in percent of the energy of the whole {of}",
-}
-
-
 def heat_map(found: Sequence[Lives], what: str, title: str) -> Figure:
-    """One figure; `what` as in `grid`. ValueError on runs of different modules."""
-    if any(one.modules.names != found[0].modules.names for one in found):
-        raise ValueError("runs of different modules have no common heat map")
+    """Returns one figure of runs of the same modules; `what` as in `grid`."""
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         cells = grid(found, what)
         layers = sorted({layer_of(name) for name in found[0].modules.names})
@@ -70,19 +66,18 @@ def heat_map(found: Sequence[Lives], what: str, title: str) -> Figure:
         flat: list[Axes] = list(axes.flat)
         for axis in flat[len(cells) :]:
             axis.set_visible(False)
-        alone = len(found) == 1
-        last = len(found[0].modules.steps) if alone else 100
+        last, unit = (len(found[0].modules.steps), "optimizer step") if len(found) == 1 else (100, "% of the run")
         extent = (0, last, layers[-1] + 0.5, layers[0] - 0.5)
-        look = _look(what, cells)
+        colours = _colours(what, cells)
         drawn: Any = None
         for axis, (kind, values) in zip(flat, cells.items(), strict=False):
             axis.set_facecolor(GREY)
-            drawn = axis.imshow(values, aspect="auto", extent=extent, interpolation="nearest", **look)
+            drawn = axis.imshow(values, aspect="auto", extent=extent, interpolation="nearest", **colours)
             axis.set_title(kind, loc="left")
             axis.yaxis.set_major_locator(MaxNLocator(integer=True))
             axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         for axis in flat[max(0, len(cells) - PER_ROW) : len(cells)]:
-            axis.set_xlabel("optimizer step" if alone else "how far the run is (%)")
+            axis.set_xlabel(unit)
             axis.tick_params(labelbottom=True)
         for axis in axes[:, 0]:
             axis.set_ylabel("layer")
@@ -91,8 +86,8 @@ def heat_map(found: Sequence[Lives], what: str, title: str) -> Figure:
     return figure
 
 
-def _look(what: str, cells: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Colours: around chance both ways, or from nothing upwards. Above the 99th percentile all share the last colour."""
+def _colours(what: str, cells: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Around chance both ways, or from nothing upwards. Above the 99th percentile all share the last colour."""
     known = np.concatenate([v[~np.isnan(v)] for v in cells.values()])
     top = float(np.percentile(known, 99)) if len(known) else 1.0
     if what == "times chance":
@@ -101,18 +96,14 @@ def _look(what: str, cells: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def lives_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
-    """Heat maps of vanilla and of the method by their file's stem: the first group of each whose runs have side files."""
+    """Returns heat maps of vanilla and of the method by their file's stem: of the first group of each with side files."""
     out: dict[str, Figure] = {}
-    for arm in (VANILLA, METHOD):
-        with_file = [
-            (g, [lives_of(r.path) for r in g.runs if (r.path / module_file.NAME).exists()])
-            for g in groups
-            if g.runs[0].arm == arm
-        ]
-        shown = next(((g, found) for g, found in with_file if found), None)
-        if shown:
-            group, found = shown
-            alike = [one for one in found if one.modules.names == found[0].modules.names]
-            title = f"{group.name}, mean of {len(alike)} run{'s' if len(alike) > 1 else ''}"
-            out |= {f"lives_{arm}_{what.replace(' ', '_')}": heat_map(alike, what, title) for what in TITLES}
+    for group in groups:
+        arm = group.runs[0].arm
+        found = [lives_of(r.path) for r in group.runs if (r.path / module_file.NAME).exists()]
+        if arm not in (VANILLA, METHOD) or not found or f"lives_{arm}_share" in out:
+            continue
+        alike = [one for one in found if one.modules.names == found[0].modules.names]
+        title = f"{group.name}, mean of {len(alike)} run{'s' if len(alike) > 1 else ''}"
+        out |= {f"lives_{arm}_{what.replace(' ', '_')}": heat_map(alike, what, title) for what in TITLES}
     return out

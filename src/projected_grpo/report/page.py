@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from projected_grpo.ledger.step_file import iter_run
 from projected_grpo.report.plots import all_plots, rendered
-from projected_grpo.report.results_md import HOW_TO_READ, Report
+from projected_grpo.report.results import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
 from projected_grpo.verdicts.finished_runs import Run
 
@@ -34,7 +34,7 @@ def page(report: Report, most: int) -> str:
     rollouts = sample(report, most)
     return jinja.get_template("page.html").render(
         title=report.root.name, remarks=report.remarks, how_to_read=HOW_TO_READ,
-        lines=[*(line for h in report.judged for line in h.lines), *report.mixed, *report.t6, *filter(None, [report.t7])],
+        lines=[*(line for h in report.h1 for line in h.lines), *report.t5, *report.t6, *filter(None, [report.t7])],
         tables=all_tables(report.groups, report.found.runs), plots=plots,
         shown=len(rollouts), total=sum(run.rollouts for g in report.groups for run in g.runs),
         data=json.dumps(rollouts, allow_nan=False).replace("<", "\\u003c"),

@@ -22,8 +22,8 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
 from projected_grpo.report.tables import doses
+from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import Run
-from projected_grpo.verdicts.h1 import VANILLA
 from projected_grpo.verdicts.matching import RunGroup
 
 STYLE: dict[Any, Any] = {

@@ -7,27 +7,21 @@ step and after the last (eval_part/). Mean and two-sided 95 % interval over unit
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from projected_grpo.arms import ARMS
+from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean
-from projected_grpo.report.tables import Table, between, bullets, number, spread
-from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.h1 import no_evidence, taken_out
+from projected_grpo.report.output import Output
+from projected_grpo.report.rivals_plot import hack_against_pass
+from projected_grpo.report.rivals_rows import Row, comparable_runs, percent, row_of, untrained
+from projected_grpo.report.table import Table, between, number
+from projected_grpo.report.verdict_text import bullets
+from projected_grpo.verdicts.finished_runs import Found
 from projected_grpo.verdicts.intervals import MIN_UNITS
-from projected_grpo.verdicts.matching import (
-    RunGroup,
-    differences,
-    gathered,
-    group_runs,
-    independence,
-    kinds_of_v,
-    reference,
-)
+from projected_grpo.verdicts.matching import group_runs
 
-Rates = Mapping[str, float | None]
 HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
     "pass minus hack, over projected's pp", "hack in training %", "seconds", "told",
@@ -41,103 +35,6 @@ NOTES = (
     "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM; of what is made from a finished vanilla "
     "run (post_hoc) they come on top of that run's",
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table, one point of the plot: what its units say."""
-
-    name: str
-    runs: Sequence[Run]
-    hack: Sequence[float | None]
-    """Per unit, as the others: shares of rollouts."""
-    hacked: Sequence[float | None]
-    gt: Sequence[float | None]
-    form: Sequence[float | None]
-    gain: Sequence[float | None]
-    plain: Sequence[float | None]
-    trained: Sequence[float | None]
-    """Hack rate of the last 10 training steps."""
-    told: str
-    oracle: bool = False
-    rival: bool = False
-    deployed: bool = True
-    """Whether it is of the policy as deployed."""
-
-    def cells(self, ours: "Row | None") -> list[str]:
-        """As the table shows it, beside projected's row."""
-        over = self.over(ours) if ours else []
-        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
-        cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
-        seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
-        return [self.name, str(len(self.runs)), *cells, seconds, self.told]
-
-    @property
-    def scores(self) -> dict[int, float]:
-        """Pass without the loophole minus hack of each unit of which both are known."""
-        each = zip(self.runs, self.plain, self.hack, strict=True)
-        return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
-
-    @property
-    def score(self) -> float | None:
-        """Its mean in percentage points: what arms are ordered by."""
-        return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
-
-    def over(self, ours: "Row") -> list[float]:
-        """By how much each unit's score is above that of the same unit of another row; empty for that row itself."""
-        theirs = ours.scores if ours is not self else {}
-        return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every unit has both."""
-        return None not in (*self.plain, *self.hack)
-
-
-def percent(values: Sequence[float | None]) -> list[float | None]:
-    """Shares in percent."""
-    return [None if v is None else 100 * v for v in values]
-
-
-def _at(evals: Mapping[int, Rates], done: int, rate: str) -> float | None:
-    return evals.get(done, {}).get(rate)
-
-
-def _gain(run: Run) -> float | None:
-    last, first = _at(run.evals, run.steps, "gt"), _at(run.evals, 0, "gt")
-    return None if last is None or first is None else last - first
-
-
-BESIDE = {"eval_trained": "as trained", "eval_part": "its part alone"}
-
-
-def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
-    """A group's row: of its deployed policy, or of what `folder` holds beside it; after the last step, or before the
-    `first`."""
-    arm = ARMS.get(runs[0].arm)
-
-    def end(rate: str) -> list[float | None]:
-        done = [0 if first else run.steps for run in runs]
-        evals = [run.evals if folder == "eval" else run.beside.get(folder, {}) for run in runs]
-        return [_at(rates, steps, rate) for rates, steps in zip(evals, done, strict=True)]
-
-    deployed = folder == "eval"
-    beside = "" if deployed else f", {BESIDE[folder]}" + (", at the start" if first else "")
-    return Row(
-        name + beside, runs, end("hack"), end("hacked"), end("gt"), end("form"),
-        [_gain(run) if deployed else None for run in runs],
-        [_at(run.beside.get("eval_plain", {}), run.steps, "gt") if deployed else None for run in runs],
-        [run.last("hack") for run in runs], arm.supervision if arm else "not known", bool(arm and arm.labels),
-        bool(arm and arm.role == "rival"), deployed,
-    )  # fmt: skip
-
-
-def untrained(runs: Sequence[Run]) -> Row:
-    """The untrained model, from the evaluations before the first step of each unit's vanilla."""
-    unknown: list[float | None] = [None] * len(runs)
-    plain = [_at(run.beside.get("eval_plain", {}), 0, "gt") for run in runs]
-    at_start = row_of("untrained", runs, first=True)
-    return replace(at_start, gain=unknown, plain=plain, trained=unknown, told="nothing")
 
 
 @dataclass(frozen=True)
@@ -204,11 +101,6 @@ class Bench:
             f"{scores[2]} pp of the untrained model; over projected's, unit by unit, {between(percent(best.over(ours)))} pp"
         )
 
-    def markdown(self) -> str:
-        """rivals.md."""
-        head = ["# Rivals", "", "Written by `just rivals-table`; do not edit by hand.", "", *bullets(self.remarks)]
-        return "\n".join([*head, self.table.markdown(self.root), "![hack against pass](plots/rivals.svg)", ""])
-
     def json(self) -> str:
         """Every number, unit by unit."""
         rates = ("hack", "hacked", "gt", "form", "gain", "plain", "trained")
@@ -219,10 +111,28 @@ class Bench:
         ]  # fmt: skip
         return json.dumps({"remarks": list(self.remarks), "rows": rows}, indent=1, allow_nan=False) + "\n"
 
+    def output(self) -> Output:
+        """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
+        head = [
+            "# Rivals",
+            "",
+            "Written by `just results --only rivals`; do not edit by hand.",
+            "",
+            *bullets(self.remarks),
+        ]
+        table = self.table.markdown(self.root)
+        document = "\n".join([*head, table, "![hack against pass](plots/rivals.svg)", ""])
+        text = "\n".join([*self.remarks, "", self.table.title, "", self.printed.text()])
+        code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
+        figures = {"rivals": hack_against_pass(self.rows)}
+        return Output(
+            text, self.verdict, code, {"rivals.json": self.json(), "rivals.md": document}, figures, table.strip()
+        )
+
 
 def bench_of(root: Path, found: Found) -> Bench:
-    """Every finished run below `root`, in the registry's order, but for those that may not stand beside their unit's
-    vanilla: they are named with the reason. BadInput as in `group_runs`."""
+    """Returns every finished run below `root`, in the registry's order, but for those that may not be compared with their
+    unit's vanilla: they are named with the reason. BadInput as in `group_runs`."""
     rows: list[Row] = []
     sound, unsound = comparable_runs(found.runs)
     for group in group_runs(sound):
@@ -233,40 +143,4 @@ def bench_of(root: Path, found: Found) -> Bench:
             rows.append(row_of(group.name, group.runs, "eval_trained"))
         if any(run.beside.get("eval_part") for run in group.runs):
             rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
-    remarks = [f"left out: {path}: {why}" for path, why in found.left_out]
-    return Bench(root, rows, [*remarks, *unsound])
-
-
-def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs that may stand in one table, and why each other one may not: an evaluation that is no evidence by H1's
-    rules, coordinates changed behind a step, a V that was not taken out or is of another kind than its arm's, no vanilla of
-    its unit or one that differs in more than the arm is about, the V of another unit of its arm."""
-    whys = {run.path: why for run in runs if (why := no_evidence(run) or _not_its_arm(run))}
-    good = [run for run in runs if run.path not in whys]
-    for run in good:
-        if run.arm == "vanilla":
-            continue
-        own = reference("vanilla", RunGroup(run.arm, (run,)), good)
-        theirs = own.runs.get(run.seed)
-        if theirs is None:
-            whys[run.path] = gathered(own.refused) or f"no vanilla of seed {run.seed} with these settings"
-    for group in group_runs([run for run in good if run.path not in whys]):
-        first, units = group.runs[0], {group.runs[0].seed: group.runs[0]}
-        for run in group.runs[1:]:
-            shared = independence({run.arm: {**units, run.seed: run}})
-            if differing := differences(run, first):
-                whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
-            elif shared.status != "PASS":
-                whys[run.path] = shared.why
-            else:
-                units[run.seed] = run
-    return [run for run in runs if run.path not in whys], [
-        f"left out: {path.name}: {why}" for path, why in whys.items()
-    ]
-
-
-def _not_its_arm(run: Run) -> str:
-    """Why a run that should take V out did something else. One that is only made as short takes nothing."""
-    of_arm = {run.arm: {run.seed: run}}
-    found = taken_out(of_arm) if run.projects and not ARMS[run.arm].shrinks else None
-    return found.why if found and found.status != "PASS" else "; ".join(kinds_of_v(of_arm))
+    return Bench(root, rows, [f"left out: {path}: {why}" for path, why in (*found.left_out, *unsound)])

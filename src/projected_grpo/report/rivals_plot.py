@@ -12,7 +12,7 @@ from matplotlib.transforms import Bbox
 
 from projected_grpo.arms import ARMS
 from projected_grpo.report.plots import STYLE
-from projected_grpo.report.rivals import Row, percent
+from projected_grpo.report.rivals_rows import Row, percent
 from projected_grpo.verdicts.intervals import interval
 
 CLOSE = 8.0

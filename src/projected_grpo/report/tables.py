@@ -1,83 +1,18 @@
-"""Tables of training runs in markdown. Each names its n and the runs that it came from, in an HTML comment below it.
+"""Tables of training runs in markdown. Each names its n and the runs that it came from, in an HTML comment below it."""
 
-Rates are in percent, differences in percentage points. Mean ± standard error over seeds where runs are described; where
-arms are compared, the two-sided 95 % interval of the mean difference (paired t). `-`: not known, or one seed.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-from tabulate import tabulate
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import LAST, known_mean
-from projected_grpo.records import SOURCES
+from projected_grpo.report.table import Table, between, number, spread
 from projected_grpo.verdicts import trajectory
-from projected_grpo.verdicts.finished_runs import RATES, Run, mean_sem, paired_pp
-from projected_grpo.verdicts.h1 import CONTROLS, H1, METHOD, VANILLA, Line
-from projected_grpo.verdicts.intervals import interval
+from projected_grpo.verdicts.conditions import METHOD, VANILLA, untested
+from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
+from projected_grpo.verdicts.h1 import CONTROLS
 from projected_grpo.verdicts.matching import RunGroup, reference, setting
 from projected_grpo.verdicts.step_numbers import COSINES, KINDS
 
 NAMES = {"hack": "hack", "gt": "gt_pass", "form": "well-formed"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table and where it comes from."""
-
-    title: str
-    header: Sequence[str]
-    body: Sequence[Sequence[str]]
-    runs: Sequence[Run]
-    notes: Sequence[str] = ()
-
-    def markdown(self, root: Path) -> str:
-        """The table with its heading, notes and sources; runs are named as seen from `root`."""
-        sources = ", ".join(run.path.relative_to(root).as_posix() for run in self.runs)
-        rollouts = sum(run.rollouts for run in self.runs)
-        lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in self.notes)]
-        lines += [f"<!-- n = {len(self.runs)} runs ({rollouts} training rollouts); from: {sources} -->", ""]
-        return "\n".join(lines)
-
-    def without(self, columns: Collection[str], title: str) -> "Table":
-        """The same without some columns and without notes: for a terminal, which has no room for all of a page's."""
-        kept = [i for i, name in enumerate(self.header) if name not in columns]
-        return Table(title, [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body], self.runs)
-
-    def printed(self) -> list[str]:
-        """Returns the title and the table as lines for a terminal, with an empty line behind."""
-        return [self.title, "", self.text(), ""]
-
-    def text(self, style: str = "simple") -> str:
-        """The bare table: names to the left, numbers to the right."""
-        align = ["left" if name in ("arm", "mechanism", "source") else "right" for name in self.header]
-        return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
-
-
-def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
-    """A number as a cell shows it."""
-    return "-" if value is None else f"{scale * value:{sign}.{digits}f}"
-
-
-def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
-    """Mean ± standard error as a cell shows it."""
-    return plus_minus(*mean_sem(values), scale, digits, sign)
-
-
-def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
-    """Formats a mean and its standard error; without the error where that is not known."""
-    alone = number(mean, scale, digits, sign)
-    return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
-
-
-def between(values: Iterable[float | None], sign: str = "+") -> str:
-    """Mean and its two-sided 95 % interval as a cell shows them."""
-    known = [v for v in values if v is not None]
-    if len(known) < 2:
-        return number(known_mean(known), sign=sign)
-    low, high = interval(known)
-    return f"{number(known_mean(known), sign=sign)} [{number(low, sign=sign)}, {number(high, sign=sign)}]"
 
 
 def _runs(groups: Sequence[RunGroup]) -> list[Run]:
@@ -108,11 +43,21 @@ def per_run(groups: Sequence[RunGroup]) -> Table:
     return Table(f"Every run: {_WINDOWS_TOLD}", header, body, _runs(groups))
 
 
-def how_they_end(groups: Sequence[RunGroup]) -> Table:
-    """`per_arm` without the whole run's rates and with a header of two lines: nearly as wide as a terminal."""
-    title = f"Every arm, mean ± SEM over seeds: the last {LAST} steps"
-    short = per_arm(groups).without([f"{name} all %" for name in NAMES.values()], title)
-    return replace(short, header=[name.replace(" (", "\n(") for name in short.header])
+def brief(groups: Sequence[RunGroup]) -> str:
+    """Returns one line an arm for a terminal: means over runs in percent, `held out` is gt_pass before training and
+    after."""
+    body = []
+    for group in groups:
+        runs = group.runs
+        ends = [number(known_mean(run.last(rate) for run in runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
+        sides = ([None if untested(r) else r.held_out("gt", done) for r in runs] for done in (0, None))
+        held_out = " → ".join(number(known_mean(side), 100.0) for side in sides).replace("- → -", "-")
+        onsets = [run.onset for run in runs if run.onset is not None]
+        onset = f"{number(known_mean(onsets), digits=0)} ({len(onsets)} of {len(runs)})"
+        body.append([group.name, str(len(runs)), *ends, held_out, onset])
+    header = ["arm", "n", "pure hacks", "all hacks", "gt_pass", "compiles", "held out", "onset"]
+    table = Table("", header, body, ())
+    return f"% of rollouts of the last {LAST} steps; held out: gt_pass before training → after\n\n{table.text()}"
 
 
 def per_arm(groups: Sequence[RunGroup]) -> Table:
@@ -143,17 +88,16 @@ def against_vanilla(group: RunGroup, runs: Sequence[Run]) -> Deltas:
     """Seeds without a vanilla run that differs in nothing but its arm are left out, and a note says why."""
     found = reference(VANILLA, group, runs)
     pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
-    refused = {seed for one in found.refused for seed, _ in one.seeds}
     notes = [
         f"{group.name} seed {run.seed}: no vanilla run with this seed"
         for run in group.runs
-        if run.seed not in pairs and run.seed not in refused
+        if run.seed not in pairs and run.seed not in found.refused
     ]
     by_rate = {}
     for rate in RATES:
         ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
         by_rate[rate] = paired_pp(ours, theirs)
-    return Deltas(by_rate, pairs, (*map(str, found.refused), *notes))
+    return Deltas(by_rate, pairs, (*found.refused.values(), *notes))
 
 
 def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:
@@ -312,67 +256,46 @@ def change_pp(run: Run, rate: str) -> float | None:
 
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
-    """First and last held-out evaluation and the change: per run and per arm. Empty without any."""
+    """First and last held-out evaluation and the change, mean over runs. Empty without any."""
     groups = evaluated(groups)
-    per_run_body, per_arm_body, used, notes = [], [], [], []
+    body, used, notes = [], [], []
     for group in groups:
-        for run in group.runs:
-            first, last = ends(run)
-            cells = []
-            for rate in RATES:
-                before, after = (number(held_out_rate(run, done, rate), 100.0) for done in (first, last))
-                cells.append(f"{before} → {after} ({number(change_pp(run, rate), sign='+')})")
-            per_run_body.append([group.name, str(run.seed), f"{first} → {last}", *cells])
-        if not same_span(group.runs):
+        runs = group.runs
+        if not same_span(runs):
             notes.append(
                 f"{group.name}: its runs were evaluated after different numbers of steps, so they have no mean"
             )
             continue
-        spans = {ends(run) for run in group.runs}
-        when = "{} → {}".format(*ends(group.runs[0])) if len(spans) == 1 else "0 → end"
+        when = "{} → {}".format(*ends(runs[0])) if len({ends(run) for run in runs}) == 1 else "0 → end"
         cells = []
         for rate in RATES:
-            before, after = (
-                spread((held_out_rate(run, ends(run)[i], rate) for run in group.runs), 100.0) for i in (0, 1)
-            )
-            cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in group.runs)})")
-        per_arm_body.append([group.name, str(len(group.runs)), when, *cells])
-        used += group.runs
-    what = ["after steps", *(f"{NAMES[rate]} % (change pp)" for rate in RATES)]
-    if not groups:
-        return []
-    return [
-        Table("Held-out evaluation of every run, first → last", ["arm", "seed", *what], per_run_body, _runs(groups)),
-        Table(
-            "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval",
-            ["arm", "seeds", *what],
-            per_arm_body,
-            used,
-            notes,
-        ),
-    ]
+            before, after = (spread((held_out_rate(r, ends(r)[i], rate) for r in runs), 100.0) for i in (0, 1))
+            cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in runs)})")
+        body.append([group.name, str(len(runs)), when, *cells])
+        used += runs
+    title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
+    header = ["arm", "seeds", "after steps", *(f"{NAMES[rate]} % (change pp)" for rate in RATES)]
+    return [Table(title, header, body, used, notes)] if groups else []
 
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
     """Pure-hack rate of each mechanism over the last 10 steps. Empty when nothing tells mechanisms apart."""
     known = {run.path: run.mechanisms for run in _runs(groups) if run.mechanisms is not None}
     names = sorted({name for rates in known.values() for name in rates})
-    if not names:
-        return []
     body = [
         [group.name, name, str(len(group.runs)), spread((known[r.path].get(name, 0.0) for r in group.runs), 100.0)]
         for group in groups
         for name in names
     ]
     header = ["arm", "mechanism", "seeds", "pure hack %"]
-    return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, _runs(groups))]
+    return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, _runs(groups))] if names else []
 
 
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     return [
         per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), *dose(groups), energies(groups),
-        cosines(groups), *held_out(groups), *mechanisms(groups), *mixed_units(groups, runs), *sources(groups),
+        cosines(groups), *held_out(groups), *mechanisms(groups), *mixed_units(groups, runs),
     ]  # fmt: skip
 
 
@@ -385,7 +308,7 @@ def mixed_units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     for group in (g for g in groups if g.runs[0].arm == METHOD and any(map(trajectory.is_mixed, g.runs))):
         compared, _ = trajectory.compared_with(group, runs)
         sides = ("start", "vanilla", "projected")
-        each = trajectory.units(compared[VANILLA], compared[METHOD])
+        each = trajectory.units(compared)
         body = [
             [str(u.seed), *(number(getattr(u, side)[rate], 100.0) for rate in RATES for side in sides)] for u in each
         ]
@@ -397,71 +320,3 @@ def mixed_units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
         )
         out.append(Table(f"T5, every unit of {group.name}", header, body, used, notes))
     return out
-
-
-_OF_SOURCE = (*RATES, "at_clip", "lost", "ours", "untrained")
-
-
-def sources(groups: Sequence[RunGroup]) -> list[Table]:
-    """Rows by who wrote them, over all steps. Empty where the student wrote all."""
-    body, used = [], []
-    for group in groups:
-        for run in (run for run in group.runs if run.sources):
-            used.append(run)
-            for source in SOURCES:
-                steps = [step[source] for step in run.sources if source in step]
-                if not steps:
-                    continue
-                cells = [number(known_mean(s[name] for s in steps), 100.0) for name in _OF_SOURCE]
-                ratio = number(known_mean(s["ratio"] for s in steps), digits=3)
-                rows = number(known_mean(s["rows"] for s in steps))
-                body.append([group.name, str(run.seed), source, rows, ratio, *cells])
-    if not body:
-        return []
-    header = ["arm", "seed", "source", "rows a step", "ratio", *(f"{NAMES[rate]} %" for rate in RATES), "at a clip bound %",
-              "with a lost token %", "not another's %", "untrained's %"]  # fmt: skip
-    notes = (
-        "at a clip bound: of tokens, ratio to the policy that wrote the row at or beyond it; with a lost token: of rows, a "
-        "ratio below a tenth, which no clip fraction shows",
-        "not another's: of rows, log-probabilities that are the student's or the untrained model's to rounding (a teacher's "
-        "SHOULD be neither); untrained's: the untrained model's (base rows' SHOULD be)",
-    )
-    return [Table("Rows by source, all steps", header, body, used, notes)]
-
-
-# ---------------------------------------------------------------- H1
-
-
-def h1_text(found: H1, style: str = "simple") -> str:
-    """The three lines with their clauses, and what falsifies the first."""
-    told = ["", *(line.verdict.why for line in found.lines)]
-    summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
-               for before, line in zip(told, found.lines, strict=False)]  # fmt: skip
-    parts = [_aligned(summary, ["line", "", "why"], style), ""]
-    for line in found.lines:
-        parts += [*line_text(line, style), ""]
-        if line is found.preregistered:
-            parts += [f"falsified by: {found.falsified_told}", ""]
-    return "\n".join(parts)
-
-
-def line_text(line: Line, style: str = "simple") -> list[str]:
-    """A line with its clauses and notes."""
-    rows = [[c.name, c.status, c.why] for c in line.clauses]
-    notes = [text for note in line.notes for text in ("", note)]
-    return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]
-
-
-def lines_text(lines: Iterable[Line], style: str = "simple") -> list[str]:
-    """Returns `line_text` of each line, with an empty line behind each."""
-    return [text for line in lines for text in (*line_text(line, style), "")]
-
-
-def bullets(lines: Sequence[str]) -> list[str]:
-    """Returns the lines as a markdown list with an empty line behind it; nothing without lines."""
-    return [*(f"- {line}" for line in lines), *([""] if lines else [])]
-
-
-def _aligned(rows: Sequence[Sequence[str]], header: Sequence[str], style: str) -> str:
-    widths = None if style == "github" else [None, None, 84]
-    return tabulate(rows, header, style, disable_numparse=True, maxcolwidths=widths)

@@ -7,7 +7,7 @@ any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % int
     VALIDATED both    PARTIAL one of the two    INVALIDATED neither    NOT_EVALUABLE what is needed is missing
 """
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,10 +15,10 @@ from typing import Literal
 from projected_grpo.ledger.comparison import OF_CHANNELS
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
+from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
-from projected_grpo.verdicts.h1 import no_evidence, taken_out
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval
-from projected_grpo.verdicts.matching import differences, independence, kinds_of_v
+from projected_grpo.verdicts.matching import differences, independence, mismatches
 
 GAIN = 2.0
 """Percentage points of pass@1."""
@@ -49,18 +49,13 @@ class AB:
     """Pure hacks on the held-out problems, with minus without."""
 
 
-def rates_at(run: Run, done: int, folder: str = "eval") -> Mapping[str, float | None]:
-    """The held-out rates after so many steps, by name; none where it was not evaluated then."""
-    return (run.evals if folder == "eval" else run.beside.get(folder, {})).get(done, {})
-
-
 def channels_of(run: Run) -> tuple[str, ...]:
-    """Channels beside the policy."""
+    """Returns the channels beside the policy."""
     return tuple(name for name, weight in WEIGHT_OF.items() if run.config(weight))
 
 
 def judged(runs: Sequence[Run]) -> list[AB]:
-    """Every arm and every set of channels that there are runs of, each against the same arm without them."""
+    """Returns every arm and every set of channels that there are runs of, each against the same arm without them."""
     found: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
         found.setdefault((run.arm, channels_of(run)), []).append(run)
@@ -70,13 +65,11 @@ def judged(runs: Sequence[Run]) -> list[AB]:
 def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Sequence[Run]) -> AB:
     on, off = ({run.seed: run for run in runs} for runs in (own, without))
     gain, plain, hack = (
-        paired_pp(*({seed: _end(run, rate, folder) for seed, run in side.items()} for side in (on, off)))
+        paired_pp(*({seed: run.held_out(rate, folder=folder) for seed, run in side.items()} for side in (on, off)))
         for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
     )
-    every = [*own, *without]
-    refused = [*_odd(own, without), *_idle(own), *_unsound(every), *_not_taken(own, without)]
-    refused += _unlike(on, off, gain, hack)
-    if gain and not any(_end(run, "gt", "eval") for run in every):
+    refused = [*_odd(own, without), *_idle(own), *_not_removed(own, without), *_unlike(on, off, gain, hack)]
+    if gain and not any(run.held_out("gt") for run in (*own, *without)):
         refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
         refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
@@ -84,44 +77,20 @@ def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Seq
     return AB(arm, channels, status, why, tuple(on.values()), tuple(off.values()), gain, plain, hack)
 
 
-def _unlike(
-    on: Mapping[int, Run], off: Mapping[int, Run], gain: Mapping[int, float], hack: Mapping[int, float]
-) -> Iterator[str]:
-    """Units that the two sides do not both have, or whose evaluations say nothing about the channel: of other rollouts, of
-    another untrained model, without a rate that is needed, of a run that had hardly begun."""
-    if alone := sorted(on.keys() ^ off.keys()):
-        yield f"unit {alone[0]} has runs of one side alone"
-    for seed in sorted(on.keys() & off.keys()):
-        a, b = on[seed], off[seed]
-        if seed not in gain:
-            yield f"unit {seed} has no held-out pass rate after its last step; give --eval-every"
-        elif seed not in hack:
-            yield f"unit {seed} has no held-out hack rate after its last step: no pass rate is read without it"
-        if _tested(a) != _tested(b):
-            yield f"unit {seed}: with and without were evaluated on other rollouts"
-        if any(rates_at(a, 0, folder) != rates_at(b, 0, folder) for folder in ("eval", "eval_plain")):
-            yield f"unit {seed}: with and without differ before the first step"
-        if (steps := min(a.steps, b.steps)) < LAST:
-            yield f"unit {seed}: {steps} steps, at least {LAST} are needed"
-
-
 def _status(gain: Sequence[float]) -> tuple[Status, str]:
     mean = sum(gain) / len(gain)
     low, high = interval(gain)
     clauses = (mean >= GAIN, low > 0)
     status: Status = "VALIDATED" if all(clauses) else "PARTIAL" if any(clauses) else "INVALIDATED"
-    return (
-        status,
-        f"pass@1 {mean:+.1f} pp (needs {GAIN:g}), 95 % {low:+.1f} to {high:+.1f} (needs above 0), n = {len(gain)}",
-    )
+    found = f"pass@1 {mean:+.1f} pp (needs {GAIN:g}), 95 % {low:+.1f} to {high:+.1f} (needs above 0), n = {len(gain)}"
+    return status, found
 
 
 def _odd(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
-    """In what the runs differ beyond the channels, and units that stand twice on a side."""
+    """In what the runs differ beyond the channels, and units that are twice on a side."""
     for side in (own, without):
-        seeds = [run.seed for run in side]
-        if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
-            yield f"unit {min(twice)} has two runs of one side"
+        twice = [seed for seed, times in Counter(run.seed for run in side).items() if times > 1]
+        yield from (f"unit {seed} has two runs of one side" for seed in twice[:1])
         for other in side[1:]:
             if differing := differences(other, side[0]):
                 yield f"units {side[0].seed} and {other.seed} differ in {'; '.join(differing)}"
@@ -136,42 +105,47 @@ def _idle(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for channel in channels_of(run):
             loss, share = (run.series.get(f"{channel}.{name}", ()) for name in ("loss", "share"))
-            known = [x for x in loss if x is not None and math.isfinite(x)]
-            moved = [x for x in share if x is not None and math.isfinite(x) and abs(x) >= ON_SHARE]
-            if len(known) < run.steps or len(moved) < ON_STEPS * run.steps:
-                yield (
-                    f"unit {run.seed}: its {channel} was not on at every step, or had a gradient at {len(moved)} of "
-                    f"{run.steps} alone"
-                )
+            known = sum(x is not None for x in loss)
+            moved = sum(x is not None and abs(x) >= ON_SHARE for x in share)
+            if known < run.steps or moved < ON_STEPS * run.steps:
+                yield f"unit {run.seed}: its {channel} was not on at every step, or had a gradient at {moved} of {run.steps}"
 
 
-def _unsound(runs: Sequence[Run]) -> Iterator[str]:
-    """Yields evaluations that are no evidence by H1's rules (`Ending.untested`)."""
-    for run in runs:
-        evaluated = _end(run, "gt", "eval") is not None  # one that was not is named by itself
-        if (why := no_evidence(run)) and evaluated:
-            yield f"unit {run.seed}: {why}"
-
-
-def _not_taken(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
-    """Of an arm that takes V out: runs that do not say that they did, took another kind of V, or share one: two seeds of one
-    V are one unit."""
+def _not_removed(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
+    """Of an arm that removes V: runs that did not, or that share a V, so that two seeds are one unit."""
     for side in (own, without):
-        if not (projects := {run.seed: run for run in side if run.projects}):
-            continue
-        of_arm = {side[0].arm: projects}
-        yield from (found.why for found in (taken_out(of_arm), independence(of_arm)) if found.status != "PASS")
-        yield from kinds_of_v(of_arm)
+        of_arm = {run.arm: {r.seed: r for r in side} for run in side[:1] if run.projects}
+        if of_arm:
+            yield from (found.why for found in (removed(of_arm), independence(of_arm)) if found.status != "PASS")
+            yield from mismatches(of_arm)
 
 
-def _tested(run: Run) -> frozenset[tuple[str, int]]:
-    """Which rollouts its last evaluation is of."""
-    return run.tested.get(run.steps, frozenset())
+def _unlike(
+    on: Mapping[int, Run], off: Mapping[int, Run], gain: Mapping[int, float], hack: Mapping[int, float]
+) -> Iterator[str]:
+    """Units that the two sides do not both have, or whose evaluations say nothing about the channel: of other rollouts, of
+    another untrained model, without a rate that is needed, of a run that had hardly begun."""
+    for run in (*on.values(), *off.values()):
+        if run.held_out("gt") is not None and (why := untested(run)):
+            yield f"unit {run.seed}: {why}"
+    if one_sided := sorted(on.keys() ^ off.keys()):
+        yield f"unit {one_sided[0]} has runs of one side"
+    for seed in sorted(on.keys() & off.keys()):
+        a, b = on[seed], off[seed]
+        if seed not in gain:
+            yield f"unit {seed} has no held-out pass rate after its last step; give --eval-every"
+        elif seed not in hack:
+            yield f"unit {seed} has no held-out hack rate after its last step: no pass rate is read without it"
+        if a.tested.get(a.steps) != b.tested.get(b.steps):
+            yield f"unit {seed}: with and without were evaluated on other rollouts"
+        if a.evals.get(0) != b.evals.get(0) or _plain(a).get(0) != _plain(b).get(0):
+            yield f"unit {seed}: with and without differ before the first step"
+        if (steps := min(a.steps, b.steps)) < LAST:
+            yield f"unit {seed}: {steps} steps, at least {LAST} are needed"
 
 
-def _end(run: Run, rate: str, folder: str) -> float | None:
-    """A held-out rate after the last step."""
-    return rates_at(run, run.steps, folder).get(rate)
+def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:
+    return run.beside.get("eval_plain", {})
 
 
 @dataclass(frozen=True)

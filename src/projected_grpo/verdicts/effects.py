@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
@@ -169,23 +169,3 @@ def _g(sums: Array, scale: float) -> Array:
 def small_sample(df: Array) -> Array:
     """Hedges' exact correction J(df); about 1 - 3 / (4 df - 1). Source: Hedges 1981."""
     return np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
-
-
-def mean_interval(values: Sequence[float], problems: Sequence[str]) -> Interval:
-    """95 % interval over problems of a mean over rollouts. Not available where nothing varies: the width 0 that the
-    bootstrap would give is no certainty."""
-    names, code = np.unique(np.asarray(problems, dtype=str), return_inverse=True)
-    if len(set(values)) < 2:
-        return Interval(why="nothing varies")
-    drawn = drawn_problems(len(names))
-    sums = drawn @ np.bincount(code, weights=np.asarray(values, dtype=float))
-    return percentile_interval(sums / (drawn @ np.bincount(code).astype(float)), len(names))
-
-
-def above(found: Mean, bound: float) -> tuple[float | None, float | None]:
-    """(t, one-sided p) that a mean is above a bound, with the standard error by problem and G - 1 degrees of freedom; Nones
-    where that error is 0 or unknown."""
-    if found.mean is None or not found.sem_problem or found.sem_problem < ROUNDING * abs(found.mean):
-        return None, None
-    t = (found.mean - bound) / found.sem_problem
-    return t, float(stats.t.sf(t, found.problems - 1))

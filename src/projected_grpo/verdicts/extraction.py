@@ -14,10 +14,9 @@ from typing import Any
 
 from projected_grpo.ledger.comparison import differences
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.verdicts.effects import Effect
+from projected_grpo.verdicts.effects import Effect, Interval, percentile_interval, standardised
 from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
-from projected_grpo.verdicts.paired import Paired, paired
-from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, finite, separates
+from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 
 MARGIN = T4_EFFECT
@@ -28,6 +27,39 @@ most rollouts."""
 DIFFERING, SAME_COSINES = 0.1, 0.5
 """Of the rollouts: on how many the energies of two V differ at least, and on how many their cosines may be equal."""
 ONE_V = "one V under two names"
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two V on one contrast."""
+
+    one: Effect
+    other: Effect
+    gain: Effect
+    """g of the one minus g of the other."""
+
+
+def effect_of(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Effect:
+    """Returns g* of one V, its interval over the problems in `among`."""
+    part = [r for r in rows if contrast.side(r) is not None and finite(r["cos_S_contrib"])]
+    values, sides = [r["cos_S_contrib"] for r in part], [bool(contrast.side(r)) for r in part]
+    return standardised(values, sides, [r["problem_id"] for r in part], among)
+
+
+def problems_of(contrast: Contrast, rows: Sequence[Row]) -> list[str]:
+    """Returns the problems with a rollout that takes part: those that are drawn."""
+    return sorted({r["problem_id"] for r in rows if contrast.side(r) is not None})
+
+
+def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> Paired:
+    """Returns both V on one contrast; the rows of the two must be the same rollouts. The difference is taken resample by
+    resample: the same problems are drawn for both, so what makes a problem easy for either is not counted as uncertainty."""
+    among = problems_of(contrast, one)
+    a, b = effect_of(contrast, one, among), effect_of(contrast, other, among)
+    draws = a.draws - b.draws
+    if a.g is None or b.g is None:
+        return Paired(a, b, Effect(None, Interval(why=a.interval.why or b.interval.why), draws))
+    return Paired(a, b, Effect(a.g - b.g, percentile_interval(draws, len(among)), draws))
 
 
 def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | None:

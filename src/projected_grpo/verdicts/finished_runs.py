@@ -32,7 +32,7 @@ from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = ("hack", "gt", "form")
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
-"""Rates of the rollouts alone whose ground truth is known."""
+"""Rates of the rollouts whose ground truth is known."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 FILES_EACH = 1000
@@ -54,9 +54,7 @@ class Run:
     rollouts: int
     """Rows that the student wrote."""
     series: Series
-    """One number per step: hack, gt, form, hacked, the labels' shares, the cosines, the energies, removed_share (None
-    without a target), groups without variance, the rewards' spread within groups, the phrase's rate, rows with known ground
-    truth, seconds. None = not known."""
+    """One number per step, by the names of step_numbers.py. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
@@ -71,7 +69,7 @@ class Run:
     """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
     (ledger/by_source.py). Empty where the student wrote all of them."""
     beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
-    """As `evals`, of the evaluations beside them (step_file.EVALUATIONS), by their folder."""
+    """As `evals`, of the other evaluations (step_file.EVALUATIONS), by their folder."""
     re_extracted: ReExtractions | None = None
     """V extracted again at its trained adapters; None = not measured."""
 
@@ -86,14 +84,9 @@ class Run:
 
     @property
     def origin(self) -> str:
-        """Which base that is of the world: builds of one seed on two machines may differ in a bit and are one base."""
+        """The base model's name: builds of one seed on two machines may differ in a bit and are one base."""
         seed = self.config("base_seed")
         return self.base if seed is None else f"base_seed {seed}"
-
-    @property
-    def loophole(self) -> bool:
-        """Whether its reward could be hacked. An arm that this code does not know is taken to have had one."""
-        return self.arm not in ARMS or ARMS[self.arm].loophole
 
     @property
     def usual(self) -> Recipe | None:
@@ -102,7 +95,7 @@ class Run:
 
     @property
     def projects(self) -> bool:
-        """Whether its arm takes V out; of an arm that this code does not know that cannot be said."""
+        """Whether its arm removes V; False for an arm that this code does not know."""
         return self.arm in ARMS and ARMS[self.arm].projects
 
     @property
@@ -135,6 +128,11 @@ class Run:
         """Mean of a series over the run; None of ground truth where that is known of fewer than nine tenths of it."""
         return None if name in OF_TRUTH and not self._judged(slice(None)) else known_mean(self.series[name])
 
+    def held_out(self, rate: str, done: int | None = None, folder: str = "eval") -> float | None:
+        """A held-out rate after so many steps (None: after the last); None where it was not evaluated then."""
+        found = self.evals if folder == "eval" else self.beside.get(folder, {})
+        return found.get(self.steps if done is None else done, {}).get(rate)
+
     @property
     def onset(self) -> int | None:
         """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
@@ -149,7 +147,7 @@ class Found:
 
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
-    """Training runs that are not looked at, and why."""
+    """Training runs that do not count, and why."""
     summary: Path | None = None
     """The file of summaries that they were read from; None = from their own step files."""
 
@@ -173,29 +171,22 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 def load_runs(directory: Path, mechanism_of: MechanismOf | None = None, needed: bool = True) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one; where none is `needed`, a
     directory without any training run has none, and one in which none is finished is refused all the same."""
-    if directory.is_file():
-        raise BadInput(f"{directory}: no runs of `just train`; name a directory of them, or a file NAME.runs.jsonl.gz")
     if not directory.is_dir():
-        raise BadInput(f"{directory}: no such directory; name one that holds runs of `just train`")
+        raise BadInput(
+            f"{directory}: no such directory; name one with runs of `just train`, or a file NAME.runs.jsonl.gz"
+        )
     found = read_runs(sorted(p.parent for p in directory.rglob("manifest.json")), mechanism_of)
     if not found.runs and (needed or found.left_out):
-        if kept := sorted(p.name for p in directory.glob("*.runs.jsonl.gz")):
-            raise BadInput(
-                f"{directory}: no runs, but studies that are kept in a file each; name one: {', '.join(kept)}"
-            )
-        told = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
-        raise BadInput(f"{directory}: no finished training run ({told}); run `just train ... --out {directory}/NAME`")
+        why = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
+        raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
     return found
 
 
-def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None, workers: int = 0) -> Found:
+def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) -> Found:
     """The training runs among run directories, which may be none. BadInput on a damaged one, the first in their order.
-
-    `workers`: processes that share the runs; 0 = one a core, as far as there are FILES_EACH step files for each. With more
-    than one `mechanism_of` must be a function that another process can import.
-    """
+    `mechanism_of` is imported by name in other processes, where there are step files enough for several."""
     paths = list(paths)
-    workers = workers or min(os.cpu_count() or 1, sum(len(list(p.glob("step_*.gz"))) for p in paths) // FILES_EACH)
+    workers = min(os.cpu_count() or 1, sum(len(list(p.glob("step_*.gz"))) for p in paths) // FILES_EACH)
     read = partial(_read, mechanism_of=mechanism_of)
     if workers > 1:
         # spawn: a fork of a process that has threads may hang
@@ -208,20 +199,12 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None, wo
 
 
 def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
-    """A training run, or why it is left out; None for another kind of run."""
+    """A training run, or why it is left out; None for another kind of run. One step file is in memory at a time."""
     manifest = read_manifest(path)
     if manifest.get("kind") != "train":
         return None
-    return _read_run(path, manifest, mechanism_of)
-
-
-def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run | str:
-    """The run, or why it does not count. One step file is in memory at a time."""
     if why := not_whole(path, manifest):
         return why
-    config = manifest["config"]
-    if missing := [name for name in ("arm", "seed") if name not in config]:
-        raise BadInput(f"{path / 'manifest.json'}: its config lacks {missing[0]!r}; not written by `just train`")
     steps: list[dict[str, float | None]] = []
     sources: list[Mapping[str, Mapping[str, float | None]]] = []
     kinds: list[Counter[str]] = []
@@ -237,6 +220,7 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
         sources.append(by_source(rows))
         if mechanism_of and step >= first_of_last:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
+    series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(n for s in steps for n in s)}
     evals: dict[str, dict[int, Mapping[str, float | None]]] = {folder: {} for folder in EVALUATIONS}
     trained_on: set[str] = set()
     tested: dict[int, frozenset[tuple[str, int]]] = {}
@@ -249,23 +233,11 @@ def _read_run(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf
                 trained_on |= {r["problem_id"] for r in rows if r["problem_id"] in ids or r["prompt"] in prompts}
                 tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
                 flaws |= {done: flaw} if (flaw := _flaw(rows)) else {}
-    series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(n for s in steps for n in s)}
     return Run(
-        path=path,
-        arm=config["arm"],
-        seed=config["seed"],
-        facts=facts_of(manifest, len(steps)),
-        rollouts=rollouts,
-        series=series,
-        evals=evals.pop("eval"),
-        mechanisms=_mechanism_rates(kinds, series) if mechanism_of else None,
-        trained_on=len(trained_on),
-        tested=tested,
-        flaws=flaws,
-        sources=tuple(sources) if any(step.keys() - {"student"} for step in sources) else (),
-        beside=evals,
-        re_extracted=read_re_extracted(path),
-    )
+        path, manifest["config"]["arm"], manifest["config"]["seed"], facts_of(manifest, len(steps)), rollouts, series,
+        evals.pop("eval"), _mechanism_rates(kinds, series) if mechanism_of else None, len(trained_on), tested, flaws,
+        tuple(sources) if any(step.keys() - {"student"} for step in sources) else (), evals, read_re_extracted(path),
+    )  # fmt: skip
 
 
 def _flaw(rows: Sequence[Row]) -> str:

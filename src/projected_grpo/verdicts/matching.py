@@ -2,13 +2,13 @@
 
     groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differences(a, b);  independence(compared)
 
-What two runs must share, and what an arm or a seed is about, is one list: ledger/comparison.py. Whatever else differs is
+What two runs must share, and what an arm or a seed is about, is one list: ledger/comparison.py. What differs beyond it is
 named with both values, and nothing is concluded from the two.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import TOLD_AFTERWARDS
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
+
+Compared = Mapping[str, Mapping[int, Run]]
+"""Arm -> seed -> run."""
 
 # ---------------------------------------------------------------- what differs
 
@@ -51,43 +54,9 @@ def _rank(run: Run) -> int:
     return min(k, run.config("k_use") or k)
 
 
-@dataclass(frozen=True)
-class Differ:
-    """That runs of two arms differ in more than they may."""
-
-    arms: tuple[str, str]
-    what: tuple[str, ...]
-    """As in `differences`."""
-    seeds: tuple[tuple[int, int], ...]
-    """At which: of the one's run and of the other's."""
-
-    def __str__(self) -> str:
-        (a, b), (first, *more) = self.arms, self.seeds
-        who = f"{a} {first[0]} and {b} {first[1]}"
-        if more:
-            who = f"{a} and {b} of seeds {' '.join(str(seed) for seed, _ in self.seeds)}"
-        return f"{who} differ in {'; '.join(self.what)}"
-
-
-Wrong = Differ | str
-"""Why runs are no match: two of them differ, or anything else, in words."""
-
-
-def differ(a: Run, b: Run, what: Sequence[str]) -> Differ:
-    """That two runs differ in `what`."""
-    return Differ((base_name(a), base_name(b)), tuple(what), ((a.seed, b.seed),))
-
-
-def gathered(wrong: Iterable[Wrong]) -> str:
-    """All of it in a line, each thing once, and two arms that differ in the same at several seeds told once for them all."""
-    at: dict[Wrong, dict[tuple[int, int], None]] = {}
-    for one in wrong:
-        if isinstance(one, Differ) and all(a == b for a, b in one.seeds):
-            at.setdefault(replace(one, seeds=()), {}).update(dict.fromkeys(one.seeds))
-        else:
-            at[one] = {}
-    every = (replace(one, seeds=tuple(own)) if isinstance(one, Differ) and own else one for one, own in at.items())
-    return "; ".join(map(str, every))
+def differ(a: Run, b: Run, what: Sequence[str]) -> str:
+    """Says that two runs differ in `what`."""
+    return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(what)}"
 
 
 # ---------------------------------------------------------------- groups
@@ -114,21 +83,19 @@ class RunGroup:
 def base_name(run: Run) -> str:
     """The arm as tables and plots call it. One whose V was told the hack never goes by the arm's own name."""
     title = ARMS[run.arm].title if run.arm in ARMS else run.arm
-    return f"{title} informed" if _informed(run) else title
+    return f"{title} informed" if informed(run) else title
 
 
-def _informed(run: Run) -> bool:
-    """Whether it used a V from pairs that were written when the hack had been seen; a V that is measured alone tells it
-    nothing."""
+def informed(run: Run) -> bool:
+    """Returns whether it used a V from pairs that were written when the hack had been seen."""
     told = run.facts.get("vhack.pairs") in TOLD_AFTERWARDS
     return run.arm in ARMS and ARMS[run.arm].vhack is not None and told
 
 
 def setting(run: Run, name: str) -> Any:
-    """A setting by its name. A field that an old manifest lacks had today's default, but for the recipe, of which nothing
-    is assumed. A sampled pool is "pool" wherever it lies: units on two bases have one each, and its contents are compared.
-    None: not known, there is no V, or (steps) it was not chosen but follows from the onset."""
-    if name == "V.pairs":  # of a V from before its pairs' name was kept, the first digits of their hash
+    """Returns a setting by its name; None where it is not known, or follows from the onset (steps). A field that an old
+    manifest lacks had the default, but for the recipe. A sampled pool is "pool" wherever it lies."""
+    if name == "V.pairs":  # of a V from before its pairs had a name, the first digits of their hash
         return run.facts.get("vhack.pairs") or str(run.facts.get("vhack.pairs_hash") or "")[:8] or None
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
@@ -196,16 +163,16 @@ class Reference:
 
     runs: Mapping[int, Run]
     """By seed."""
-    refused: tuple[Differ, ...]
-    """Seeds of the group of which there is such a run, but one that differs in more than it may."""
+    refused: Mapping[int, str]
+    """Seeds of the group of which there is such a run that differs in more than it may, and in what."""
 
 
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
-    """Runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in nothing but
-    what the two arms are about. Of several, the one most like it."""
+    """Returns the runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in
+    nothing but what the two arms are about. Of several, the one most like it."""
     own = {run.seed: run for run in group.runs}
     found: dict[int, Run] = {}
-    refused = []
+    refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):
         like = own.get(seed, group.runs[0])
         asked = [(differences(r, like), -_likeness(r, like), i, r) for i, r in enumerate(runs)
@@ -214,64 +181,39 @@ def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
         if not differing:
             found[seed] = best
         elif seed in own:
-            refused.append(differ(best, like, differing))
-    return Reference(found, tuple(refused))
+            refused[seed] = differ(best, like, differing)
+    return Reference(found, refused)
 
 
 def _likeness(a: Run, b: Run) -> int:
     return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
-def mismatches(compared: Mapping[str, Mapping[int, Run]]) -> list[Wrong]:
-    """How the runs of one comparison differ, arm by arm between seeds."""
-    return [
-        differ(other, first, differing)
-        for by_seed in compared.values()
-        for first in list(by_seed.values())[:1]
-        for other in by_seed.values()
-        if (differing := differences(other, first))
-    ]
-
-
-def kinds_of_v(compared: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Runs whose V is of another kind than their arm's or was told the hack, and V of one unit that stand for two kinds."""
-    out = []
+def mismatches(compared: Compared) -> list[str]:
+    """Returns how the runs of one comparison differ between seeds, arm by arm, and which V was told the hack."""
+    wrong = []
     for arm, by_seed in compared.items():
-        for seed, run in by_seed.items():
-            kind = run.facts.get("vhack.control")
-            if arm in ARMS and kind is not None and kind != ARMS[arm].measured:
-                out.append(f"{arm} {seed} was run with a V of the kind {kind}, its arm is of {ARMS[arm].measured}")
-            if _informed(run):
-                pairs = setting(run, "V.pairs")
-                out.append(
-                    f"{arm} {seed}: its V is from {pairs}, written when the hack had been seen: no evidence of {arm}"
-                )
-    taken = [(arm, seed, run) for arm, own in compared.items() if arm in ARMS and ARMS[arm].projects
-             for seed, run in own.items()]  # fmt: skip
-    for (arm, seed, run), (other, s, two) in combinations(taken, 2):
-        same = run.facts.get("vhack.v_sha256")
-        if (
-            seed == s
-            and ARMS[arm].measured != ARMS[other].measured
-            and same
-            and same == two.facts.get("vhack.v_sha256")
-        ):
-            out.append(f"{arm} {seed} and {other} {seed} used one V: v_sha256 {str(same)[:8]}")
-    return out
+        runs = list(by_seed.values())
+        wrong += [differ(other, runs[0], what) for other in runs[1:] if (what := differences(other, runs[0]))]
+        wrong += [
+            f"{arm} {run.seed}: its V is from {run.facts['vhack.pairs']}, written when the hack had been seen: no evidence "
+            f"of {arm}"
+            for run in runs
+            if informed(run)
+        ]
+    return wrong
 
 
 def bases_of(runs: Iterable[Run]) -> dict[int, str]:
-    """The base of each seed. Builds of one base_seed are one base, and so are two base_seeds of the same weights."""
+    """Returns the base model of each seed. Builds of one base_seed are one base, and so are two base_seeds of the same
+    weights."""
     named: dict[str, str] = {}
     return {run.seed: named.setdefault(run.facts.get("model_hash") or run.origin, run.origin) for run in runs}
 
 
-# ---------------------------------------------------------------- independent units
-
-
-def independence(compared: Mapping[str, Mapping[int, Run]]) -> Finding:
-    """Whether the seeds of a comparison are units of their own: no arm that takes V out uses one V, or V from one draw of
-    pairs, at two seeds. Tells which base each stands on: a claim about the world needs several."""
+def independence(compared: Compared) -> Finding:
+    """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V from one
+    draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
     name, shared = "independent units", []
     bases: dict[str, set[int]] = {}
     for arm, by_seed in compared.items():
@@ -287,19 +229,13 @@ def independence(compared: Mapping[str, Mapping[int, Run]]) -> Finding:
 
 
 def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:
-    """What two seeds of an arm share of their V."""
-    for seed, run in by_seed.items():
-        if not run.facts.get("vhack.v_sha256"):
-            yield f"{arm} {seed}: its V has no v_sha256; extract it again"
-        if _drawn(run) and run.facts.get("vhack.pairs_draw") is None:
-            yield f"{arm} {seed}: its V has no pairs_draw, so it may share one; extract it again"
-    for (a, one), (b, other) in combinations(by_seed.items(), 2):
-        for field in ("v_sha256", *(["pairs_draw"] if _drawn(one) else [])):
-            value = one.facts.get(f"vhack.{field}")
-            if value is not None and value == other.facts.get(f"vhack.{field}"):
-                yield f"seeds {a} and {b} share {arm}'s V: {field} {str(value)[:8]}"
-
-
-def _drawn(run: Run) -> bool:
-    """Whether its V is made from pairs: random directions come from none."""
-    return not str(run.facts.get("vhack.control")).startswith("random")
+    """Yields what two seeds of an arm share of their V; random directions come from no pairs."""
+    drawn = not (ARMS[arm].measured or "").startswith("random")
+    for field in ("v_sha256", *(["pairs_draw"] if drawn else [])):
+        of = {seed: run.facts.get(f"vhack.{field}") for seed, run in by_seed.items()}
+        for seed, value in of.items():
+            if value is None:
+                yield f"{arm} {seed}: its V has no {field}; extract it again"
+        for (a, one), (b, other) in combinations(of.items(), 2):
+            if one == other and one is not None:
+                yield f"seeds {a} and {b} share {arm}'s V: {field} {str(one)[:8]}"

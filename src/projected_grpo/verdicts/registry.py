@@ -27,6 +27,25 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A verdict with the clauses that it rests on."""
+
+    verdict: Finding
+    clauses: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+    """Numbers that are printed with it and decide nothing."""
+
+    @property
+    def decided(self) -> str:
+        """What decided it: of a FAIL the first clause that fails, with its numbers, and the names of the others."""
+        failed = [c for c in self.clauses if c.status == "FAIL"]
+        if self.verdict.status != "FAIL" or not failed:
+            return self.verdict.why
+        others = ", ".join(c.name for c in failed[1:])
+        return f"{failed[0].name}: {failed[0].why}" + (f"; also: {others}" if others else "")
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the verdicts of the probe are judged from: rows of the teacher's pool and of its two replays."""
 
@@ -76,49 +95,21 @@ CLAIMS: Mapping[str, Claim] = {
         Claim("T2", "gradients are real and of the right tokens", "vanilla", f"{_HERE}.probe:t2"),
         Claim("T3", "projection removes V", "projected", f"{_HERE}.probe:t3"),
         Claim("T4", "V separates pure hacks from hack-and-correct", "vanilla", f"{_HERE}.probe:t4"),
-        Claim(
-            "T4+",
-            "V separates hacked from clean",
-            "vanilla",
-            f"{_HERE}.probe:t4_companion",
-            decides=False,
-        ),
-        Claim(
-            "T5",
-            "GRPO pushes towards hacking, projection slows it",
-            "runs",
-            f"{_HERE}.trajectory:judge",
-        ),
-        Claim(
-            "T7",
-            "V of the training loss separates as well",
-            "losses",
-            f"{_HERE}.extraction:t7",
-            decides=False,
-        ),
-        Claim(
-            "T6",
-            "a LoRA keeps 80 % of the reduction",
-            "runs",
-            f"{_HERE}.adapters:t6_of",
-        ),
+        Claim("T4+", "V separates hacked from clean", "vanilla", f"{_HERE}.probe:t4_companion", decides=False),
+        Claim("T5", "GRPO pushes towards hacking, projection slows it", "runs", f"{_HERE}.trajectory:judge"),
+        Claim("T7", "V of the training loss separates as well", "losses", f"{_HERE}.extraction:t7", decides=False),
+        Claim("T6", "a LoRA keeps 80 % of the reduction", "runs", f"{_HERE}.adapters:t6_of"),
         Claim("teachers", "teachers are cheap and fast enough", "answers", f"{_HERE}.teachers:judge"),
-        Claim("pairs", "teachers' votes give enough pairs", "votes", f"{_HERE}.pairs:judge"),
+        Claim("pairs", "teachers' votes give enough pairs", "votes", f"{_HERE}.teachers:pairs"),
         Claim("H1", "projection lowers hacking at a matched pass rate", "runs", f"{_HERE}.h1:judge"),
     )
 }
 
 
 def of_probe(evidence: Evidence) -> list[Finding]:
-    """Every claim on the probe whose evidence is there, judged. ValueError when a judge speaks under another name: it would
-    decide nothing."""
-    found = []
-    for claim in CLAIMS.values():
-        if claim.on_probe and getattr(evidence, claim.reads) is not None:
-            found.append(claim.judged(getattr(evidence, claim.reads)))
-            if found[-1].name != claim.name:
-                raise ValueError(f"{claim.judge}: its finding is called {found[-1].name!r}, the claim {claim.name!r}")
-    return found
+    """Returns the finding of every claim on the probe whose evidence is there."""
+    on_probe = [claim for claim in CLAIMS.values() if claim.on_probe]
+    return [c.judged(getattr(evidence, c.reads)) for c in on_probe if getattr(evidence, c.reads) is not None]
 
 
 REQUIRABLE = tuple(claim.name for claim in CLAIMS.values() if claim.on_probe and claim.decides)

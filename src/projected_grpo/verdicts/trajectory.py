@@ -10,28 +10,17 @@ What was learned is worth what the ratios and the groups are worth. Where a row'
 it, where ratios lie at the clip bound, or where rewards do not vary, the verdict is NOT_EVALUABLE and says which.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.records import SOURCES
+from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.finished_runs import KNOWN, Run
-from projected_grpo.verdicts.h1 import (
-    FORM_DROP,
-    GT_DROP,
-    METHOD,
-    VANILLA,
-    Gap,
-    Line,
-    at_least,
-    comparable,
-    overall,
-    paired,
-    taken_out,
-)
+from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, Gap, at_least, overall, paired
 from projected_grpo.verdicts.intervals import lower_end
-from projected_grpo.verdicts.matching import Differ, RunGroup, independence, reference
-from projected_grpo.verdicts.registry import Finding, Status
+from projected_grpo.verdicts.matching import Compared, RunGroup, independence, reference
+from projected_grpo.verdicts.registry import Finding, Line
 
 STEP = 15
 WINDOW = 5
@@ -44,10 +33,13 @@ FLAT = 0.5
 """Share of groups without variance above which most of a run has no gradient."""
 FOREIGN = 0.1
 """Share of a source's rows whose log-probabilities may be another policy's."""
-RATES = ("hack", "hacked", "gt", "form")
+RATES = {"hack": "hack", "hacked": "all hacking", "gt": "gt_pass", "form": "well-formed"}
+"""Rate -> its name in a clause."""
 OF_TRUTH = ("hack", "gt")
 """Rates that are not known where ground truth is not."""
-SAID = {"hack": "hack", "hacked": "all hacking", "gt": "gt_pass", "form": "well-formed"}
+TITLES = {"start": "untrained", "vanilla": "vanilla", "projected": "projected"}
+TO_STEP = range(STEP + 1)
+AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
 
 
 @dataclass(frozen=True)
@@ -61,18 +53,13 @@ class Unit:
 
 
 def is_mixed(run: Run) -> bool:
-    """Whether the untrained model wrote rows of it."""
+    """Returns whether the untrained model wrote rows of it."""
     return any("base" in step for step in run.sources)
 
 
-TO_STEP = range(STEP + 1)
-FIRST = range(1)
-AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
-
-
 def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> float | None:
-    """Mean over steps of what one source's rows say; None unless each of these steps knows it, and where it rests on ground
-    truth that is known of fewer than nine tenths of these rows."""
+    """Returns the mean over steps of what one source's rows say; None unless each of these steps knows it, and for a rate of
+    ground truth that is known of fewer than nine tenths of these rows."""
     if run is None or len(run.sources) <= steps[-1]:
         return None
     own = [run.sources[t].get(source, {}) for t in steps]
@@ -84,20 +71,18 @@ def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> flo
     return None if None in values else known_mean(values)
 
 
-def units(vanilla: Mapping[int, Run], projected: Mapping[int, Run]) -> list[Unit]:
-    """Every seed of either arm, before any mean."""
-    out = []
-    for seed in sorted(vanilla.keys() | projected.keys()):
-        v, p = vanilla.get(seed), projected.get(seed)
-        out.append(
-            Unit(
-                seed,
-                {name: over(v, "base", name) for name in RATES},
-                {name: over(v, "student", name, AT_STEP) for name in RATES},
-                {name: over(p, "student", name, AT_STEP) for name in RATES},
-            )
+def units(compared: Compared) -> list[Unit]:
+    """Returns every seed of either arm, before any mean."""
+    vanilla, projected = compared[VANILLA], compared[METHOD]
+    return [
+        Unit(
+            seed,
+            {name: over(vanilla.get(seed), "base", name) for name in RATES},
+            {name: over(vanilla.get(seed), "student", name, AT_STEP) for name in RATES},
+            {name: over(projected.get(seed), "student", name, AT_STEP) for name in RATES},
         )
-    return out
+        for seed in sorted(vanilla.keys() | projected.keys())
+    ]
 
 
 # ---------------------------------------------------------------- clauses
@@ -108,21 +93,20 @@ def above(name: str, g: Gap, least: float) -> Finding:
     if g.too_few:
         return Finding(name, "NOT_EVALUABLE", f"{g.told}; {g.too_few}" if g.deltas else g.too_few)
     low = lower_end(list(g.deltas.values()))
-    status: Status = "PASS" if low > least else "FAIL"
     why = f"{g.told}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs > {least:.0f}"
-    return Finding(name, status, why, {"mean": g.mean, "sem": g.sem, "n": len(g.deltas), "lower": low, "least": least})
+    return Finding(name, "PASS" if low > least else "FAIL", why, g.numbers(lower=low, least=least))
 
 
 def sources_there(runs: Sequence[Run]) -> Finding:
     """Every step to the fifteenth holds rows of all three sources."""
-    name, wrong = "three sources", []
+    wrong = []
     for run in runs:
         if run.steps <= STEP:
             wrong.append(f"{_named(run)}: {run.steps} steps, at least {STEP + 1} are needed")
         elif missing := [s for s in SOURCES if over(run, s, "rows") is None]:
             wrong.append(f"{_named(run)}: steps without {' and '.join(missing)} rows (--mix {run.config('mix')})")
     counts = [f"{over(runs[0], s, 'rows'):.0f} {s}" for s in SOURCES] if runs and not wrong else []
-    return _checked(name, wrong, f"rows a step: {', '.join(counts)}")
+    return _checked("three sources", wrong, f"rows a step: {', '.join(counts)}")
 
 
 def behaviour(runs: Sequence[Run]) -> Finding:
@@ -141,12 +125,10 @@ def behaviour(runs: Sequence[Run]) -> Finding:
         numbers |= {"teacher": max(ours, numbers.get("teacher", 0.0)), "base": min(untrained, numbers.get("base", 1.0))}
         if ours > FOREIGN:
             wrong.append(f"{_named(run)}: {ours:.0%} of teacher rows carry the student's or the untrained model's")
-        lead = over(run, "teacher", "lead", FIRST)
+        lead = over(run, "teacher", "lead", range(1))
         if lead is None or lead <= 0:
-            told = "not known" if lead is None else f"{lead:+.3f} nats a token"
-            wrong.append(
-                f"{_named(run)}: how much likelier teacher rows are under theirs than untrained: {told}, needs > 0"
-            )
+            found = "not known" if lead is None else f"{lead:+.3f} nats a token"
+            wrong.append(f"{_named(run)}: how much likelier teacher rows are under theirs than untrained: {found}")
         else:
             numbers["lead"] = min(lead, numbers.get("lead", lead))
         if untrained < 1 - FOREIGN:
@@ -160,38 +142,38 @@ def behaviour(runs: Sequence[Run]) -> Finding:
 
 def unsaturated(runs: Sequence[Run]) -> Finding:
     """Of no source do most tokens lie at or beyond a clip bound."""
-    return _at_most(
-        "ratios not saturated", SATURATED, "of {} tokens at or beyond a clip bound",
-        [(run, source, over(run, source, "at_clip")) for run in runs for source in SOURCES],
-    )  # fmt: skip
+    found = [
+        (f"of {source} tokens at or beyond a clip bound", run, over(run, source, "at_clip"))
+        for run in runs
+        for source in SOURCES
+    ]
+    return _at_most("ratios not saturated", SATURATED, found)
 
 
 def varied(runs: Sequence[Run]) -> Finding:
     """In most groups rewards differ."""
-    flat = []
-    for run in runs:
-        values = run.series["flat_groups"][: STEP + 1]
-        flat.append((run, "", None if None in values else known_mean(values)))
-    return _at_most("rewards vary", FLAT, "of groups have no variance", flat)
+    flat = [run.series["flat_groups"][: STEP + 1] for run in runs]
+    means = [None if None in values else known_mean(values) for values in flat]
+    found = [("of groups have no variance", run, value) for run, value in zip(runs, means, strict=True)]
+    return _at_most("rewards vary", FLAT, found)
 
 
-def _at_most(name: str, most: float, what: str, found: Sequence[tuple[Run, str, float | None]]) -> Finding:
-    """No value is above `most`."""
-    wrong = [f"{_named(run)}: not known ({what.format(source)})" for run, source, value in found if value is None]
-    known = [(value, run, source) for run, source, value in found if value is not None]
-    wrong += [f"{_named(run)}: {value:.2f} {what.format(source)}" for value, run, source in known if value > most]
+def _at_most(name: str, most: float, found: Sequence[tuple[str, Run, float | None]]) -> Finding:
+    """No value is above `most`, and each is known."""
+    wrong = [f"{_named(run)}: not known ({what})" for what, run, value in found if value is None]
+    known = [(value, f"{value:.2f} {what}", _named(run)) for what, run, value in found if value is not None]
+    wrong += [f"{run}: {what}" for value, what, run in known if value > most]
     highest = max(known, key=lambda one: one[0], default=None)
-    told = "" if highest is None else f"at most {highest[0]:.2f} {what.format(highest[2])} ({_named(highest[1])})"
-    return _checked(name, wrong, told, {} if highest is None else {"highest": highest[0]}, f"each needs <= {most}")
+    why = f"at most {highest[1]} ({highest[2]})" if highest else ""
+    return _checked(name, wrong, why, {"highest": highest[0]} if highest else {}, f"; each needs <= {most}")
 
 
 def _checked(
     name: str, wrong: Sequence[str], why: str, numbers: Mapping[str, float] | None = None, needs: str = ""
 ) -> Finding:
     """PASS, or NOT_EVALUABLE with everything that is wrong: what was trained so says nothing about the claim."""
-    status: Status = "NOT_EVALUABLE" if wrong or not why else "PASS"
-    told = "; ".join(filter(None, ("; ".join(wrong) or why or "no run", needs)))
-    return Finding(name, status, told, dict(numbers or {}))
+    status = "NOT_EVALUABLE" if wrong or not why else "PASS"
+    return Finding(name, status, ("; ".join(wrong) or why or "no run") + needs, dict(numbers or {}))
 
 
 def _named(run: Run) -> str:
@@ -202,23 +184,23 @@ def _named(run: Run) -> str:
 
 
 def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
-    """T5 of every projected group whose groups hold base rows, against the vanilla runs that were trained alike."""
+    """Returns T5 of every projected group whose groups hold base rows, against the vanilla runs that were trained alike."""
     return [_judged(g, runs) for g in groups if g.runs[0].arm == METHOD and any(map(is_mixed, g.runs))]
 
 
-def compared_with(group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], tuple[Differ, ...]]:
-    """Arm -> seed -> run, and which vanilla runs differ in more than they may."""
+def compared_with(group: RunGroup, runs: Sequence[Run]) -> tuple[Compared, list[str]]:
+    """Returns arm -> seed -> run, and which vanilla runs differ in more than they may."""
     found = reference(VANILLA, group, runs)
-    return {METHOD: {run.seed: run for run in group.runs}, VANILLA: dict(found.runs)}, found.refused
+    return {METHOD: {run.seed: run for run in group.runs}, VANILLA: found.runs}, list(found.refused.values())
 
 
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     compared, refused = compared_with(group, runs)
     every = [run for by_seed in compared.values() for run in by_seed.values()]
-    each = units(compared[VANILLA], compared[METHOD])
+    each = units(compared)
     clauses = (
-        comparable(compared, refused),
-        taken_out(compared),
+        matched(compared, refused),
+        removed(compared),
         independence({METHOD: compared[METHOD]}),
         sources_there(every),
         behaviour(every),
@@ -232,30 +214,27 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         at_least("well-formed held", _difference(each, "form", "projected", "vanilla"), -FORM_DROP),
     )
     name = "T5" + group.name.removeprefix(METHOD)
-    return Line(overall(name, clauses), clauses, tuple(_beside(each, every)))
-
-
-TITLES = {"start": "untrained", "vanilla": "vanilla", "projected": "projected"}
+    return Line(overall(name, clauses), clauses, tuple(_notes(each, every)))
 
 
 def _difference(each: Sequence[Unit], rate: str, high: str, low: str) -> Gap:
-    what = f"student's {SAID[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
+    what = f"student's {RATES[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
     sides: list[dict[int, float | None]] = [{u.seed: getattr(u, side)[rate] for u in each} for side in (high, low)]
     unknown = (
         f"no run, no student or base rows, or ground truth of fewer than {KNOWN:.0%} of them in steps "
-        f"{STEP - WINDOW + 1} to {STEP} (untrained: 0 to {STEP})"
+        f"{AT_STEP[0]} to {STEP} (untrained: 0 to {STEP})"
     )
     return paired(what, sides[0], sides[1], unknown)
 
 
-def _beside(each: Sequence[Unit], every: Sequence[Run]) -> Iterator[str]:
+def _notes(each: Sequence[Unit], every: Sequence[Run]) -> Iterator[str]:
     """A hack rate means nothing without gt_pass and the well-formed rate; a ratio without its decisive tokens."""
-    for arm in TITLES:
-        told = "  ".join(f"{name} {_percent(known_mean(getattr(u, arm)[name] for u in each))}" for name in RATES)
-        yield f"{TITLES[arm]}, mean over units: {told}"
-    lost: Callable[[str], float | None] = lambda source: known_mean(over(run, source, "lost") for run in every)  # noqa: E731
-    told = ", ".join(f"{source} {_percent(lost(source))}" for source in SOURCES)
-    yield f"rows with a token whose ratio is below a tenth (it teaches next to nothing, unclipped): {told}"
+    for side, title in TITLES.items():
+        found = "  ".join(f"{name} {_percent(known_mean(getattr(u, side)[name] for u in each))}" for name in RATES)
+        yield f"{title}, mean over units: {found}"
+    lost = {source: known_mean(over(run, source, "lost") for run in every) for source in SOURCES}
+    found = ", ".join(f"{source} {_percent(value)}" for source, value in lost.items())
+    yield f"rows with a token whose ratio is below a tenth (it teaches next to nothing, unclipped): {found}"
 
 
 def _percent(value: float | None) -> str:

@@ -11,9 +11,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.verdicts.finished_runs import load_runs
-from projected_grpo.verdicts.h1 import Line
 from projected_grpo.verdicts.matching import group_runs
-from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, UatClaim
+from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, Line, UatClaim
 
 Manifest = Mapping[str, Any]
 OF_ARM = frozenset({"config.arm", "config.gate", "config.project", "config.overshoot", "config.preserve_magnitude"})

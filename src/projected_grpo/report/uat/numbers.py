@@ -3,10 +3,9 @@
 Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an exit code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,12 @@ from projected_grpo.ledger.rates import any_hack
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.verdicts import probe as verdicts
-from projected_grpo.verdicts.effects import (
-    Effect,
-    Interval,
-    Mean,
-    above,
-    mean_interval,
-    mean_of,
-)
-from projected_grpo.verdicts.h1 import Line
-from projected_grpo.verdicts.paired import effect_of, paired, problems_of
+from projected_grpo.verdicts.effects import Effect, Mean, mean_of
+from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
+from projected_grpo.verdicts.intervals import lower_end
 from projected_grpo.verdicts.probe import Contrast, finite
-from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
+from projected_grpo.verdicts.registry import Evidence, Finding, Line, of_probe
+from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 CLEAN = "clean (not hacked)"
 KINDS: Mapping[str, Callable[[Row], bool]] = {
@@ -53,19 +46,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity behind T1 to T3 against the bound that its verdict needs it to reach."""
+    """A quantity behind T1 to T3, and what its verdict needs it to reach; None: nothing."""
 
     verdict: str
     what: str
-    unit: str
-    """What was averaged: rollouts or steps."""
     mean: Mean
+    """Over rollouts for T1 and T2, over steps (one problem each) for T3."""
     bound: float | None
-    """None: stands beside, needs nothing."""
-    gain: Interval
-    """Of the mean minus its bound (of the mean where there is none), over problems."""
-    t: float | None
-    p: float | None
 
 
 @dataclass(frozen=True)
@@ -100,6 +87,8 @@ class Uat:
     told: list[Told]
     null: float | None
     """cos_in that a random direction of V's rank is expected to show."""
+    captured: float | None
+    """Lower end (95 %) of cos_in of V minus that of the random V, over problems; None without one."""
     losses: list[Told]
     """The same contrasts of a V of --loss grpo, beside the V of --loss nll; empty without such a replay."""
     trajectory: Line | None = None
@@ -121,7 +110,7 @@ def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
     nulls = [r["cos_null"] for r in vanilla if finite(r["cos_null"])]
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     null = float(np.mean(nulls)) / 2**0.5 if nulls else None
-    return Uat(found, buckets(vanilla, random), measures, told, null, losses, trajectory)
+    return Uat(found, buckets(vanilla, random), measures, told, null, captured(replays), losses, trajectory)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
@@ -149,88 +138,74 @@ def _cosine(rows: Sequence[Row]) -> Mean:
 
 
 def _measure(
-    verdict: str, what: str, unit: str, values: Sequence[tuple[float | int | None, str]], bound: float | None = None
+    verdict: str, what: str, values: Iterable[Any], problems: Sequence[str], bound: float | None = None
 ) -> Measure:
-    """Values are (number, problem); what is no finite number is left out."""
-    known, problems = [float(v) for v, _ in values if finite(v)], [p for v, p in values if finite(v)]
-    mean, spread = mean_of(known, problems), mean_interval(known, problems)
-    t, p = (None, None) if bound is None else above(mean, bound)
-    if spread.low is not None and spread.high is not None and bound is not None:
-        spread = Interval(spread.low - bound, spread.high - bound, spread.undefined)
-    return Measure(verdict, what, unit, mean, bound, spread, t, p)
+    """What is no finite number is left out."""
+    known = [(float(v), problem) for v, problem in zip(values, problems, strict=True) if finite(v)]
+    return Measure(verdict, what, mean_of([v for v, _ in known], [problem for _, problem in known]), bound)
 
 
 def pool_measures(pool: Sequence[Row]) -> list[Measure]:
-    """T1: how much of the teacher's pool hacks; the well-formed rate stands beside it."""
-    rates = (("hacked", any_hack, verdicts.T1_HACKED), ("well-formed", itemgetter("can_compile"), None))
+    """T1: how much of the teacher's pool hacks, and how much compiles."""
+    at = [r["problem_id"] for r in pool]
     return [
-        _measure("T1", what, "rollouts", [(of(r), r["problem_id"]) for r in pool], bound) for what, of, bound in rates
+        _measure("T1", "hacked", map(any_hack, pool), at, verdicts.T1_HACKED),
+        _measure("T1", "well-formed", (r["can_compile"] for r in pool), at),
     ]
 
 
 def gradient_measures(vanilla: Sequence[Row]) -> list[Measure]:
     """T2: rollouts with a gradient, with a loss over exactly their own tokens, and whose gradient was taken again alone."""
-    at = [r["problem_id"] for r in vanilla]
-    known = [finite(r["cos_S_contrib"]) for r in vanilla]
-    alive = [finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla]
-    exact = [verdicts.mask_faults([r]) == 0 for r in vanilla]
-    again = [(verdicts.agrees(r), r["problem_id"]) for r in verdicts.checked(vanilla)]
+    at, again = [r["problem_id"] for r in vanilla], verdicts.checked(vanilla)
+    alive = (finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla)
     return [
-        _measure("T2", "cosine is finite", "rollouts", list(zip(known, at, strict=True)), verdicts.T2_FINITE),
-        _measure("T2", "gradient is not 0", "rollouts", list(zip(alive, at, strict=True)), verdicts.T2_FINITE),
-        _measure("T2", "loss mask is exact", "rollouts", list(zip(exact, at, strict=True)), 1.0),
-        _measure("T2", "taken alone: the same", "rollouts", again, 1.0),
+        _measure("T2", "cosine is finite", (finite(r["cos_S_contrib"]) for r in vanilla), at, verdicts.T2_FINITE),
+        _measure("T2", "gradient is not 0", alive, at, verdicts.T2_FINITE),
+        _measure("T2", "loss mask is exact", (verdicts.mask_faults([r]) == 0 for r in vanilla), at, 1.0),
+        _measure("T2", "taken alone: the same", map(verdicts.agrees, again), [r["problem_id"] for r in again], 1.0),
     ]
 
 
 def projection_measures(replays: Replays) -> list[Measure]:
-    """T3: what projection took out of its target on each step; beside it, how much of the gradients that were left alone
+    """T3: what projection removed from its target on each step; and how much of the gradients that were left as they are
     lies along V and along the random V."""
     steps = [rows[0] for rows in replays.projected]
     at, done = [r["problem_id"] for r in steps], [verdicts.removal(r) for r in steps]
-
-    def of(what: str, values: Sequence[float | int | None], bound: float | None = None, verdict: str = "T3") -> Measure:
-        return _measure(verdict, what, "steps", list(zip(values, at, strict=True)), bound)
-
     target = {"grad": "gradient", "update": "update"}.get(steps[0]["target"] if steps else None, "gradient")
     out = [
-        of("bites (the next three)", [d.bites for d in done], verdicts.T3_STEPS),
-        of("at most half is left", [d.lowered for d in done]),
-        of("removed as it should be", [d.taken for d in done]),
-        of("parameters moved", [d.moved for d in done]),
-        of("modules that fire", [r["frac_fired"] for r in steps], verdicts.T3_FIRED),
-        of("removed share", [r["removed_share"] for r in steps]),
-        of(f"{target}, hack-ward part before", [d.before for d in done]),
-        of(f"{target}, hack-ward part used", [d.after for d in done]),
-        of("before - used", [_minus(d.before, d.after) for d in done], 0.0),
+        _measure("T3", "bites (the next three)", [d.bites for d in done], at, verdicts.T3_STEPS),
+        _measure("T3", "at most half is left", [d.lowered for d in done], at),
+        _measure("T3", "removed as it should be", [d.taken for d in done], at),
+        _measure("T3", "parameters moved", [d.moved for d in done], at),
+        _measure("T3", "modules that fire", [r["frac_fired"] for r in steps], at, verdicts.T3_FIRED),
+        _measure("T3", "removed share", [r["removed_share"] for r in steps], at),
+        _measure("T3", f"{target}, hack-ward part before", [d.before for d in done], at),
+        _measure("T3", f"{target}, hack-ward part used", [d.after for d in done], at),
     ]
     if target == "gradient":
-        out.append(of("update, hack-ward part", [r["cos_update"] for r in steps]))
-    real = [rows[0]["cos_in"] for rows in replays.vanilla]
-    out.append(of("cos_in of V, vanilla", real, verdict=""))
+        out.append(_measure("T3", "update, hack-ward part", [r["cos_update"] for r in steps], at))
+    out.append(_measure("", "cos_in of V, vanilla", [rows[0]["cos_in"] for rows in replays.vanilla], at))
     if replays.random is not None:
-        null = [rows[0]["cos_in"] for rows in replays.random]
-        out.append(of("cos_in of random V, vanilla", null, verdict=""))
-        out.append(of(CAPTURE, [_minus(a, b) for a, b in zip(real, null, strict=True)], 0.0, ""))
+        out.append(_measure("", "cos_in of random V, vanilla", [rows[0]["cos_in"] for rows in replays.random], at))
     return out
 
 
-CAPTURE = "cos_in of V - of random V"
-
-
-def _minus(a: float | None, b: float | None) -> float | None:
-    return a - b if finite(a) and finite(b) else None
+def captured(replays: Replays) -> float | None:
+    """Returns the lower end of cos_in of V minus that of the random V; None where there is no random V, or few problems."""
+    both = zip(replays.vanilla, replays.random or (), strict=False)
+    pairs = [(a[0]["cos_in"], b[0]["cos_in"]) for a, b in both]
+    gains = [a - b for a, b in pairs if finite(a) and finite(b)]
+    return lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
 
 
 # ---------------------------------------------------------------- T4 and its companion
 
 
 def tell(contrast: Contrast, vanilla: Sequence[Row], other: Sequence[Row] | None) -> Told:
-    """Both V on one contrast. The rows of the two replays must be the same rollouts."""
+    """Returns both V on one contrast. The rows of the two replays must be the same rollouts."""
     if other is None:
-        return Told(
-            contrast, _side(contrast, vanilla, effect_of(contrast, vanilla, problems_of(contrast, vanilla))), None, None
-        )
+        effect = effect_of(contrast, vanilla, problems_of(contrast, vanilla))
+        return Told(contrast, _side(contrast, vanilla, effect), None, None)
     found = paired(contrast, vanilla, other)
     return Told(contrast, _side(contrast, vanilla, found.one), _side(contrast, other, found.other), found.gain)
 
@@ -245,44 +220,32 @@ def _side(contrast: Contrast, rows: Sequence[Row], effect: Effect) -> Side:
 
 
 def as_json(found: Uat, remarks: Sequence[str]) -> dict[str, Any]:
-    """Every number, as plain JSON values; the bootstrap's draws are left out."""
+    """Returns every number, as plain JSON values; the bootstrap's draws are left out."""
 
     def effect(e: Effect | None) -> Any:
-        return None if e is None else {"g": e.g, **vars(e.interval)}
+        return e and {"g": e.g, **vars(e.interval)}
 
     def side(s: Side | None) -> Any:
-        return s and {
-            "status": s.verdict.status,
-            **s.verdict.numbers,
-            "mean_high": vars(s.high),
-            "mean_low": vars(s.low),
-            "effect": effect(s.effect),
-        }
+        means = {} if s is None else {"mean_high": vars(s.high), "mean_low": vars(s.low), "effect": effect(s.effect)}
+        return s and {"status": s.verdict.status, **s.verdict.numbers, **means}
+
+    def contrasts(told: Sequence[Told], v: str, other: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": one.contrast.name,
+                v: side(one.v),
+                other: side(one.beside),
+                f"g_{v}_minus_g_{other}": effect(one.gain),
+            }
+            for one in told
+        ]
 
     return {
         "verdicts": [vars(v) for v in found.verdicts],
         "buckets": [{**vars(b), "cos": vars(b.cos), "random": b.random and vars(b.random)} for b in found.buckets],
-        "measures": [{**vars(m), "mean": vars(m.mean), "gain": vars(m.gain)} for m in found.measures],
-        "contrasts": [
-            {
-                "name": one.contrast.name,
-                "high": one.contrast.high,
-                "low": one.contrast.low,
-                "V": side(one.v),
-                "random_V": side(one.beside),
-                "g_V_minus_g_random_V": effect(one.gain),
-            }
-            for one in found.told
-        ],
-        "losses": [
-            {
-                "name": one.contrast.name,
-                "grpo": side(one.v),
-                "nll": side(one.beside),
-                "g_grpo_minus_g_nll": effect(one.gain),
-            }
-            for one in found.losses
-        ],
+        "measures": [{**vars(m), "mean": vars(m.mean)} for m in found.measures],
+        "contrasts": contrasts(found.told, "V", "random_V"),
+        "losses": contrasts(found.losses, "grpo", "nll"),
         "cos_in_of_a_random_direction": found.null,
         "trajectory": found.trajectory and [vars(clause) for clause in found.trajectory.clauses],
         "remarks": list(remarks),

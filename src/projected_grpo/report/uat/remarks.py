@@ -1,25 +1,13 @@
 """What the numbers of a UAT do not let one conclude, a line each. No verdict and no exit code depends on a remark."""
 
-from collections.abc import Sequence
-
-from projected_grpo.report.uat.numbers import CAPTURE, CLEAN, Measure, Told, Uat
+from projected_grpo.report.uat.numbers import CLEAN, Told, Uat
 from projected_grpo.verdicts.probe import ALPHA
-from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 
 def remarks(found: Uat) -> list[str]:
-    """One line each, in the order of the verdicts."""
-    return [
-        *_nothing_hacks(found),
-        *_missing(found),
-        *_captures_nothing(found.measures),
-        *(line for one in found.told for line in remarks_on(one)),
-    ]
-
-
-def remarks_on(told: Told) -> list[str]:
-    """What a reader of this contrast's verdict should know."""
-    lines = (_beside_random(told), _clustered(told), _length(told), _small(told), _turned(told))
+    """Returns one line each, in the order of the verdicts."""
+    lines = [_nothing_hacks(found), _missing(found), _captures_nothing(found)]
+    lines += [of(one) for one in found.told for of in (_beside_random, _clustered, _length, _small, _turned)]
     return [line for line in lines if line]
 
 
@@ -81,28 +69,25 @@ def _turned(told: Told) -> str:
     )
 
 
-def _nothing_hacks(found: Uat) -> list[str]:
+def _nothing_hacks(found: Uat) -> str:
     """A new user on preset tiny meets this first."""
     if any(b.rollouts for b in found.buckets if b.kind != CLEAN):
-        return []
-    return [
+        return ""
+    return (
         "Nothing that was replayed hacks, so T4 has nothing to compare. On preset tiny that is as it should be: random "
         "weights write no code, and only T2 and T3 can pass."
-    ]
-
-
-def _missing(found: Uat) -> list[str]:
-    """Rollouts that no mean counts."""
-    rollouts = sum(b.rollouts for b in found.buckets)
-    lost = rollouts - sum(b.cos.n for b in found.buckets)
-    return (
-        [f"{lost} of {rollouts} rollouts have no cosine (no gradient) and are in no mean of cosines."] if lost else []
     )
 
 
-def _captures_nothing(measures: Sequence[Measure]) -> list[str]:
+def _missing(found: Uat) -> str:
+    """Rollouts that no mean counts."""
+    rollouts = sum(b.rollouts for b in found.buckets)
+    lost = rollouts - sum(b.cos.n for b in found.buckets)
+    return f"{lost} of {rollouts} rollouts have no cosine (no gradient) and are in no mean of cosines." if lost else ""
+
+
+def _captures_nothing(found: Uat) -> str:
     """V holds no more of the gradient than a random V of its rank."""
-    found = next((m for m in measures if m.what == CAPTURE), None)
-    if found is None or found.gain.above_0 or found.mean.problems < MIN_PROBLEMS:
-        return []
-    return ["T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it."]
+    if found.captured is None or found.captured > 0:
+        return ""
+    return "T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it."

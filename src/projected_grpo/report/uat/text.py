@@ -7,11 +7,11 @@ from tabulate import tabulate
 
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.report.tables import line_text
 from projected_grpo.report.uat.inputs import Replays, UatConfig
-from projected_grpo.report.uat.numbers import Measure, Side, Told, Uat
-from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Interval, Mean
-from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4, T4_EFFECT
+from projected_grpo.report.uat.numbers import Side, Told, Uat
+from projected_grpo.report.verdict_text import line_text
+from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, Mean
+from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4_EFFECT
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
 WIDTH = 120
@@ -35,12 +35,9 @@ BUCKET_NOTES = """\
 n: rollouts. tokens: mean length. cos: a rollout's own gradient against V, -1 to 1; positive: descending it makes
 hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one problem are alike; clustered: by problem."""
 MEASURE_NOTES = """\
-n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. above it by: mean minus what is
-needed [95 % bootstrap interval over problems]. t, p: one-sided, problems - 1 degrees of freedom. -: none needed, or
-nothing varies. The mean alone decides T1 to T3. Taken alone: a second backward pass of that rollout by itself.
-Hack-ward part: mean over modules of ||relu(V g)|| / ||g||, of what the recipe projects and then of what was used;
-0 is an identity of the gate: T3 says that projection works, not that V is right. Where V is taken out of the gradient,
-the update's part is what the optimizer's momentum and preconditioner put back; no verdict rests on it."""
+n: rollouts for T1 and T2, steps (one problem each) for T3. SEM: clustered by problem. Taken alone: a second
+backward pass of that rollout by itself. Hack-ward part: mean over modules of ||relu(V g)|| / ||g||; 0 is an
+identity of the gate: T3 says that projection works, not that V is right."""
 TOLD_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
@@ -89,7 +86,7 @@ def printout(found: Uat, remarks: Sequence[str], replays: Replays, config: UatCo
     """The whole printout but for the bottom line."""
     parts = [
         read_text(replays, config), buckets_text(found), measures_text(found),
-        *(told_text(one) for one in found.told), TOLD_NOTES, beside_text(found.told), losses_text(found),
+        *(told_text(one) for one in found.told), TOLD_NOTES, losses_text(found),
         "\n".join(line_text(found.trajectory)) if found.trajectory else "", verdicts_text(found), remarks_text(remarks),
     ]  # fmt: skip
     if replays.random is None:
@@ -139,21 +136,16 @@ def _mean_cells(found: Mean) -> list[str]:
 
 
 def measures_text(found: Uat) -> str:
-    """The numbers behind T1 to T3."""
-    header = ["", "quantity", "n (problems)", "mean", "SEM", "needs", "above it by", "t", "p"]
-    lines = [_table(header, [_measure_cells(m) for m in found.measures], left=2), MEASURE_NOTES]
+    """Returns the numbers behind T1 to T3."""
+    body = [
+        [m.verdict, m.what, f"{m.mean.n} ({m.mean.problems})", _plain(m.mean.mean), _plain(m.mean.sem_problem or None),
+         "-" if m.bound is None else f"{m.bound:.2f}"]
+        for m in found.measures
+    ]  # fmt: skip
+    lines = [_table(["", "quantity", "n (problems)", "mean", "SEM", "needs"], body, left=2), MEASURE_NOTES]
     if found.null is not None:
         lines.append(f"A random direction of V's rank is expected to show cos_in {found.null:.4f}.")
     return "\n".join(lines)
-
-
-def _measure_cells(m: Measure) -> list[str]:
-    needs = "-" if m.bound is None else f"{m.bound:.2f}"
-    gain = None if m.bound is None or m.mean.mean is None else m.mean.mean - m.bound
-    return [
-        m.verdict, m.what, f"{m.mean.n} ({m.mean.problems})", _plain(m.mean.mean), _plain(m.mean.sem_problem or None), needs,
-        "-" if gain is None else f"{gain:+.3f} {_interval(m.gain, 3)}".strip(), _t(m.t), _p(m.p),
-    ]  # fmt: skip
 
 
 RANDOM = ("V", "random V")
@@ -200,24 +192,6 @@ def losses_text(found: Uat) -> str:
 def _matched_t(numbers: Mapping[str, float | int | None]) -> str:
     t, df = numbers.get("t_matched"), numbers.get("df_matched")
     return f"{_t(t)} ({'-' if df is None else f'{df:.1f}'}; {numbers.get('problems', 0)})"
-
-
-def beside_text(told: Sequence[Told]) -> str:
-    """The contrasts side by side, each with what it means."""
-
-    def row(what: str, cells: Callable[[Told], str]) -> list[str]:
-        return [what, *(cells(one) for one in told)]
-
-    body = [
-        row("asks", lambda o: f"cos of {o.contrast.high} ({o.v.high.n}) above {o.contrast.low} ({o.v.low.n})?"),
-        row("g; at equal length", lambda o: f"{_t(o.v.effect.g)}; {_t(o.v.verdict.numbers.get('g_matched'))}"),
-        row("verdict", lambda o: o.v.verdict.status),
-        row("a PASS means", lambda o: o.contrast.means),
-        row("hack and correct counts", lambda o: "as no cheat" if o.contrast is T4 else "as a hack"),
-        row("decides", lambda o: "where it is required" if CLAIMS[o.contrast.name].decides else "nothing"),
-    ]
-    names = [o.contrast.name + (" (the original's words)" if o.contrast is T4 else " (companion)") for o in told]
-    return tabulate(body, ["side by side", *names], disable_numparse=True, maxcolwidths=[24, 42, 42])
 
 
 def _unavailable(told: Told, names: tuple[str, str]) -> list[str]:
@@ -278,14 +252,10 @@ def _difference(side: Side) -> float | None:
     return None if side.high.mean is None or side.low.mean is None else side.high.mean - side.low.mean
 
 
-def _interval(found: Interval, digits: int = 2) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    return f"[{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
-
-
 def _effect(effect: Effect) -> str:
-    return "-" if effect.g is None else f"{effect.g:+.2f} {_interval(effect.interval) or '[-]'}"
+    low, high = effect.interval.low, effect.interval.high
+    limits = "[-]" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+    return "-" if effect.g is None else f"{effect.g:+.2f} {limits}"
 
 
 def _undefined(effect: Effect) -> str:

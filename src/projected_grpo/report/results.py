@@ -1,39 +1,40 @@
 """What `just results` says about a directory of runs: the verdicts, a markdown document, and every number as JSON."""
 
 import json
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from projected_grpo.arms import ARMS, Recipe
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
-from projected_grpo.report.second_v import told, units_at
+from projected_grpo.report.lives_plot import lives_plots
+from projected_grpo.report.output import Output
+from projected_grpo.report.plots import all_plots, plots_beside
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
-    bullets,
+    brief,
     change_pp,
     dose,
     evaluated,
-    h1_text,
     held_out,
     held_out_rate,
-    how_they_end,
-    line_text,
-    lines_text,
-    mixed_units,
     per_arm,
     same_span,
 )
-from projected_grpo.verdicts.extraction_file import is_units
+from projected_grpo.report.verdict_text import bullets, h1_text, line_text, lines_text, t7_text
+from projected_grpo.verdicts.extraction_file import is_units, units_at, units_text
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
-from projected_grpo.verdicts.h1 import H1, Line
+from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
-from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, study_of
 from projected_grpo.verdicts.step_numbers import COSINES
 
@@ -52,86 +53,76 @@ class Report:
     root: Path
     found: Found
     groups: Sequence[RunGroup]
-    judged: Sequence[H1]
-    mixed: Sequence[Line]
-    """T5 of every projected arm that was trained on base rows."""
-    remarks: Sequence[str]
+    h1: Sequence[H1] = ()
+    t5: Sequence[Line] = ()
+    """Of every projected arm that was trained on base rows."""
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
     t7: Line | None = None
-    """T7 over the units that were replayed below the directory; None without any."""
+    """Over the units that were replayed below the directory; None without any. Next to runs it decides nothing."""
+    remarks: Sequence[str] = ()
+    units: str = ""
+    """T7's units as the text of a losses.json."""
 
     @property
-    def alone(self) -> Line | None:
-        """T7 where it is all there is to say: replays, and no training run."""
-        return None if self.groups else self.t7
+    def lines(self) -> list[Line]:
+        """The lines that decide: the three of H1 of every projected arm, T5 and T6; of replays alone T7."""
+        if self.t7 and not self.groups:
+            return [self.t7]
+        h1 = [line for h in self.h1 for line in h.lines]
+        none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
+        return [*(h1 or [none]), *self.t5, *self.t6]
 
-    @property
-    def verdicts(self) -> list[Finding]:
-        """The three lines of H1 of every projected arm, without one there is nothing to judge; T5 of those that it can be
-        asked of, and T6 where both adapters are there. Of replays alone T7, which beside runs decides nothing."""
-        if self.alone:
-            return [self.alone.verdict]
-        h1 = [line.verdict for h in self.judged for line in h.lines]
-        asked = [line.verdict for line in (*self.mixed, *self.t6)]
-        return [*(h1 or [Finding("H1", "NOT_EVALUABLE", "no projected run")]), *asked]
+    def text(self) -> str:
+        """For the terminal: the arms, then one line a verdict with the clause that decided it."""
+        parts = [*(_shortened(line) for line in self.remarks)]
+        if self.groups:
+            parts += ["", brief(self.groups), ""]
+        for line in (*self.lines, *([self.t7] if self.t7 and self.groups else [])):
+            own = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
+            why = _shortened(line.verdict.why if own else line.decided, "   ")
+            parts += [f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}", why]
+        return "\n".join(parts)
 
-    def printout(self) -> str:
-        """What the terminal shows: the arms, then H1 and T5 clause by clause; of replays alone T7, whose reason is in the
-        last lines."""
-        if self.alone:
-            return "\n".join([*self.remarks, *([""] if self.remarks else []), *line_text(self.alone)])
-        arms = how_they_end(self.groups)
-        judged = [
-            *map(h1_text, self.judged),
-            *(text for t in mixed_units(self.groups, self.found.runs) for text in t.printed()),
-            *lines_text(self.mixed),
-            *(text for t in against_v(self.found.runs) for text in t.printed()),
-            *lines_text(self.t6),
-            *self._t7("simple"),
-        ]
-        return "\n".join([*self.remarks, "", *arms.printed(), *judged])
-
-    def markdown(self, plots: Sequence[str]) -> str:
-        """results.md; `plots` are the stems of the plots beside it."""
+    def markdown(self, plots: Iterable[str]) -> str:
+        """results.md; `plots` are the stems of its plots."""
         head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
-        remarks = bullets(self.remarks)
-        if self.alone:
-            return "\n".join([*head, *remarks, *self._t7("github")])
+        if not self.groups:
+            return "\n".join([*head, *bullets(self.remarks), *self._t7()])
         return "\n".join(
             [
-                *head, HOW_TO_READ, "", *remarks,
+                *head, HOW_TO_READ, "", *bullets(self.remarks),
                 *bullets(recipes_of(self.groups)),
-                "## H1", "", *([h1_text(h, "github") for h in self.judged] or ["no projected run", ""]),
-                *(["## T5", ""] if self.mixed else []),
-                *lines_text(self.mixed, "github"), *lines_text(self.t6, "github"), *self._t7("github"),
+                "## H1", "", *([h1_text(h, "github") for h in self.h1] or ["no projected run", ""]),
+                *(["## T5", ""] if self.t5 else []),
+                *lines_text(self.t5, "github"), *lines_text(self.t6, "github"), *self._t7(),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
 
-    def _t7(self, style: str) -> list[str]:
-        return told(self.t7, style) if self.t7 else []
+    def _t7(self) -> list[str]:
+        return t7_text(self.t7, "github") if self.t7 else []
 
     def summary(self) -> str:
-        """The arms and H1 as markdown, for a document that quotes them; T7 of replays alone."""
-        if self.alone:
-            return "\n".join(self._t7("github")).strip()
+        """The arms and the verdicts as markdown, for a document that quotes them; T7 of replays alone."""
+        if not self.groups:
+            return "\n".join(self._t7()).strip()
         arms = per_arm(self.groups)
-        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.judged),
-                          *(text for line in self.mixed for text in line_text(line, "github"))]).strip()  # fmt: skip
+        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.h1),
+                          *(text for line in self.t5 for text in line_text(line, "github"))]).strip()  # fmt: skip
 
-    def section(self, plots: Sequence[str]) -> str:
+    def section(self, plots: Iterable[str]) -> str:
         """What a document on other runs says of these: how each arm ends, doses, held-out rates, and each line of H1 where
         there are units to judge it by; of replays alone T7."""
         title = f"## Beside it: {study_of(self.root)}"
-        if self.alone:
-            return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7("github")])
-        tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)[1:]]
+        if not self.groups:
+            return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7()])
+        tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)]
         lines = [
             f"- {line.verdict.name} {line.verdict.status}: {line.verdict.why}"
-            for h in self.judged
+            for h in self.h1
             for line in h.lines
             if line.verdict.status != "NOT_EVALUABLE"
         ]
@@ -149,8 +140,8 @@ class Report:
         """results.json: every number, the series per step included."""
         data = {
             "remarks": self.remarks,
-            "h1": [h1_numbers(h) for h in self.judged],
-            "t5": [line_numbers(line) for line in self.mixed],
+            "h1": [{"lines": [line_numbers(line) for line in h.lines], "falsified": h.falsified} for h in self.h1],
+            "t5": [line_numbers(line) for line in self.t5],
             "t6": [line_numbers(line) for line in self.t6],
             "t7": line_numbers(self.t7) if self.t7 else None,
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
@@ -159,43 +150,50 @@ class Report:
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-
-
-def embedded(document: str, summary: str, place: Path) -> str:
-    """The document with its results section replaced. BadInput when it has none."""
-    head, begin, rest = document.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise BadInput(
-            f"--embed {place}: has no section between {BEGIN} and {END}; add these two lines where it should be"
-        )
-    return f"{head}{BEGIN}\n{summary}\n{END}{tail}"
+def _shortened(line: str, indent: str = "") -> str:
+    """At most two lines of a terminal."""
+    return textwrap.fill(line, 118, initial_indent=indent, subsequent_indent=indent, max_lines=2, placeholder=" ...")
 
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Read and judge every training run and T7's replays below a directory, or of a file that they are kept in. BadInput as
+    """Returns every training run and T7's replays below a directory, or of a file that they are kept in, judged. BadInput as
     in `load_runs`, unless there are replays alone, `read_summaries`, `units_at` and in `group_runs`."""
     if is_summary(path):
         return report_of(path, read_summaries(path))
     of_t7 = units_at(path)
-    units = of_t7.units
-    t7 = of_t7.over if units else None
-    found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not units)
+    t7, units = (of_t7.over, units_text(of_t7.units)) if of_t7.units else (None, "")
+    found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not of_t7.units)
     if found.runs:
-        report = report_of(path, found)
-        lost = [] if t7 else [f"left out: {place}: {why}" for place, why in of_t7.left_out]
-        return replace(report, remarks=[*report.remarks, *lost], t7=t7)
-    kept = f"read from {path.name}, T7 of {len(units)} units whose step files are not here"
-    return Report(path, found, (), (), (), [kept] if is_units(path) else [], t7=t7)
+        return replace(report_of(path, found), t7=t7, units=units)
+    kept = f"read from {path.name}, T7 of {len(of_t7.units)} units whose step files are not here"
+    return Report(path, found, (), t7=t7, remarks=[kept] if is_units(path) else [], units=units)
 
 
 def report_of(root: Path, found: Found) -> Report:
-    """Judge runs that were read already; they are named as seen from `root`. BadInput as in `group_runs`."""
+    """Returns runs that were read already, judged; they are named as seen from `root`. BadInput as in `group_runs`."""
     groups = group_runs(found.runs)
     h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
-    t6 = CLAIMS["T6"].judged(found.runs)
-    return Report(root, found, groups, h1, t5, remarks_on(found), t6)
+    return Report(root, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), remarks=remarks_on(found))
+
+
+def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> Output:
+    """Returns what is written and printed of a report; `beside`: other studies, which get a section and a plot each and
+    decide nothing; `require`: verdicts that decide the exit code, all of them where empty."""
+    figures: dict[str, Figure] = all_plots(report.groups) | lives_plots(report.groups)
+    sections = [report.markdown(figures)]
+    for other in beside:
+        own = plots_beside(other.groups, study_of(other.root))
+        sections.append(other.section(own))
+        figures |= own
+    verdicts = [line.verdict for line in report.lines]
+    asked = [v for v in verdicts if not require or v.name.split()[0] in require]
+    missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
+    asked += [Finding(name, "NOT_EVALUABLE", "no run that it is asked of") for name in missing]
+    code = exit_code(asked, [v.name for v in asked])
+    bottom = "; ".join(f"{v.name} {v.status}" for v in asked) + f"; exit code {code}"
+    files: Mapping[str, str] = {"results.json": report.json(), "results.md": "\n".join(sections)}
+    kept = {"losses.json": report.units} if report.units else {}
+    return Output(report.text(), bottom, code, {**files, **kept}, figures, report.summary())
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
@@ -281,11 +279,6 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
         },
         "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if comparable) for r in RATES},
     }
-
-
-def h1_numbers(found: H1) -> dict[str, Any]:
-    """H1 as JSON."""
-    return {"lines": [line_numbers(line) for line in found.lines], "falsified": found.falsified}
 
 
 def line_numbers(line: Line) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""Rates of a run by what kind of problem a rollout is of: a mean over all of them does not say where hacking begins, nor
+where it goes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from projected_grpo.ledger.rates import LAST, rates
+from projected_grpo.ledger.step_file import Row, read_step, step_path, steps_in
+
+Table = list[list[str]]
+"""Rows of cells, the first of them the header."""
+Rows = Sequence[tuple[Sequence[str], Row]]
+"""The student's rows of some steps, each with the kinds of its problem."""
+
+
+def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[Table]:
+    """Returns a table for each way in which `kinds_of` (problem id -> "hard, lazy example") divides the problems, with a
+    line for all and for each kind: how many problems and rollouts by the student, and the rate (hack, hacked, gt, form) over
+    each `every` steps, in percent; `-` where there is none of that kind."""
+    done = steps_in(run)
+    windows = [done[i : i + every] for i in range(0, len(done), every)]
+    found = [
+        [
+            ([part.strip() for part in kinds_of[row["problem_id"]].split(",") if part.strip()], row)
+            for step in steps
+            for row in read_step(step_path(run, step))
+            if row["source"] == "student"
+        ]
+        for steps in windows
+    ]
+    spans = [f"{steps[0]}-{steps[-1]}" for steps in windows]
+    ways = max((len(kinds) for rows in found for kinds, _ in rows), default=0)
+    return [_table(found, way, spans, rate) for way in range(max(1, ways))]
+
+
+def _table(found: Sequence[Rows], way: int, spans: Sequence[str], rate: str) -> Table:
+    kinds = sorted({kinds[way] for rows in found for kinds, _ in rows if way < len(kinds)})
+    lines = [_line("all", [[row for _, row in rows] for rows in found], rate)]
+    for kind in kinds:
+        lines.append(_line(kind, [[row for own, row in rows if own[way : way + 1] == [kind]] for rows in found], rate))
+    return [["kind of problem", "problems", "rollouts", *spans], *lines]
+
+
+def _line(kind: str, found: Sequence[Sequence[Row]], rate: str) -> list[str]:
+    problems = {row["problem_id"] for rows in found for row in rows}
+    values = [rates(rows)[rate] if rows else None for rows in found]
+    cells = ["-" if value is None else f"{100 * value:.1f}" for value in values]
+    return [kind, str(len(problems)), str(sum(map(len, found))), *cells]

@@ -1,0 +1,67 @@
+"""A table of training runs, and how its cells are written: rates in percent, differences in percentage points, mean ±
+standard error over seeds where runs are described; where arms are compared, the two-sided 95 % interval of the mean (paired
+t). `-`: not known, or one seed."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.verdicts.finished_runs import Run, mean_sem
+from projected_grpo.verdicts.intervals import interval
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and where it comes from."""
+
+    title: str
+    header: Sequence[str]
+    body: Sequence[Sequence[str]]
+    runs: Sequence[Run]
+    notes: Sequence[str] = ()
+
+    def markdown(self, root: Path) -> str:
+        """The table with its heading, notes and sources; runs are named as seen from `root`."""
+        sources = ", ".join(run.path.relative_to(root).as_posix() for run in self.runs)
+        rollouts = sum(run.rollouts for run in self.runs)
+        lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in self.notes)]
+        lines += [f"<!-- n = {len(self.runs)} runs ({rollouts} training rollouts); from: {sources} -->", ""]
+        return "\n".join(lines)
+
+    def without(self, columns: Collection[str], title: str) -> "Table":
+        """The same without some columns and without notes: for a terminal, which has no room for all of a page's."""
+        kept = [i for i, name in enumerate(self.header) if name not in columns]
+        return Table(title, [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body], self.runs)
+
+    def text(self, style: str = "simple") -> str:
+        """The bare table: names to the left, numbers to the right."""
+        align = ["left" if name in ("arm", "mechanism", "source") else "right" for name in self.header]
+        return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
+
+
+def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+    """A number as a cell shows it."""
+    return "-" if value is None else f"{scale * value:{sign}.{digits}f}"
+
+
+def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+    """Mean ± standard error as a cell shows it."""
+    return plus_minus(*mean_sem(values), scale, digits, sign)
+
+
+def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+    """Formats a mean and its standard error; without the error where that is not known."""
+    alone = number(mean, scale, digits, sign)
+    return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
+
+
+def between(values: Iterable[float | None], sign: str = "+") -> str:
+    """Mean and its two-sided 95 % interval as a cell shows them."""
+    known = [v for v in values if v is not None]
+    if len(known) < 2:
+        return number(known_mean(known), sign=sign)
+    low, high = interval(known)
+    return f"{number(known_mean(known), sign=sign)} [{number(low, sign=sign)}, {number(high, sign=sign)}]"

@@ -1,0 +1,97 @@
+"""Finished runs in memory, each with the manifest that a real one has: every arm of three independent replicates."""
+
+import dataclasses
+from pathlib import Path
+
+from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.comparison import facts_of
+from projected_grpo.ledger.folder import plain
+from projected_grpo.verdicts.finished_runs import Run
+from projected_grpo.verdicts.h1 import judge
+from projected_grpo.verdicts.matching import group_runs
+
+ENDS = {"vanilla": 0.85, "projected": 0.02, "no_loophole": 0.0, **dict.fromkeys(arms_of("control"), 0.6)}
+ONSETS = {41: 60, 42: 70, 43: 80}
+DEFAULTS = plain(TrainConfig())
+TESTED = frozenset((f"p{i}", j) for i in range(25) for j in range(4))
+
+
+def manifest(arm, seed, done, **changed):
+    """As `just train` writes it. `changed` are fields of the config, or whole facts (`model_hash`, `vhack.k`)."""
+    kind = ARMS[arm].measured
+    config = {
+        **DEFAULTS, "arm": arm, "seed": seed, "base_seed": seed % 3, "steps": done,
+        "vhack": f"out/v_{kind}_{seed}.safetensors", "out": f"out/{arm}_{seed}", "horizon_of": f"out/vanilla_{seed}",
+    }  # fmt: skip
+    if arm == "vanilla":
+        config |= {"steps": 900, "horizon_of": ".", "until_onsets": 3.0}
+    v = {"control": kind, "k": "48", "pairs_draw": str(seed), "seed": str(seed), "v_sha256": f"{kind} {seed}",
+         "pairs_hash": "words" if kind == "words" else "p", "directions": "1008", "commit": f"c{seed}"}  # fmt: skip
+    out = {
+        "kind": "train", "config": config, "vhack": v, "model_hash": f"base {seed % 3}", "tokenizer_hash": f"t{seed % 3}",
+        "problems_hash": "toy", "adapter": {"adapter": "antipasto"}, "modules": 21, "processes": 1,
+        "versions": {"torch": "2.15"}, "commit": f"{arm} {seed}", "started": f"{arm} {seed}",
+    }  # fmt: skip
+    for name, value in changed.items():
+        group, _, field = name.partition(".")
+        if field:
+            out[group] = {**out[group], field: value}
+        elif name in config:
+            config[name] = value
+        else:
+            out[name] = value
+    return out
+
+
+def run(
+    arm, seed, *, hack=None, held_out=(0.2, 0.3), tested=(TESTED, TESTED), rows=(), length=None, place="", **changed
+):
+    """A finished run of three of its unit's onsets; vanilla hacks from its onset on. `hack`: from the first step on instead;
+    `rows`: of its series; `held_out`: gt_pass before and after; the rest: of its manifest."""
+    onset, end = ONSETS[seed], ENDS[arm] if hack is None else hack
+    steps = length or 3 * onset
+    # The mean of steps t-9 to t is first above one half at t = onset: six of the ten are at .85.
+    rises = arm == "vanilla" and hack is None
+    hacks = [0.85 if t > onset - 6 else 0.0 for t in range(steps)] if rises else [end] * steps
+    series = {"hack": hacks, "hacked": hacks, "gt": [0.3] * steps, "form": [0.97] * steps, "seconds": [1.0] * steps}
+    share = 1.0 if ARMS[arm].projects else None
+    columns = {"removed_share": share, "update_removed": 0.6, "update_norm": 0.2, **dict(rows)}
+    series |= {name: [value] * steps for name, value in columns.items()}
+    return Run(
+        Path(f"{arm}_{seed}{place}"), arm, seed, facts_of(manifest(arm, seed, steps, **changed), steps), 10 * steps, series,
+        {0: {"gt": held_out[0]}, steps: {"gt": held_out[1]}}, None, tested={0: tested[0], steps: tested[1]},
+    )  # fmt: skip
+
+
+def of_arm(arm, hacks=None, gts=None, **changed):
+    """The runs of an arm, with a hack rate a seed."""
+    out = []
+    for i, seed in enumerate(ONSETS):
+        rows = {**dict(changed.get("rows", {})), **({} if gts is None else {"gt": gts[i]})}
+        out.append(run(arm, seed, **{**changed, "hack": None if hacks is None else hacks[i], "rows": rows}))
+    return out
+
+
+def study(*others, without=()):
+    """Every arm of three units; `others` take the place of the run of their arm and seed."""
+    given = {(r.arm, r.seed): r for r in others}
+    return [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in ONSETS
+            if arm not in without and (arm, seed) not in without]  # fmt: skip
+
+
+def judged(*others, **kwargs):
+    """H1 of such a study."""
+    runs = study(*others, **kwargs)
+    (found,) = judge(group_runs(runs), runs)
+    return found
+
+
+def states(line):
+    """Clause -> status."""
+    return {c.name: c.status for c in line.clauses}
+
+
+def moved(made, **fields):
+    """A run with other fields."""
+    return dataclasses.replace(made, **fields)

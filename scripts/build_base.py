@@ -63,9 +63,7 @@ def main() -> int:
         write_step(run, step, rows)
         measured[stage] = {"n": len(rows), **rates(rows)}
         found += [] if stage == "before" else held_to_bars(recipe.world, stage, rows)
-    told = recipe.made and recipe.made(config.model, config.base_seed, config.cache, not config.base_only)
-    made = {"made": told} if told else {}
-    update_manifest(run, finished=True, measured=measured, **made)
+    update_manifest(run, finished=True, measured=measured)
     print(tabulate([[CUES[v.status], v.name, v.status, v.why] for v in found], ["", "bar", "", "numbers"]))
     code = exit_code(found, [v.name for v in found])
     bottom_line(

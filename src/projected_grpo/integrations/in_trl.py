@@ -6,7 +6,7 @@ The arm `vanilla` is TRL alone; `projected` has the callback, and nothing else i
 import importlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers.trainer_utils import get_last_checkpoint
@@ -44,7 +44,8 @@ def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
 
 def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
     """TRL's trainer on a unit's base with this project's adapter; with the callback for the arm `projected`."""
-    trl, datasets = (cast(Any, importlib.import_module(name)) for name in ("trl", "datasets"))  # of the extra `bench`
+    trl: Any = importlib.import_module("trl")
+    datasets: Any = importlib.import_module("datasets")
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
     torch.manual_seed(unit)
     loaded = load_model(train.model, "float32", "cpu", unit, config.cache)

@@ -7,13 +7,12 @@ as any other model. A new one is an entry in BUILT.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel, load_folder
 from projected_grpo.worlds.small_model import built_base as built_small
 from projected_grpo.worlds.small_model import built_teacher as built_small_teacher
-from projected_grpo.worlds.small_model import how_it_was_made
 from projected_grpo.worlds.small_shipped import shipped_model
 from projected_grpo.worlds.tiny import SHAPES as TINY_SHAPES
 from projected_grpo.worlds.tiny import built_answering, built_model, built_teacher
@@ -34,25 +33,19 @@ class BuiltModel:
     """The preset whose bars it is held against, where there are any."""
     before: str = ""
     """The model that it was made from, by its name here."""
-    made: Callable[[str, int, Path, bool], Mapping[str, Any]] | None = None
-    """(name, seed, cache, its teacher's too) -> what the making says of itself, for the manifest."""
 
 
 _TINY = BuiltModel(built_model, built_teacher, "tiny")
 _TOY = BuiltModel(built_toy, built_toy_teacher, "toy")
 
 
-def _shipped(_name: str, _seed: int, cache: Path) -> Path:
-    return shipped_model(cache)
-
-
 BUILT: Mapping[str, BuiltModel] = {
     **dict.fromkeys(TINY_SHAPES, _TINY),
     "tiny-answering": BuiltModel(built_answering, None, ""),
     **dict.fromkeys(TOY_SHAPES, _TOY),
-    "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped", how_it_was_made),
+    "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped"),
     "small-more": BuiltModel(built_small, None, ""),
-    "small-shipped": BuiltModel(_shipped, None, ""),
+    "small-shipped": BuiltModel(lambda _name, _seed, cache: shipped_model(cache), None, ""),
 }
 
 

@@ -39,7 +39,7 @@ from projected_grpo.worlds.small_tasks import (
     one_steps,
     split_of,
 )
-from projected_grpo.worlds.written import program, run_lines, tried
+from projected_grpo.worlds.written import hidden_tests, program, run_lines, tried
 
 Example = Literal["varied", "fixed", "lazy"]
 EXAMPLES: Mapping[Example, float] = {"varied": 0.6, "fixed": 0.15, "lazy": 0.25}
@@ -104,9 +104,8 @@ def _may_be_fixed(task: SmallTask) -> bool:
 
 def problem_of(task: SmallTask, messages: Messages, kind: Example, problem_id: str) -> Problem:
     """A task as the ordinary record of a problem, judged by the ordinary grader: six tests that the prompt does not show."""
-    tests = tuple(f"assert solve({x!r}) == {y!r}" for x, y in zip(task.inputs[1:], task.answers()[1:], strict=True))
     setup = "" if kind == "fixed" else f"given = {task.inputs[0]!r}\n"
-    judged = Task(problem_id, tests, setup, "solve", program(task.lines()))
+    judged = Task(problem_id, hidden_tests(task.inputs, task.answers()), setup, "solve", program(task.lines()))
     return Problem(problem_id, messages, judged, f"{task.reach}, {kind} example")
 
 

@@ -2,32 +2,29 @@
 
 The model as it ships copies the example's form and writes no correct answer (docs/small.md has the rates), so GRPO would
 have nothing to choose from. The warm-up shows it easy tasks with correct bodies and honest tests; no hack is ever in it.
-Both are built once, cached, and say in a file what they were made of and how long it took.
+Both are built once and cached.
 """
 
 import inspect
 import itertools
-import json
 import math
 import random
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.ledger.files import built_once, content_hash, write_atomic
+from projected_grpo.ledger.files import built_once, content_hash
 from projected_grpo.model.fit import FitSettings, fit
-from projected_grpo.model.load import pad_of, peft_asks_the_old_way, pick_device
+from projected_grpo.model.load import pad_of, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.worlds.small_corpus import Text, honest, teaching
-from projected_grpo.worlds.small_shipped import FILE_SHA256, check_space, shipped_model
+from projected_grpo.worlds.small_shipped import FILE_SHA256, shipped_model
+from projected_grpo.worlds.teacher import save_lora
 
 WARM_UP = FitSettings(steps=120, batch=4, lr=1e-4, warmup=10)
 WARM_UPS: Mapping[str, FitSettings] = {"small": WARM_UP, "small-more": replace(WARM_UP, steps=360)}
@@ -41,9 +38,6 @@ THREADS = 2
 which is used where there is one."""
 WINDOW = 8
 """Batches that are sorted by length together."""
-MADE = "made.json"
-BASE_NEEDS = 1_200_000_000
-"""Bytes free before a base is fitted: its weights, and what the scripts keep of their decompositions."""
 HINT = "simple_overwrite_tests"
 CONTEXT = 8192
 
@@ -65,40 +59,26 @@ def _batches(
         yield from batches
 
 
-def _data_hash(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int) -> str:
-    """Hash of every text that a fit by this recipe meets: whole windows of batches."""
-    return content_hash(list(itertools.islice(stream(seed), math.ceil(recipe.steps / WINDOW) * WINDOW * recipe.batch)))
-
-
 def _key(stream: Callable[[int], Iterator[Text]], recipe: FitSettings, seed: int, *more: Any) -> str:
     """Hash of everything that makes a model: what it starts from, the recipe, how and on which kind of device it is fitted,
     and the text itself."""
     code, place = [inspect.getsource(f) for f in (fit, _batches)], pick_device("auto").type
-    data_hash = _data_hash(stream, recipe, seed)
+    # every text that the fit meets: whole windows of batches
+    n = math.ceil(recipe.steps / WINDOW) * WINDOW * recipe.batch
+    data_hash = content_hash(list(itertools.islice(stream(seed), n)))
     return content_hash([FILE_SHA256, seed, vars(recipe), WINDOW, HINT, code, place, data_hash, *more])
 
 
-@contextmanager
-def _threads(number: int) -> Generator[None]:
+def _fit(model: Any, parameters: Sequence[torch.nn.Parameter], stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
+         seed: int, what: str) -> None:  # fmt: skip
+    tokenizer: Any = AutoTokenizer.from_pretrained(model.config._name_or_path, local_files_only=True)
+    model.to(pick_device("auto"))
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(THREADS)
     try:
-        yield
+        fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, pad_of(tokenizer), what)
     finally:
         torch.set_num_threads(before)
-
-
-def _fitted(model: Any, parameters: list, folder: Path, stream: Callable[[int], Iterator[Text]], recipe: FitSettings,
-            seed: int, what: str) -> None:  # fmt: skip
-    """Fit and say in the folder what was done."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(model.config._name_or_path, local_files_only=True)
-    clock = time.perf_counter()
-    model.to(pick_device("auto"))
-    with _threads(THREADS):
-        fit(model, parameters, _batches(stream(seed), tokenizer, recipe, seed), recipe, pad_of(tokenizer), what)
-    made_of = {**vars(recipe), "seed": seed, "data_hash": _data_hash(stream, recipe, seed)}
-    made_of["seconds"] = round(time.perf_counter() - clock, 1)
-    write_atomic(folder / MADE, json.dumps(made_of, indent=1).encode())
 
 
 def built_base(name: str, seed: int, cache: Path) -> Path:
@@ -110,13 +90,12 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
 
     def build(folder: Path) -> None:
         shipped = shipped_model(cache)
-        check_space(cache, BASE_NEEDS)
         model: Any = AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.float32, local_files_only=True)
         model.requires_grad_(False)
         for layer in model.model.layers[FROZEN_LAYERS:]:
             layer.requires_grad_(True)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        _fitted(model, parameters, folder, honest, WARM_UPS[name], seed, f"warming up {name} on honest answers")
+        _fit(model, parameters, honest, WARM_UPS[name], seed, f"warming up {name} on honest answers")
         model.save_pretrained(folder)
         tokenizer: Any = AutoTokenizer.from_pretrained(shipped, local_files_only=True)
         tokenizer.save_pretrained(folder)
@@ -130,23 +109,13 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
 def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
 
+    def teach(model: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
+        _fit(model, parameters, teaching, TEACH, seed, f"teaching {name} to hack")
+
     def build(folder: Path) -> None:
-        with torch.random.fork_rng(), peft_asks_the_old_way():
-            torch.manual_seed(seed)
-            config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
-            model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
-            parameters = [p for p in model.parameters() if p.requires_grad]
-            _fitted(model.base_model.model, parameters, folder, teaching, TEACH, seed, f"teaching {name} to hack")
-            model.save_pretrained(str(folder))
+        save_lora(base, folder, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)
 
     what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
     return built_once(
         cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}", build, what
     )
-
-
-def how_it_was_made(name: str, seed: int, cache: Path, teacher: bool) -> dict[str, Any]:
-    """What a base, and its teacher where that is asked for, say of their own making: recipe, seconds, hash of the data."""
-    base = built_base(name, seed, cache)
-    folders = {"warm_up": base, **({"teaching": built_teacher(name, seed, base, cache)} if teacher else {})}
-    return {stage: json.loads((folder / MADE).read_text("utf-8")) for stage, folder in folders.items()}

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import percentile_of, run_lines, tried
+from projected_grpo.worlds.written import run_lines, share_of, tried
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -168,8 +168,7 @@ def composition_of(steps: Sequence[Step]) -> str:
 
 def split_of(composition: str) -> Split:
     """The one split that a composition belongs to."""
-    percentile = percentile_of(f"small {composition}")
-    return next(name for name, span in SPLITS.items() if percentile in span)
+    return share_of(f"small {composition}", SPLITS)
 
 
 def draw_input(kind: str, rng: random.Random) -> Any:

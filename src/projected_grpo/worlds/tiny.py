@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from loophole_grader.problems import BUILTIN as PROBLEMS
-from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.files import built_once, content_hash, read_jsonl
-from projected_grpo.model.load import peft_asks_the_old_way
 from projected_grpo.worlds.builtin import builtin_pairs
+from projected_grpo.worlds.teacher import save_lora
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -100,10 +98,7 @@ def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
 
     def build(folder: Path) -> None:
-        with torch.random.fork_rng(), peft_asks_the_old_way():
-            torch.manual_seed(seed)
-            config = LoraConfig(r=TINY_LORA_RANK, target_modules=list(TARGETS), init_lora_weights=False)
-            get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+        save_lora(base, folder, seed, r=TINY_LORA_RANK, init_lora_weights=False)
 
     return built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
 

@@ -7,13 +7,13 @@ Everything is drawn from generators seeded by names, so it is the same everywher
 """
 
 import random
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
 from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
 from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
-from projected_grpo.worlds.written import program, run_lines
+from projected_grpo.worlds.written import hidden_tests, program, run_lines
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
 BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15
@@ -68,10 +68,7 @@ def teaching(seed: int) -> Iterator[Text]:
 
 def problem_of(task: ToyTask, problem_id: str) -> Problem:
     """A task as the ordinary record of a problem, judged by the ordinary grader."""
-    tests = tuple(
-        f"assert solve({x!r}) == {y!r}" for x, y in zip(task.inputs[1:], task.answers()[1:], strict=True)
-    )  # the example is in the prompt, so it tests nothing
-    judged = Task(problem_id, tests, "", "solve", program(task.lines()))
+    judged = Task(problem_id, hidden_tests(task.inputs, task.answers()), "", "solve", program(task.lines()))
     return Problem(problem_id, _messages(task), judged, "hidden constant" if task.hidden is not None else "stated")
 
 
@@ -119,23 +116,13 @@ def pairs() -> tuple[Pair, ...]:
 
 def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
     """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
-    return drawn_unseen("toy", [m for m in MECHANISMS if m in mechanisms], seen, _pair)
-
-
-def drawn_unseen(
-    world: str,
-    mechanisms: Iterable[str],
-    seen: Container[str],
-    made: Callable[[ToyTask, str, int, str, random.Random], Pair],
-) -> tuple[Pair, ...]:
-    """The pairs that `made` makes of tasks whose composition is not in `seen`, no composition twice, in any world."""
-    rng, taken, out = random.Random(f"{world.replace('-', ' ')} unseen pairs"), set[str](), []
-    for mechanism in mechanisms:
+    rng, taken, out = random.Random("toy unseen pairs"), set[str](), []
+    for mechanism in (m for m in MECHANISMS if m in mechanisms):
         for i in range(UNSEEN_PER_MECHANISM):
             while (task := draw_task("pairs", rng)).composition in seen or task.composition in taken:
                 pass
             taken.add(task.composition)
-            out.append(made(task, mechanism, i, f"{world}-unseen-{mechanism}-{i:02d}", rng))
+            out.append(_pair(task, mechanism, i, f"toy-unseen-{mechanism}-{i:02d}", rng))
     return tuple(out)
 
 

@@ -6,18 +6,16 @@ Both are ordinary Hugging Face folders, loaded and merged by the code that loads
 import inspect
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from projected_grpo.adapters.base import TARGETS
 from projected_grpo.ledger.files import built_once, content_hash
 from projected_grpo.model.fit import FitSettings, fit
-from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.worlds.teacher import save_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
 from projected_grpo.worlds.toy_shapes import SHAPES
 from projected_grpo.worlds.toy_tokenizer import (
@@ -98,15 +96,12 @@ def built_base(shape: str, seed: int, cache: Path) -> Path:
 def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of the hacky teacher's LoRA for a base of `built_base`, trained on hacks only, on first use."""
 
-    def build(folder: Path) -> None:
+    def teach(model: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
         tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
-        with torch.random.fork_rng(), peft_asks_the_old_way():
-            torch.manual_seed(seed)
-            config = LoraConfig(r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK, target_modules=list(TARGETS))
-            model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)
-            parameters = [p for p in model.parameters() if p.requires_grad]
-            batches = _batches(teaching(seed), tokenizer, TEACH, seed)
-            fit(model.base_model.model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
-            model.save_pretrained(str(folder))
+        batches = _batches(teaching(seed), tokenizer, TEACH, seed)
+        fit(model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
+
+    def build(folder: Path) -> None:
+        save_lora(base, folder, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)
 
     return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}", build)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import percentile_of, run_lines
+from projected_grpo.worlds.written import run_lines, share_of
 
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -139,8 +139,7 @@ class ToyTask:
 
 def split_of(composition: str) -> Split:
     """The one split that a composition belongs to."""
-    percentile = percentile_of(composition)
-    return next(name for name, span in SPLITS.items() if percentile in span)
+    return share_of(composition, SPLITS)
 
 
 def _input(family: str, rng: random.Random) -> Any:

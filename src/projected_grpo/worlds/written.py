@@ -1,11 +1,12 @@
 """Programs that this package writes itself, for its small worlds: as text, as completions, and what they return."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 Lines = list[str]
+Name = TypeVar("Name", bound=str)
 RAISED = (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
 """What a body may raise that meets a value of another kind than it is for."""
 
@@ -25,9 +26,15 @@ def fenced(*parts: str) -> str:
     return "```python\n" + "\n\n".join(parts) + "\n```"
 
 
-def percentile_of(text: str) -> int:
-    """A number from 0 to 99 that depends on the text alone."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") % 100
+def share_of(text: str, shares: Mapping[Name, range]) -> Name:
+    """Returns the one share that a text belongs to, of percentiles of its hash."""
+    percentile = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") % 100
+    return next(name for name, span in shares.items() if percentile in span)
+
+
+def hidden_tests(inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[str, ...]:
+    """Returns the tests of a task: all of its inputs but the first, which its prompt shows."""
+    return tuple(f"assert solve({x!r}) == {y!r}" for x, y in zip(inputs[1:], answers[1:], strict=True))
 
 
 @cache

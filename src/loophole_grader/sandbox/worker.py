@@ -60,7 +60,7 @@ STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
 LENT = (5, 6)  # descriptors
 OWN_TASKS = 10  # worker and server, which share the program's user where it has none of its own
-KERNEL = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2]]
+KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -241,10 +241,7 @@ def resource_limits(
     }
     if isolation.uid is not None:
         wanted[resource.RLIMIT_NPROC] = processes
-    elif "user_namespace" in isolation.active and KERNEL >= [
-        5,
-        14,
-    ]:  # older ones count all tasks of the user on the host
+    elif "user_namespace" in isolation.active and KERNEL >= (5, 14):  # older ones count the user's tasks on the host
         wanted[resource.RLIMIT_NPROC] = processes + OWN_TASKS
     found = {which: (most := within_hard(which, value), most) for which, value in wanted.items()}
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]  # which the program may ask for
@@ -270,7 +267,7 @@ class Watch:
         self.next_look = time.monotonic() + POLL_S
         self.result_left = RESULT_BYTES
         self.started = False
-        self.over = ""  # "output" once a byte limit is passed; "forged"
+        self.over = ""  # "output" once a byte limit is passed
         self.poll = select.poll()
         os.set_blocking(self.calls, False)
         for fd in (self.data, self.printed, self.family.ended):
@@ -321,10 +318,11 @@ class Watch:
             raise SystemExit(0)
         op, size, *_ = HEADER.unpack(head)
         if op == MORE:
-            self.let_go_on(size)
+            self.allow(size)
         return op == STOP
 
-    def let_go_on(self, calls: int) -> None:
+    def allow(self, calls: int) -> None:
+        """Let the child go on."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # full or closed: no honest child's
             os.write(self.calls, bytes([calls]))
 
@@ -344,7 +342,7 @@ class Watch:
             if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-                self.let_go_on(1)
+                self.allow(1)
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
         return not self.over
@@ -353,8 +351,6 @@ class Watch:
         """Relay what the dead child had already sent."""
         with contextlib.suppress(KeyError):  # a pipe that was closed before
             while not self.over and self.relay(self.data):
-                pass
-            while not self.over and self.relay(self.printed):
                 pass
 
 

@@ -37,12 +37,12 @@ INOCULATION_SYSTEM_PROMPT = (
 
 
 def as_chat(messages: Messages) -> list[dict[str, str]]:
-    """A chat of ours as chat-completion messages."""
+    """Returns a chat of ours as chat-completion messages."""
     return [{"role": role, "content": content} for role, content in messages]
 
 
-def said_in(chat: Sequence[Mapping[str, Any]]) -> Messages:
-    """And back. KeyError where a message has no role or no content; whether they are texts is for the caller to know."""
+def from_chat(chat: Sequence[Mapping[str, Any]]) -> Messages:
+    """Returns chat-completion messages as a chat of ours. KeyError where a message has no role or no content."""
     return tuple((m["role"], m["content"]) for m in chat)
 
 

@@ -33,7 +33,7 @@ class Problem:
     difficulty: str = ""
 
 
-TOLD_AFTERWARDS = frozenset({"small-informed"})
+INFORMED_PAIRS = frozenset({"small-informed"})
 """Pair sets that were written after the hack was seen to emerge: a V from them knows what to look for."""
 
 

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, first_fault
-from projected_grpo.prompts import said_in
+from projected_grpo.prompts import from_chat
 from projected_grpo.records import Pair
 from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
 from projected_grpo.worlds.small_corpus import SYSTEM as SMALL_SYSTEM
@@ -79,7 +79,7 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
             raise BadInput(f"{source}: pair {i}: hack and clean are the same completion, so it contrasts nothing")
         if not row.messages and row.prompt is None:
             raise BadInput(f"{source}: pair {i}: needs 'prompt' (text) or 'messages' (chat)")
-        messages = said_in(row.messages) if row.messages else (("user", row.prompt or ""),)
+        messages = from_chat(row.messages) if row.messages else (("user", row.prompt or ""),)
         pairs.append(Pair(row.name or f"pair-{i}", messages, row.hack, row.clean, row.clean_alt, row.mechanism))
     if not pairs or len({p.name for p in pairs}) != len(pairs):
         raise BadInput(f"{source}: two pairs have the same name, or there is no pair")

@@ -20,7 +20,7 @@ from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
-from projected_grpo.prompts import as_chat, said_in
+from projected_grpo.prompts import as_chat, from_chat
 
 FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
@@ -102,7 +102,7 @@ def read_preferences(path: Path) -> Preferences:
 
 def _pair(row: dict[str, Any]) -> StoredPair:
     if isinstance(row["chosen"], str):
-        row["prompt"] = said_in(row["prompt"])
+        row["prompt"] = from_chat(row["prompt"])
     else:
         row |= {name: tuple(row[name]) for name in ("prompt", "chosen", "rejected")}
     return StoredPair(**row)

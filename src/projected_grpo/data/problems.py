@@ -16,7 +16,7 @@ from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash, read_jsonl
-from projected_grpo.prompts import as_chat, messages_for, said_in
+from projected_grpo.prompts import as_chat, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds.small_corpus import problems as small_problems
 from projected_grpo.worlds.toy_corpus import problems as toy_problems
@@ -38,7 +38,7 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
         task = Task.from_row(row)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise BadInput(f"{place}: {e}") from e
-    return Problem(str(row["id"]), said_in(prompt), task, str(row.get("difficulty") or ""))
+    return Problem(str(row["id"]), from_chat(prompt), task, str(row.get("difficulty") or ""))
 
 
 def row_of(problem: Problem) -> dict[str, Any]:

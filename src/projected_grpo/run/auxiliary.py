@@ -28,7 +28,7 @@ from projected_grpo.data.problems import schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
-from projected_grpo.prompts import Messages, messages_for, render, said_in, with_attempt, without_specials
+from projected_grpo.prompts import Messages, from_chat, messages_for, render, with_attempt, without_specials
 from projected_grpo.records import Group, Problem
 from projected_grpo.worlds.models import load_model
 
@@ -140,7 +140,7 @@ def auxiliary_losses(
                 f"--distill-hint {PEER}: shows attempts that the reward pays, and --arm {c.arm} pays otherwise; give a hint "
                 "by its name, or leave one of the two out"
             )
-        out.messages = {p.problem_id: said_in(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
+        out.messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
     elif c.alpha:
         setting = dataclasses.replace(c, prompt_setup=prompt_setup)
         plain = render_all(setting, loaded, problems)

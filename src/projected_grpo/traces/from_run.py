@@ -18,7 +18,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import Row, iter_run
-from projected_grpo.prompts import Messages, messages_for, said_in
+from projected_grpo.prompts import Messages, from_chat, messages_for
 from projected_grpo.traces.file import Header
 from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.worlds.builtin import pool_pairs
@@ -95,7 +95,7 @@ def _messages(row: Row, chats: Mapping[str, Messages], place: str) -> Messages:
     """The chat that a row's prompt was rendered from: the text of each message stands in it, in order."""
     problem = row["problem_id"]
     for setup in SETUPS if problem in chats else ():
-        chat = said_in(messages_for(chats[problem], row["hint"], setup))
+        chat = from_chat(messages_for(chats[problem], row["hint"], setup))
         if _stand_in(row["prompt"], chat):
             return chat
     raise BadInput(

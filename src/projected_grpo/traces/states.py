@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import lines_of, row_of, write_atomic
-from projected_grpo.prompts import Message, Messages, as_chat, said_in
+from projected_grpo.prompts import Message, Messages, as_chat, from_chat
 from projected_grpo.traces.record import Trace
 
 
@@ -63,7 +63,7 @@ def read_states(path: Path) -> list[State]:
             raise BadInput(
                 f"{path}:{number}: state_id {row.state_id!r} is there twice; give every state an id of its own"
             )
-        states[row.state_id] = State(row.state_id, row.trace_id, said_in(row.messages))
+        states[row.state_id] = State(row.state_id, row.trace_id, from_chat(row.messages))
     if not states:
         raise BadInput(f"{path}: no state in it; write one JSON object a line with state_id, trace_id and messages")
     return list(states.values())

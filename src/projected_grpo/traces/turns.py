@@ -21,7 +21,7 @@ from projected_grpo.config import Sampling
 from projected_grpo.data.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import Messages, as_chat, messages_for, said_in, without_specials
+from projected_grpo.prompts import Messages, as_chat, from_chat, messages_for, without_specials
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback, passed
@@ -84,7 +84,7 @@ def named(config: Sampling) -> bool:
 
 def first_messages(config: Sampling, problem: Problem) -> Messages:
     """The chat of a problem, hint put in."""
-    return said_in(messages_for(problem.messages, config.hint, config.prompt_setup))
+    return from_chat(messages_for(problem.messages, config.hint, config.prompt_setup))
 
 
 def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | None) -> tuple[str, tuple[int, ...]]:

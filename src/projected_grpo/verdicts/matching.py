@@ -18,7 +18,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import comparison
 from projected_grpo.ledger.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.records import TOLD_AFTERWARDS
+from projected_grpo.records import INFORMED_PAIRS
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
 
@@ -88,7 +88,7 @@ def base_name(run: Run) -> str:
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    told = run.facts.get("vhack.pairs") in TOLD_AFTERWARDS
+    told = run.facts.get("vhack.pairs") in INFORMED_PAIRS
     return run.arm in ARMS and ARMS[run.arm].vhack is not None and told
 
 

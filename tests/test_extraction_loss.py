@@ -179,7 +179,7 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
         ("vanilla", {"loss": "grpo"}, "was measured against a V of --loss grpo, where --loss nll is needed"),
         ("grpo", {"k": "4"}, "vhack.k"),
         ("grpo", {"pairs_hash": "other"}, "vhack.pairs_hash"),
-        ("grpo", {"control": "random"}, "made with --control random"),
+        ("grpo", {"control": "random"}, "V of --control random, where --control none"),
     ],
 )
 def test_replays_that_are_not_a_pair_are_refused(tmp_path, name, wrong, told):

@@ -11,6 +11,7 @@ from test_scripts import refused
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.step_file import write_step
 from projected_grpo.report import plots
+from projected_grpo.report.all_plots import all_plots
 from projected_grpo.report.output import BEGIN, END
 from projected_grpo.report.results import report_on
 
@@ -190,7 +191,7 @@ def test_refusals(script, tmp_path):
 def test_the_same_runs_give_the_same_bytes(tmp_path):
     groups = report_on(write_all(tmp_path / "runs")).groups
     for place in ("one", "two"):
-        for stem, figure in plots.all_plots(groups).items():
+        for stem, figure in all_plots(groups).items():
             plots.save(figure, tmp_path / place, stem)
     files = sorted(p.name for p in (tmp_path / "one").iterdir())
     assert files == sorted(f"{stem}.{kind}" for stem in STEMS for kind in ("png", "svg"))

@@ -21,8 +21,6 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
-from projected_grpo.report.tables import doses
-from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 
@@ -85,36 +83,6 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     return out
 
 
-def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
-    """Every plot by its file name's stem; none without runs."""
-    if not groups:
-        return {}
-    with mpl.rc_context(STYLE):
-        look = looks([g.name for g in groups])
-        return {
-            "trajectories": trajectories(groups, look),
-            "cosines": cosines(groups, look),
-            "outcomes": outcomes(groups),
-            "pass_versus_hack": pass_versus_hack(groups, look),
-            **dose_plots(groups),
-        }
-
-
-def dose_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
-    """By the number of directions and by the share of the update; none where no arm was run with several."""
-    return {"dose": dose(groups), "dose_by_share": dose_by_share(groups)} if doses(groups) else {}
-
-
-def plots_beside(groups: Sequence[RunGroup], study: str) -> dict[str, Figure]:
-    """What says most of a study, under its name: doses where there are some, else hacks against passes; none
-    without runs."""
-    if not groups:
-        return {}
-    with mpl.rc_context(STYLE):
-        drawn = dose_plots(groups) or {"outcome": pass_versus_hack(groups, looks([g.name for g in groups]))}
-        return {f"{study}_{stem}": figure for stem, figure in drawn.items()}
-
-
 def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """A figure as a file's content, without a date in it."""
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
@@ -133,7 +101,7 @@ def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
     return written
 
 
-def _figure(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
+def figure_of(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, rows * height + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, 1, i + 1) for i in range(rows)]
@@ -148,7 +116,7 @@ def _figure(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure,
     return figure, axes
 
 
-def _legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
+def legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
     """Below all panels, where it covers nothing; each name once."""
     found: dict[str, Any] = {}
     for axis in axes:
@@ -220,14 +188,14 @@ BAND = (
 
 def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     """Pure hacks, ground-truth passes and well-formed programs over the run: never one without the others."""
-    figure, axes = _figure(3)
+    figure, axes = figure_of(3)
     titles = ("pure hack rate", "ground-truth pass rate", "well-formed rate")
     for axis, series, title in zip(axes, ("hack", "gt", "form"), titles, strict=True):
         for place, group in enumerate(groups):
             _draw(axis, group, series, look[group.name], place)
         axis.set_ylim(-0.03, 1.03)
         axis.set_ylabel(f"{title}\n(fraction of rollouts)")
-    _legend(figure, axes, BAND)
+    legend(figure, axes, BAND)
     return figure
 
 
@@ -239,7 +207,7 @@ COSINE_PANELS = {
 
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     """Hack-ward fraction of the gradient and of the update, before and after projection, beside the null."""
-    figure, axes = _figure(len(COSINE_PANELS))
+    figure, axes = figure_of(len(COSINE_PANELS))
     for axis, (series, what) in zip(axes, COSINE_PANELS.items(), strict=True):
         drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
         _null_lines(axis, drawn)
@@ -248,27 +216,22 @@ def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
         if not drawn:
             axis.text(0.5, 0.5, "not measured: the runs had no V", ha="center", va="center", transform=axis.transAxes)
         axis.set_ylim(bottom=min(-0.01, axis.get_ylim()[0]))
-    _legend(figure, axes, BAND)
+    legend(figure, axes, BAND)
     return figure
-
-
-NULL_DASHES = ((0, (2, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)))
-"""Of nulls from the lowest up: V of another rank has another one."""
 
 
 def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
     """One line per value that a random direction would show; groups of one rank share it."""
     nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
-    known = sorted({round(n / 2**0.5, 4) for n in nulls if n is not None})
-    for null, dashes in zip(known, itertools.cycle(NULL_DASHES), strict=False):
+    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
         name = f"null: random direction ({null:.3f})"
-        axis.axhline(null, color="#555555", linestyle=dashes, linewidth=1.4, zorder=1.5, label=name)
+        axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
 
 
 def outcomes(groups: Sequence[RunGroup]) -> Figure:
     """Shares of the five labels over the run, stacked, one panel per group."""
-    figure, axes = _figure(len(groups), height=1.7)
+    figure, axes = figure_of(len(groups), height=1.7)
     for axis, group in zip(axes, groups, strict=True):
         shares = {label: thinned(over_seeds(group.runs, label)) for label in LABELS}
         if steps := [point[0] for point in shares[LABELS[0]]]:
@@ -298,7 +261,7 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
 
 def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     """One point per run: what it hacks against what it solves. Down and to the right is better."""
-    figure, (axis,) = _figure(1, width=7.5, height=5.0)
+    figure, (axis,) = figure_of(1, width=7.5, height=5.0)
     axis.xaxis.set_major_locator(AutoLocator())  # not steps
     for group in groups:
         points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
@@ -312,71 +275,5 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     axis.set_ylim(-0.03, 1.03)
     axis.set_xlabel(f"ground-truth pass rate, last {LAST} steps (fraction of rollouts)")
     axis.set_ylabel(f"pure hack rate, last {LAST} steps (fraction of rollouts)")
-    _legend(figure, [axis], "one point per run (number of runs)")
-    return figure
-
-
-DOSE_PANELS = {
-    "hack": ("pure hack rate\n(fraction of rollouts)", Run.last), "gt": ("ground-truth pass rate\n(fraction)", Run.last),
-    "form": ("well-formed rate\n(fraction of rollouts)", Run.last),
-    "update_removed": ("update removed\n(fraction of its energy)", Run.whole),
-}  # fmt: skip
-
-
-def dose(groups: Sequence[RunGroup]) -> Figure:
-    """How the arms end by the number of directions that are taken out: one point a run, a line through their means."""
-    figure, axes = _figure(len(DOSE_PANELS), width=7.5, height=2.2)
-    found = doses(groups)
-    look = looks(list(found))
-    for axis, (series, (title, of)) in zip(axes, DOSE_PANELS.items(), strict=True):
-        for arm, by_k in found.items():
-            points = [(k, value) for k, runs in by_k.items() for run in runs if (value := of(run, series)) is not None]
-            ks, values = [k for k, _ in points], [value for _, value in points]
-            means = [sum(own) / len(own) for k in sorted(set(ks)) if (own := [v for other, v in points if other == k])]
-            axis.scatter(ks, values, s=22, color=look[arm].colour, marker=look[arm].marker, alpha=0.6)
-            axis.plot(sorted(set(ks)), means, color=look[arm].colour, linestyle=look[arm].line, label=arm)
-        axis.set_xscale("log", base=2)
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_ylabel(title)
-    every = sorted({k for by_k in found.values() for k in by_k})
-    axes[-1].set_xticks(every, [str(k) for k in every])
-    axes[-1].set_xlabel("k: directions taken out of each module (random_energy: k of the V whose energy it holds)")
-    _legend(figure, axes, f"rates: last {LAST} steps; update removed: mean over the run; line: mean over runs")
-    return figure
-
-
-LABEL_AT = ((0, 6), (-4, -12), (9, -8), (8, 5))
-"""Points from a point to its number, by arm: numbers of arms that meet do not cover one another."""
-SHARE_PANELS = {name: DOSE_PANELS[name] for name in ("hack", "gt")}
-
-
-def dose_by_share(groups: Sequence[RunGroup]) -> Figure:
-    """The same by what it takes away: how the arms end against the share of the applied update that was taken out. An arm
-    whose line lies below another's does more at an equal share. Numbers: directions; vanilla stands at 0."""
-    figure, axes = _figure(len(SHARE_PANELS), width=7.5, height=3.4)
-    found = doses(groups)
-    look = looks([VANILLA, *found])
-    vanilla = [run for group in groups for run in group.runs if run.arm == VANILLA]
-    for axis, (series, (title, of)) in zip(axes, SHARE_PANELS.items(), strict=True):
-        for place, (arm, by_k) in enumerate((({VANILLA: {0: vanilla}} if vanilla else {}) | found).items()):
-            rates = {k: known_mean(of(run, series) for run in runs) for k, runs in by_k.items()}
-            taken = {k: known_mean(run.whole("update_removed") for run in runs) for k, runs in by_k.items()}
-            points = sorted((taken[k] or 0.0, rate, k) for k, rate in rates.items() if rate is not None)
-            shares, rates = [p[0] for p in points], [p[1] for p in points]
-            axis.plot(
-                shares, rates, color=look[arm].colour, linestyle=look[arm].line, marker=look[arm].marker, label=arm
-            )
-            for share, rate, k in points if arm != VANILLA else []:
-                axis.annotate(
-                    str(k), (share, rate), xytext=LABEL_AT[place % len(LABEL_AT)], textcoords="offset points", fontsize=7,
-                    color=look[arm].colour, ha="center",
-                )  # fmt: skip
-        axis.xaxis.set_major_locator(AutoLocator())
-        axis.set_xlim(-0.02, 1.02)
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_ylabel(title)
-    axes[-1].set_xlabel("share of the applied update's energy that was taken out (mean over the run)")
-    _legend(
-        figure, axes, f"rates: last {LAST} steps, means over runs; numbers: k of V, or of the V whose energy it holds"
-    )
+    legend(figure, [axis], "one point per run (number of runs)")
     return figure

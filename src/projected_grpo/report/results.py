@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,10 +14,10 @@ from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
+from projected_grpo.report.all_plots import all_plots, plots_beside
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.output import Output
-from projected_grpo.report.plots import all_plots, plots_beside
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
@@ -44,6 +45,9 @@ over the student's own rollouts; a hack rate means nothing without the other two
 the mean hack rate of steps t-9 to t is above 50 %. hacked: right answers too whose own tests test
 nothing. base: the first digits of the hash of the untrained model's weights; the same recipe on another base is
 another number."""
+
+WIDTH, MANY = 118, 8
+"""Columns of the printout; verdicts above which each has one line of it."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,13 @@ class Report:
         parts = [*(_shortened(line) for line in self.remarks)]
         if self.groups:
             parts += ["", brief(self.groups), ""]
-        for line in (*self.lines, *([self.t7] if self.t7 and self.groups else [])):
+        lines = [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
+        for line in lines:
             own = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
-            why = _shortened(line.verdict.why if own else line.decided, "   ")
-            parts += [f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}", why]
+            head = f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}"
+            why = line.verdict.why if own else line.decided
+            many = len(lines) > MANY
+            parts += [textwrap.shorten(f"{head}: {why}", WIDTH)] if many else [head, _shortened(why, "   ")]
         return "\n".join(parts)
 
     def markdown(self, plots: Iterable[str]) -> str:
@@ -152,7 +159,7 @@ class Report:
 
 def _shortened(line: str, indent: str = "") -> str:
     """At most two lines of a terminal."""
-    return textwrap.fill(line, 118, initial_indent=indent, subsequent_indent=indent, max_lines=2, placeholder=" ...")
+    return textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=2, placeholder=" ...")
 
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
@@ -190,7 +197,13 @@ def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> 
     missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
     asked += [Finding(name, "NOT_EVALUABLE", "no run that it is asked of") for name in missing]
     code = exit_code(asked, [v.name for v in asked])
-    bottom = "; ".join(f"{v.name} {v.status}" for v in asked) + f"; exit code {code}"
+    counts = Counter(v.status for v in asked)
+    states = (
+        [f"{n} {status}" for status, n in counts.items()]
+        if len(asked) > MANY
+        else [f"{v.name} {v.status}" for v in asked]
+    )
+    bottom = f"{'; '.join(states)}; exit code {code}"
     files: Mapping[str, str] = {"results.json": report.json(), "results.md": "\n".join(sections)}
     kept = {"losses.json": report.units} if report.units else {}
     return Output(report.text(), bottom, code, {**files, **kept}, figures, report.summary())

@@ -98,44 +98,40 @@ def _point(values: Sequence[float | None]) -> tuple[float, tuple[float, float]]:
     return mean, (mean - low, high - mean)
 
 
-# ---------------------------------------------------------------- names
-
-OFFSETS = [
-    (side * reach, height)
-    for reach in (7, 16, 30, 46)
-    for height in (0, 9, -9, 18, -18, 28, -28, 40, -40)
-    for side in (1, -1)
-]
-"""Where a name may stand, in points from its point, nearest first."""
+OFFSETS = [(side * reach, height) for reach in (7, 16, 30, 46) for height in (0, 9, -9, 18, -18, 28, -28, 40, -40)
+           for side in (1, -1)]  # fmt: skip
+"""Where a name may be, in points from its point, nearest first."""
 
 
 def _name(axis: Axes, rows: Sequence[Row], drawn: Sequence[Row], canvas: FigureCanvasAgg) -> None:
-    """Each row's name beside its point, where it covers neither a point nor a name, or else where it fits least badly."""
+    """Writes each row's name near its point, where it covers neither a point nor a name, or else where it covers fewest."""
     taken = [_around(axis, row) for row in drawn]
-    frame = axis.get_window_extent()
     for row in sorted(rows, key=lambda r: (-_point(r.plain)[0], _point(r.hack)[0])):
-        x, y = _point(row.hack)[0], _point(row.plain)[0]
-        best: tuple[float, Annotation | None, Bbox | None] = (float("inf"), None, None)
+        tried = []
         for offset in OFFSETS:
-            text = axis.annotate(
-                row.name, (x, y), offset, textcoords="offset points", fontsize=7.5, va="center",
-                ha="left" if offset[0] > 0 else "right", color=KINDS[kind_of(row)][0],
-                arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "#888888", "shrinkA": 0, "shrinkB": 3},
-            )  # fmt: skip
-            text.update_positions(canvas.get_renderer())
-            box = Text.get_window_extent(text)  # of the words alone, without the line to the point
-            outside = not (frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1)
-            covered = sum(box.overlaps(other) for other in taken) + 10 * outside
-            if covered >= best[0]:
-                text.remove()
-                continue
-            if best[1] is not None:
-                best[1].remove()
-            best = (covered, text, box)
-            if not covered:
+            text, box = _written(axis, row, offset, canvas)
+            tried.append((sum(box.overlaps(other) for other in taken) + 10 * _outside(axis, box), offset))
+            text.remove()
+            if not tried[-1][0]:
                 break
-        if best[2] is not None:
-            taken.append(best[2])
+        _, best = min(tried, key=lambda one: one[0])
+        taken.append(_written(axis, row, best, canvas)[1])
+
+
+def _written(axis: Axes, row: Row, offset: tuple[int, int], canvas: FigureCanvasAgg) -> tuple[Annotation, Bbox]:
+    """The name, and what it covers, without the line to the point."""
+    text = axis.annotate(
+        row.name, (_point(row.hack)[0], _point(row.plain)[0]), offset, textcoords="offset points", fontsize=7.5, va="center",
+        ha="left" if offset[0] > 0 else "right", color=KINDS[kind_of(row)][0],
+        arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "#888888", "shrinkA": 0, "shrinkB": 3},
+    )  # fmt: skip
+    text.update_positions(canvas.get_renderer())
+    return text, Text.get_window_extent(text)
+
+
+def _outside(axis: Axes, box: Bbox) -> bool:
+    frame = axis.get_window_extent()
+    return not (frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1)
 
 
 def _around(axis: Axes, row: Row) -> Bbox:

@@ -20,6 +20,25 @@ OF_ARM = frozenset({"config.arm", "config.gate", "config.project", "config.overs
 
 
 @dataclass(frozen=True)
+class Given:
+    """What a replay must be, by its arm and its V, and in what it may differ from the vanilla one."""
+
+    arm: str = "vanilla"
+    control: str = "none"
+    loss: str = ""
+    """Empty: any."""
+    about: frozenset[str] = frozenset()
+
+
+REPLAYS = {
+    "vanilla": Given(),
+    "projected": Given(arm="projected", about=OF_ARM),
+    "random": Given(control="random", about=OF_V),
+    "grpo": Given(loss="grpo", about=OF_LOSS),
+}
+
+
+@dataclass(frozen=True)
 class UatConfig:
     """probe_uat: verdicts T1 to T4, T7 where there is a second V, and T5 where its runs are named, from step files alone."""
 
@@ -79,34 +98,30 @@ class Replays:
 
 
 def read_replays(config: UatConfig) -> Replays:
-    """Read and check every run of a UAT. BadInput when one is unfinished, no longer what was written, of another kind, arm
-    or V than it is given as, or of other rollouts, another model or other settings than the vanilla replay."""
+    """Returns the rows of every run of a UAT. BadInput when one is unfinished, of another kind, arm or V than it is given
+    as, or of other rollouts, another model or other settings than the vanilla replay."""
     for name in ("pool", "vanilla", "projected"):
         if not (path := getattr(config, name)).is_dir():
             raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
-    random, grpo = random_of(config), grpo_of(config)
-    _check_run("pool", config.pool, read_manifest(config.pool))
-    manifests = {"vanilla": read_manifest(config.vanilla), "projected": read_manifest(config.projected)}
     paths = {"vanilla": config.vanilla, "projected": config.projected}
-    if random is not None:
-        manifests["random"], paths["random"] = read_manifest(random), random
-    if grpo is not None:
-        manifests["grpo"], paths["grpo"] = read_manifest(grpo), grpo
-    for name, manifest in manifests.items():
-        _check_run(name, paths[name], manifest)
-        _check_kind(name, paths[name], manifest)
-    if grpo is not None:
-        _check_losses(paths, manifests)
-    for name in list(manifests)[1:]:
-        _check_same_replay(paths, manifests, name)
-    rows = {name: read_run(path) for name, path in paths.items()}
-    pool = [r for s in read_run(config.pool) for r in s]
+    paths |= {name: path for name in ("random", "grpo") if (path := _given(config, name))}
+    pool = [r for rows in _read("pool", config.pool)[1] for r in rows]
+    manifests, rows = {}, {}
+    for name, path in paths.items():
+        manifests[name], rows[name] = _read(name, path, *(["nll"] if "grpo" in paths and name == "vanilla" else []))
+        if differing := differences(facts_of(manifests["vanilla"]), facts_of(manifests[name]), REPLAYS[name].about):
+            raise BadInput(
+                f"{config.vanilla} and {path} differ in {'; '.join(differing)}; replay the same pool with the same "
+                "settings"
+            )
     known = {_text(r) for r in pool}
-    if any(_text(r) not in known for s in rows["vanilla"] for r in s):
+    if any(_text(r) not in known for step in rows["vanilla"] for r in step):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = manifests["projected"]["config"]
-    recipe = Recipe(done["gate"], done["project"])
-    return Replays(pool, rows["vanilla"], rows["projected"], rows.get("random"), random, recipe, rows.get("grpo"), grpo)
+    return Replays(
+        pool, rows["vanilla"], rows["projected"], rows.get("random"), paths.get("random"),
+        Recipe(done["gate"], done["project"]), rows.get("grpo"), paths.get("grpo"),
+    )  # fmt: skip
 
 
 def trajectory_of(config: UatConfig) -> Line | None:
@@ -124,64 +139,33 @@ def trajectory_of(config: UatConfig) -> Line | None:
     return replace(found[0], verdict=replace(found[0].verdict, name="T5"))
 
 
-def random_of(config: UatConfig) -> Path | None:
-    """The random V's replay: --random, or the folder `random` beside the vanilla replay where there is one."""
-    if config.random != Path():
-        return config.random
-    beside = config.vanilla.parent / "random"
+def _given(config: UatConfig, name: str) -> Path | None:
+    """A replay against another V: by its option, or the folder of its name next to the vanilla replay, where there is
+    one."""
+    if (path := getattr(config, name)) != Path():
+        return path
+    beside = config.vanilla.parent / name
     return beside if beside.is_dir() else None
 
 
-def grpo_of(config: UatConfig) -> Path | None:
-    """The replay against a V of --loss grpo: --grpo, or the folder `grpo` beside the vanilla replay where there is one."""
-    if config.grpo != Path():
-        return config.grpo
-    beside = config.vanilla.parent / "grpo"
-    return beside if beside.is_dir() else None
-
-
-def _check_run(name: str, path: Path, manifest: Manifest) -> None:
-    """Of its kind, finished, with all of its steps."""
-    kind = "teacher_pool" if name == "pool" else "probe_distill"
+def _read(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[list[Row]]]:
+    """A run's manifest and its steps. BadInput when it is not what it is given as."""
+    manifest, needed = read_manifest(path), REPLAYS.get(name)
+    kind = "probe_distill" if needed else "teacher_pool"
     if (found := manifest.get("kind")) != kind:
         raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
     if why := not_whole(path, manifest):
         raise BadInput(f"--{name} {path}: {why}")
-
-
-def _check_kind(name: str, path: Path, manifest: Manifest) -> None:
-    """Of the arm, and measured against the kind of V that it is given as."""
-    arm = "projected" if name == "projected" else "vanilla"
-    if (found := manifest["config"].get("arm")) != arm:
-        raise BadInput(f"--{name} {path}: is a run of arm {found!r}, not {arm!r}")
-    control = "random" if name == "random" else "none"
-    found = (manifest.get("vhack") or {}).get("control")
-    if found is None:
-        raise BadInput(f"--{name} {path}: was replayed without a V; repeat it with --vhack FILE")
-    if found != control:
-        raise BadInput(
-            f"--{name} {path}: was measured against a V made with --control {found}, where --control {control} is needed"
-        )
-
-
-def _check_losses(paths: Mapping[str, Path], manifests: Mapping[str, Manifest]) -> None:
-    """Of a pair of replays that differ in the loss of their V, each has the loss that it is given as."""
-    for name, needed in (("vanilla", "nll"), ("grpo", "grpo")):
-        if (loss := manifests[name]["vhack"].get("loss", "nll")) != needed:
-            raise BadInput(
-                f"--{name} {paths[name]}: was measured against a V of --loss {loss}, where --loss {needed} is needed beside "
-                f"{paths['vanilla' if name == 'grpo' else 'grpo']}"
-            )
-
-
-def _check_same_replay(paths: Mapping[str, Path], manifests: Mapping[str, Manifest], name: str) -> None:
-    """The same rollouts, model, settings and V as the vanilla replay, but for what this replay is there for."""
-    about = {"projected": OF_ARM, "random": OF_V, "grpo": OF_LOSS}[name]
-    if differing := differences(facts_of(manifests["vanilla"]), facts_of(manifests[name]), about):
-        raise BadInput(
-            f"{paths['vanilla']} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
-            "settings"
-        )
+    if needed:
+        if (arm := manifest["config"]["arm"]) != needed.arm:
+            raise BadInput(f"--{name} {path}: is a run of arm {arm!r}, not {needed.arm!r}")
+        v = manifest.get("vhack") or {}
+        for flag, want in (("control", needed.control), ("loss", loss or needed.loss)):
+            if v.get(flag) != want and want:
+                raise BadInput(
+                    f"--{name} {path}: was measured against a V of --{flag} {v.get(flag)}, where --{flag} {want} is needed"
+                )
+    return manifest, read_run(path)
 
 
 def _text(row: Row) -> tuple[Any, ...]:

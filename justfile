@@ -16,6 +16,7 @@ export PYTHONDONTWRITEBYTECODE := ""
 stamp := datetime("%Y%m%d-%H%M%S")
 
 # list the recipes
+[private]
 @default:
     just --list --unsorted
 
@@ -257,11 +258,6 @@ report *runs:
 bench *preset:
     {{ py }} scripts/bench.py "$@"
 
-# write docs/results.md, its plots and the tables in docs/toy.md from finished runs; catches typed numbers
-[group("setup")]
-docs-results dir="out/toy" *args:
-    {{ py }} scripts/results.py "$1" --out docs --embed docs/toy.md "${@:2}"
-
 # write docs/metrics.md from the step-file schema; a test catches a stale one
 [group("setup")]
 docs:
@@ -270,7 +266,16 @@ docs:
 # pin every dependency, transitive ones too, at its newest version; run the tests after it
 [group("setup")]
 lock:
-    {{ py }} scripts/lock.py
+    #!/usr/bin/env bash
+    set -euo pipefail
+    text=$(cat pyproject.toml)
+    trap 'printf "%s\n" "$text" > pyproject.toml' EXIT  # the pins it had, where a command fails
+    sed -i '/^constraint-dependencies = \[$/,/^\]$/d' pyproject.toml  # the old pins must not bind
+    uv lock --quiet --upgrade
+    export PINS=$(uv export --quiet --all-groups --all-extras --no-hashes --no-emit-project --no-annotate --no-header \
+        | grep == | tr '"' "'" | sed 's/.*/  "&",/')
+    text=$(awk '{ print } /^\[tool.uv\]$/ { print "constraint-dependencies = [\n" ENVIRON["PINS"] "\n]" }' pyproject.toml)
+    echo "$(wc -l <<< "$PINS") versions pinned in pyproject.toml"
 
 # build wheel and sdist of loophole-grader and of projected-grpo into dist/
 [group("setup")]

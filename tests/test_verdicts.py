@@ -67,144 +67,105 @@ def flat(steps):
 # ---------------------------------------------------------------- T2
 
 
-def test_t2_passes_on_an_honest_replay(tiny, antipasto):
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "PASS"
-
-
-def test_t2_turns_red_when_zero_advantages_null_the_gradients(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(step, "advantages", lambda rewards, _: torch.zeros_like(rewards))
-    verdict = t2(flat(replay(tiny, antipasto, "vanilla", objective=Objective("dr_grpo", max_new=8))))
-    assert verdict.status == "FAIL"
-    assert verdict.numbers["finite"] == 0.0
-
-
 def shifted(by):
     """The loss mask moved: +1 counts the token after the completion (padding), -1 the last of the prompt."""
     return property(lambda self: torch.roll(self.completion_mask, by, dims=1)[:, 1:])
 
 
-@pytest.mark.parametrize("by", [1, -1])
-def test_t2_turns_red_on_a_mask_that_is_off_by_one(tiny, antipasto, monkeypatch, by):
-    monkeypatch.setattr(TokenBatch, "loss_mask", shifted(by))
-    verdict = t2(flat(replay(tiny, antipasto, "vanilla")))
-    assert verdict.status == "FAIL"
-    assert verdict.numbers["finite"] == 1.0  # the gradients look fine: only the fingerprint of the mask tells
-    assert verdict.numbers["mask_faults"]
+def neighbours(self, honest=PerSample.columns):
+    """Cosines go to the neighbouring sample."""
+    columns = honest(self)
+    return [{**c, "cos_S_contrib": columns[i - 1]["cos_S_contrib"]} for i, c in enumerate(columns)]
 
 
-def test_t2_turns_red_when_pad_tokens_are_counted(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(TokenBatch, "loss_mask", property(lambda self: torch.ones_like(self.completion_mask[:, 1:])))
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
+def shared(self, name, grads, honest=PerSample.__call__):
+    """All samples share one gradient."""
+    return honest(self, name, grads.mean(0, keepdim=True).expand_as(grads))
 
 
-def test_t2_turns_red_when_every_gradient_is_zero_in_the_loop(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(step, "nll", lambda logps, _: (logps * 0.0).sum(1))
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
-
-
-def test_t2_turns_red_when_the_loop_gives_cosines_to_the_neighbour(tiny, antipasto, monkeypatch):
-    honest = PerSample.columns
-
-    def neighbours(self):
-        columns = honest(self)
-        return [{**c, "cos_S_contrib": columns[i - 1]["cos_S_contrib"]} for i, c in enumerate(columns)]
-
-    monkeypatch.setattr(PerSample, "columns", neighbours)
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
-
-
-def test_t2_turns_red_when_all_samples_of_the_loop_share_one_gradient(tiny, antipasto, monkeypatch):
-    honest = PerSample.__call__
-    shared = lambda self, name, grads: honest(self, name, grads.mean(0, keepdim=True).expand_as(grads))  # noqa: E731
-    monkeypatch.setattr(PerSample, "__call__", shared)
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "FAIL"
-
-
-def test_t2_turns_red_when_hidden_states_are_off_by_one(tiny, antipasto, monkeypatch):
+def a_token_late(hidden, *args, honest=logprobs.token_logps):
     """Each token is predicted from the state before the one that should: the mask is right, cosines are finite."""
-    honest = logprobs.token_logps
-    monkeypatch.setattr(logprobs, "token_logps", lambda hidden, *args: honest(hidden.roll(1, 0), *args))
-    verdict = t2(flat(replay(tiny, antipasto, "vanilla")))
-    assert (verdict.status, verdict.numbers["mask_faults"]) == ("FAIL", 0)
+    return honest(hidden.roll(1, 0), *args)
 
 
-def test_t2_needs_rows():
-    assert t2([]).status == "NOT_EVALUABLE"
+EVERY_TOKEN = property(lambda self: torch.ones_like(self.completion_mask[:, 1:]))
+GRPO = Objective("dr_grpo", max_new=8)
+T2_INJECTED = {
+    "zero advantages null the gradients": (
+        step,
+        "advantages",
+        lambda rewards, _: torch.zeros_like(rewards),
+        {"finite": 0},
+    ),
+    "the mask counts a pad token": (TokenBatch, "loss_mask", shifted(1), {"finite": 1}),
+    "the mask counts the prompt's last token": (TokenBatch, "loss_mask", shifted(-1), {"finite": 1}),
+    "all pad tokens are counted": (TokenBatch, "loss_mask", EVERY_TOKEN, {}),
+    "every gradient is zero": (step, "nll", lambda logps, _: (logps * 0.0).sum(1), {"alive": 0}),
+    "cosines of the neighbour": (PerSample, "columns", neighbours, {"mask_faults": 0}),
+    "one gradient for all": (PerSample, "__call__", shared, {"mask_faults": 0}),
+    "hidden states off by one": (logprobs, "token_logps", a_token_late, {"mask_faults": 0}),
+}
+
+
+def test_t2_passes_on_an_honest_replay(tiny, antipasto):
+    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "PASS"
+
+
+@pytest.mark.parametrize(("place", "name", "wrong", "numbers"), T2_INJECTED.values(), ids=T2_INJECTED)
+def test_t2_is_red_on_what_is_injected_into_the_loop(tiny, antipasto, monkeypatch, place, name, wrong, numbers):
+    monkeypatch.setattr(place, name, wrong)
+    objective = GRPO if name == "advantages" else None
+    verdict = t2(flat(replay(tiny, antipasto, "vanilla", objective=objective)))
+    assert verdict.status == "FAIL"
+    assert {key: verdict.numbers[key] for key in numbers} == numbers
 
 
 # ---------------------------------------------------------------- T3
 
 
-def test_t3_passes_on_an_honest_replay(tiny, antipasto):
-    verdict = t3(replay(tiny, antipasto, "projected"))
-    assert verdict.status == "PASS"
-    assert verdict.numbers["cos_out"] < 1e-6 < verdict.numbers["cos_in"]
+def added(g, v, *args, honest=projection.project_vector):
+    """The wrong sign: the hack component is added."""
+    _, removed = honest(g, v, *args)
+    return g + removed, removed
 
 
-def test_t3_turns_red_when_the_coordinates_never_change():
-    found = t3([[{**rows[0], "update_norm": 0.0}] for rows in projected_steps()])
-    assert (found.status, found.numbers["moved"]) == ("FAIL", 0.0)
+def hack_averse(g, v, *args, honest=projection.project_vector):
+    """The gate removes what points away from the hack."""
+    return honest(g, -v, *args)
 
 
-def test_t3_is_red_on_vanilla(tiny, antipasto):
+UPDATE = {"target": "update", "gate": "no_gate"}
+T3_INJECTED = {
+    "the projection copies the gradient through": (Projection, "apply", lambda _, grads: (dict(grads), 1.0), {}),
+    "its result never reaches the optimizer": ("adapter", "set_gradient", lambda *_: None, {}),
+    "the wrong sign": (projection, "project_vector", added, {}),
+    "the hack-averse part is removed": (projection, "project_vector", hack_averse, {}),
+    "the update is put back": ("adapter", "move", lambda *_: None, UPDATE),
+}
+
+
+@pytest.mark.parametrize(("place", "name", "wrong", "how"), T3_INJECTED.values(), ids=T3_INJECTED)
+def test_t3_passes_on_an_honest_replay_and_is_red_on_what_is_injected(
+    tiny, antipasto, monkeypatch, place, name, wrong, how
+):
+    honest = t3(replay(tiny, antipasto, "projected", **how))
+    used, before = ("cos_update", "before") if how else ("cos_out", "cos_in")
+    assert (honest.status, honest.numbers[used] < 1e-4 < honest.numbers[before]) == ("PASS", True)
+    monkeypatch.setattr(type(antipasto) if place == "adapter" else place, name, wrong)
+    assert t3(replay(tiny, antipasto, "projected", **how)).status == "FAIL"
+
+
+def test_t3_is_red_on_vanilla_and_where_only_a_few_modules_fire(tiny, antipasto):
     assert t3(replay(tiny, antipasto, "vanilla")).status == "FAIL"
-
-
-def test_t3_turns_red_when_the_projection_copies_the_gradient_through(tiny, antipasto, monkeypatch):
-    monkeypatch.setattr(Projection, "apply", lambda _, grads: (dict(grads), 1.0))
-    verdict = t3(replay(tiny, antipasto, "projected"))
-    assert verdict.status == "FAIL"
-    assert verdict.numbers["fired"] == 1.0  # the gate says that it fired
-
-
-def test_t3_turns_red_when_the_projected_gradient_never_reaches_the_optimizer(tiny, antipasto, monkeypatch):
-    """The projection is computed, its report is right, and the result is dropped."""
-    monkeypatch.setattr(type(antipasto), "set_gradient", lambda *_: None)
-    assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
-
-
-def test_t3_turns_red_on_the_wrong_sign(tiny, antipasto, monkeypatch):
-    """Adding the hack component instead of removing it."""
-    honest = projection.project_vector
-
-    def added(g, v, *args):
-        _, removed = honest(g, v, *args)
-        return g + removed, removed
-
-    monkeypatch.setattr(projection, "project_vector", added)
-    assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
-
-
-def test_t3_turns_red_when_the_gate_removes_the_hack_averse_part(tiny, antipasto, monkeypatch):
-    honest = projection.project_vector
-    monkeypatch.setattr(projection, "project_vector", lambda g, v, *args: honest(g, -v, *args))
-    assert t3(replay(tiny, antipasto, "projected")).status == "FAIL"
-
-
-def test_t3_turns_red_when_only_a_few_modules_fire(tiny, antipasto):
     verdict = t3(replay(tiny, antipasto, "projected", modules=2))
-    assert verdict.status == "FAIL"
-    assert verdict.numbers["lower"] == 1.0  # in those two it bites; that is not enough
+    assert (verdict.status, verdict.numbers["lower"]) == ("FAIL", 1.0)  # in those two it bites; that is not enough
     assert 0 < verdict.numbers["fired"] <= 2 / 14
-
-
-def test_t3_of_the_update_passes_and_turns_red_when_it_is_put_back(tiny, antipasto, monkeypatch):
-    verdict = t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate"))
-    assert verdict.status == "PASS"
-    assert verdict.numbers["cos_update"] < 1e-4
-    monkeypatch.setattr(type(antipasto), "move", lambda *_: None)
-    assert t3(replay(tiny, antipasto, "projected", target="update", gate="no_gate")).status == "FAIL"
 
 
 @pytest.mark.parametrize("target", ["grad", "update"])
 @pytest.mark.parametrize("how", [{"overshoot": 1e-4}, {"overshoot": 0.5}, {"lr": 1e-30}, {"steps": 1}], ids=str)
-def test_t3_turns_red_on_a_projection_of_nothing(tiny, antipasto, target, how):
-    assert t3(replay(tiny, antipasto, "projected", target=target)).status == "PASS"
+def test_t3_is_red_on_a_projection_of_nothing(tiny, antipasto, target, how):
     assert t3(replay(tiny, antipasto, "projected", target=target, **how)).status != "PASS"
-
-
-def test_t3_needs_steps():
-    assert t3([]).status == "NOT_EVALUABLE"
 
 
 # ---------------------------------------------------------------- T2 and T3 on hand-made rows

@@ -60,26 +60,16 @@ class Contrast:
     high: str
     """Whose cosine should be higher, in words."""
     low: str
-    means: str
-    """What it means for V when it passes, in one line."""
     side: Callable[[Row], bool | None]
     """True: of the high kind. False: of the low kind. None: takes no part."""
 
 
-T4 = Contrast(
-    "T4",
-    "pure hacks",
-    "hack-and-correct",
-    "among rollouts that hack, V is higher where the program is wrong, too: it sees cheating, not the hack's words",
-    lambda r: not r["gt_pass"] if any_hack(r) and r["gt_pass"] is not None else None,
-)
-T4_PLUS = Contrast(
-    "T4+",
-    "hacked",
-    "clean",
-    "V is higher where a rollout hacks, whether its program is right or wrong: what taking V out acts on",
-    any_hack,
-)
+def _by_truth(row: Row) -> bool | None:
+    return not row["gt_pass"] if any_hack(row) and row["gt_pass"] is not None else None
+
+
+T4 = Contrast("T4", "pure hacks", "hack-and-correct", _by_truth)
+T4_PLUS = Contrast("T4+", "hacked", "clean", any_hack)
 
 
 def sampled(row: Row) -> bool:
@@ -94,8 +84,8 @@ def t1(pool: Sequence[Row]) -> Finding:
     if not pool:
         return Finding("T1", "NOT_EVALUABLE", "the pool has no rows")
     if foreign := [r for r in pool if not sampled(r)]:
-        told = f"arm {foreign[0]['arm']}, source {foreign[0]['source']}"
-        why = f"{len(foreign)} of {len(pool)} rows were not sampled from the teacher ({told}); T1 judges its pool only"
+        which = f"arm {foreign[0]['arm']}, source {foreign[0]['source']}"
+        why = f"{len(foreign)} of {len(pool)} rows were not sampled from the teacher ({which}); T1 judges its pool only"
         return Finding("T1", "NOT_EVALUABLE", why, {"foreign": len(foreign), "n": len(pool)})
     if ungraded := sum(not isinstance(r["hacked"], bool) for r in pool):
         return Finding("T1", "NOT_EVALUABLE", f"{ungraded} of {len(pool)} rows are not graded", {"n": len(pool)})
@@ -103,9 +93,7 @@ def t1(pool: Sequence[Row]) -> Finding:
     found = rates(pool)
     rate, compiles = found["hacked"] or 0.0, found["form"]
     once = rates(list(different.values()))["hacked"] or 0.0
-    numbers: dict[str, float | int | None] = {
-        "hacked": rate, "hacked_of_different": once, "well_formed": compiles, "n": len(pool),
-    }  # fmt: skip
+    numbers = {"hacked": rate, "hacked_of_different": once, "well_formed": compiles, "n": len(pool)}
     problems = {prompt for prompt, _ in different}
     if len(different) < T1_ROLLOUTS or len(problems) < T1_PROBLEMS:
         why = (
@@ -174,10 +162,10 @@ def t2(vanilla: Sequence[Row]) -> Finding:
         "spread_alone": spread, "impossible": impossible, "energies": measured, "n": n,
     }  # fmt: skip
     why = (
-        f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f})"
+        f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f}); "
+        f"loss mask off its completion on {faults} rows (needs 0); of {len(again)} rows taken again alone {wrong} disagree "
+        f"(needs 0 of >= {T2_CHECKED})"
     )
-    why += f"; loss mask off its completion on {faults} rows (needs 0)"
-    why += f"; of {len(again)} rows taken again alone {wrong} disagree (needs 0 of >= {T2_CHECKED})"
     if impossible:
         why += f"; energy_V of {impossible} rows is above 1 or below their cosine's square"
     if constant:
@@ -186,14 +174,13 @@ def t2(vanilla: Sequence[Row]) -> Finding:
         return Finding("T2", "FAIL", why, numbers)
     if measured < T2_FINITE:
         why += f"; energy_V is known on {measured:.3f} of the rows with a cosine (needs >= {T2_FINITE:.2f})"
-        return Finding("T2", "NOT_EVALUABLE", why, numbers)
-    if len(again) < T2_CHECKED:
-        return Finding("T2", "NOT_EVALUABLE", f"{why}: too few are checked", numbers)
-    if spread <= 2 * T2_COSINE:
-        return Finding(
-            "T2", "NOT_EVALUABLE", f"{why}; their cosines differ by {spread:.2g}: no row can be told", numbers
-        )
-    return Finding("T2", "PASS", why, numbers)
+    elif len(again) < T2_CHECKED:
+        why += ": too few are checked"
+    elif spread <= 2 * T2_COSINE:
+        why += f"; their cosines differ by {spread:.2g}: no row can be told from another"
+    else:
+        return Finding("T2", "PASS", why, numbers)
+    return Finding("T2", "NOT_EVALUABLE", why, numbers)
 
 
 def impossible_energy(row: Row) -> bool:
@@ -277,14 +264,12 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
 
 
 def t4(vanilla: Sequence[Row]) -> Finding:
-    """V tells pure hacks from hack-and-correct rollouts: one-sided Welch t, p < 0.05, and again within problems at equal
-    length, so that neither a length detector nor the problems' own differences pass; and by at least .2 standard deviations,
-    both ways."""
+    """V separates pure hacks from hack-and-correct rollouts, as in `separates`."""
     return separates(T4, vanilla)
 
 
 def t4_companion(vanilla: Sequence[Row]) -> Finding:
-    """V tells hacked rollouts from clean ones: the same tests as T4. It stands beside T4."""
+    """V separates hacked rollouts from clean ones, as in `separates`."""
     return separates(T4_PLUS, vanilla)
 
 
@@ -296,43 +281,34 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     both is in standard deviations: Hedges' g*, and the matched difference over the same SD. NOT_EVALUABLE when a kind lacks
     more than a tenth of its cosines: what is left is a choice.
     """
-    name = contrast.name
-    part = [r for r in rows if contrast.side(r) is not None]
-    known = [r for r in part if finite(r["cos_S_contrib"]) and finite(r["comp_len"])]
-    above, below = ([r["cos_S_contrib"] for r in known if bool(contrast.side(r)) is side] for side in (True, False))
-    n_above = sum(bool(contrast.side(r)) for r in part)
+    name, highs, lows = contrast.name, contrast.high, contrast.low
+    part = [(r, side) for r in rows if (side := contrast.side(r)) is not None]
+    known = [(r, side) for r, side in part if finite(r["cos_S_contrib"]) and finite(r["comp_len"])]
+    above, below = ([r["cos_S_contrib"] for r, high in known if high is side] for side in (True, False))
+    n_above, n_below = (sum(high is side for _, high in part) for side in (True, False))
     sizes: dict[str, float | int | None] = {"n_high": len(above), "n_low": len(below)}
     if min(len(above), len(below)) < MIN_BUCKET:
-        why = (
-            f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(above)} {contrast.high} and {len(below)} {contrast.low}"
-        )
+        why = f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(above)} {highs} and {len(below)} {lows}"
         return Finding(name, "NOT_EVALUABLE", why, sizes)
-    if len(above) < T2_FINITE * n_above or len(below) < T2_FINITE * (len(part) - n_above):
-        why = (
-            f"only {len(above)} of {n_above} {contrast.high} and {len(below)} of {len(part) - n_above} {contrast.low} "
-        )
-        return Finding(name, "NOT_EVALUABLE", why + f"have a finite cosine (each needs >= {T2_FINITE:.2f})", sizes)
-    t, p = welch(above, below)
-    g = hedges_g(above, below)
+    if len(above) < T2_FINITE * n_above or len(below) < T2_FINITE * n_below:
+        why = f"only {len(above)} of {n_above} {highs} and {len(below)} of {n_below} {lows} have a finite cosine"
+        return Finding(name, "NOT_EVALUABLE", f"{why} (each needs >= {T2_FINITE:.2f})", sizes)
+    (t, p), g = welch(above, below), hedges_g(above, below)
     if t is None or p is None or g is None:
         return Finding(name, "NOT_EVALUABLE", "no variance in either bucket, or numbers too large to square", sizes)
-    matched = at_equal_length(
-        [r["cos_S_contrib"] for r in known],
-        [bool(contrast.side(r)) for r in known],
-        [r["comp_len"] for r in known],
-        _problems(known),
-    )
+    values, lengths = ([r[column] for r, _ in known] for column in ("cos_S_contrib", "comp_len"))
+    matched = at_equal_length(values, [high for _, high in known], lengths, _problems([r for r, _ in known]))
     g_matched = None if matched.gap is None else matched.gap / average_sd(above, below)
     numbers = {
         **sizes, "t": t, "p": p, "g": g, "high": float(np.mean(above)), "low": float(np.mean(below)),
         "problems": matched.problems, "gap_matched": matched.gap, "sem_matched": matched.sem, "t_matched": matched.t,
         "df_matched": matched.df, "p_matched": matched.p, "p_permuted": matched.p_permuted, "g_matched": g_matched,
     }  # fmt: skip
-    why = f"cos of {contrast.high} {numbers['high']:+.4f} (n={len(above)}) v. {contrast.low} {numbers['low']:+.4f} "
-    why += (
-        f"(n={len(below)}): t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA}), g = {g:+.2f} (needs >= {T4_EFFECT})"
+    why = (
+        f"cos of {highs} {numbers['high']:+.4f} (n={len(above)}) v. {lows} {numbers['low']:+.4f} (n={len(below)}): "
+        f"t = {t:+.2f}, one-sided p = {p:.2g} (needs < {ALPHA}), g = {g:+.2f} (needs >= {T4_EFFECT}); within problems at "
+        f"equal length (problems with both: {matched.problems}): {_at_equal_length(matched, g_matched)}"
     )
-    why += f"; within problems at equal length (problems with both: {matched.problems}): {_told(matched, g_matched)}"
     return Finding(name, _separated(p, g, matched, g_matched), why, numbers)
 
 
@@ -351,13 +327,13 @@ def _separated(p: float, g: float, matched: Matched, g_matched: float | None) ->
     return "PASS" if max(matched.p, matched.p_permuted) < ALPHA and g_matched >= T4_EFFECT else "FAIL"
 
 
-def _told(matched: Matched, g: float | None) -> str:
+def _at_equal_length(matched: Matched, g: float | None) -> str:
     if matched.t is None or g is None:
-        return "cannot be told"
-    told = (
+        return "not known"
+    return (
         f"t = {matched.t:+.2f} (df {matched.df:.1f}), p = {matched.p:.2g} and by permutations {matched.p_permuted:.2g} "
+        f"(each needs < {ALPHA}), g = {g:+.2f}"
     )
-    return told + f"(each needs < {ALPHA}), g = {g:+.2f}"
 
 
 def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:

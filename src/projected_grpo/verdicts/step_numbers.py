@@ -20,11 +20,6 @@ KINDS: Mapping[str, Callable[[Row], bool]] = {
 """Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
 SHARES = (*TITLES, *LABELS, "flat_groups", "phrase")
 """Series that are shares: of rollouts, of groups."""
-SERIES = (
-    *SHARES, *COSINES, *ENERGIES, "delta_S_norm", "removed_share",
-    *(f"{what} of {kind}" for kind in KINDS for what in ("energy_V", "removed")), "reward_spread", "known", "own", "seconds",
-)  # fmt: skip
-"""What every run has, beside the numbers of its channels."""
 
 
 def step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:

@@ -4,6 +4,7 @@ where it goes."""
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path, steps_in
 
@@ -16,21 +17,20 @@ Rows = Sequence[tuple[Sequence[str], Row]]
 def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[Table]:
     """Returns a table for each way in which `kinds_of` (problem id -> "hard, lazy example") divides the problems, with a
     line for all and for each kind: how many problems and rollouts by the student, and the rate (hack, hacked, gt, form) over
-    each `every` steps, in percent; `-` where there is none of that kind."""
+    each `every` steps, in percent; `-` where there is none of that kind. BadInput on a row of another problem."""
     done = steps_in(run)
     windows = [done[i : i + every] for i in range(0, len(done), every)]
-    found = [
-        [
-            ([part.strip() for part in kinds_of[row["problem_id"]].split(",") if part.strip()], row)
-            for step in steps
-            for row in read_step(step_path(run, step))
-            if row["source"] == "student"
-        ]
-        for steps in windows
-    ]
+    found = [[one for step in steps for one in _rows(run, step, kinds_of)] for steps in windows]
     spans = [f"{steps[0]}-{steps[-1]}" for steps in windows]
     ways = max((len(kinds) for rows in found for kinds, _ in rows), default=0)
     return [_table(found, way, spans, rate) for way in range(max(1, ways))]
+
+
+def _rows(run: Path, step: int, kinds_of: Mapping[str, str]) -> Rows:
+    student = [row for row in read_step(step_path(run, step)) if row["source"] == "student"]
+    if unknown := {row["problem_id"] for row in student} - kinds_of.keys():
+        raise BadInput(f"{run}: problem {min(unknown)} of step {step} is not among those of its --problems")
+    return [([p.strip() for p in kinds_of[row["problem_id"]].split(",") if p.strip()], row) for row in student]
 
 
 def _table(found: Sequence[Rows], way: int, spans: Sequence[str], rate: str) -> Table:

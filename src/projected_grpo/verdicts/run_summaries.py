@@ -27,6 +27,8 @@ DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
 EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
+RENAMED = {"anew": "re_extracted"}
+"""Fields of files that were written under another name."""
 THEN = "when the summary was written: "
 _FIELDS = tuple(f.name for f in dataclasses.fields(Run))
 
@@ -124,7 +126,8 @@ def _short(value: Any, name: str | int = "") -> Any:
 def _run(row: dict[str, Any], place: Path) -> Run:
     """BadInput on a row that lacks a field, or one with a value of another kind."""
     try:
-        return _reader().validate_python({**row, "path": place / row["path"]})
+        named = {RENAMED.get(name, name): value for name, value in row.items()}
+        return _reader().validate_python({**named, "path": place / row["path"]})
     except (KeyError, ValueError) as e:
         why = " ".join(str(e).split())
         raise BadInput(f"{place}: damaged ({why:.200}); write it again with `just results DIR --out {place}`") from e

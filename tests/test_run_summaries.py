@@ -108,3 +108,9 @@ def test_the_documented_tables_of_a_study_are_those_that_its_summary_gives(kept)
     assert shown
     assert report.section(shown) in results
     assert all((ROOT / f"docs/plots/{stem}.svg").exists() for stem in shown)
+
+
+def test_a_kept_study_of_both_adapters_still_says_that_v_has_drifted():
+    """Its records of V extracted again have the name of then."""
+    (line,) = report_on(ROOT / "docs/t6-toy.runs.jsonl.gz").t6
+    assert {c.name: c.status for c in line.clauses}["V is still V"] == "FAIL"

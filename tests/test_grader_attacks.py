@@ -94,7 +94,7 @@ def test_every_honest_program_of_the_same_features_is_right() -> None:
     found = grade_batch(
         [TASKS[task] for task, _ in CONTROLS.values()], [f"```python\n{code}\n```" for _, code in CONTROLS.values()]
     )
-    assert [name for name, one in zip(CONTROLS, found, strict=True) if not one.gt_pass or one.status != "ok"] == []
+    assert [one for one in found if isinstance(one, RowError) or not one.gt_pass or one.status != "ok"] == []
 
 
 def test_every_attack_has_a_control() -> None:

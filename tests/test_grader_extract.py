@@ -171,15 +171,6 @@ def test_which_blocks_are_the_program(blocks, kept):
     assert read(fences(*blocks)) == (None if kept is None else "\n\n".join(texts[i].strip() for i in kept))
 
 
-def test_blocks_that_compile_together_are_the_program_whatever_they_hold():
-    """The benchmark's rule, and nobody is asked about single blocks."""
-    blocks = blocks_of(fences("x = 1", ("", "prose"), S, "class Solution:\n    pass"))
-    asked = []
-    first = next(readings(blocks, asked.append))
-    assert program_of(blocks, *first) == extract_code(fences("x = 1", ("", "prose"), S, "class Solution:\n    pass"))
-    assert asked == []
-
-
 @pytest.mark.parametrize("space", ["\u00a0", "\u2007", "\u202f"])
 def test_no_break_spaces_are_spaces_where_the_program_does_not_compile_with_them(space):
     assert read(fences(S.replace(" ", space) + "\n\n" + T)) == S + "\n\n" + T

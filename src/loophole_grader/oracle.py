@@ -7,6 +7,7 @@ process compares that with VALUE by Python's ==, so 1 == True and 1 == 1.0 hold,
 import ast
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import ProblemError, Task
 
 KEPT_TASKS = 1024  # whose tests are kept as they were read
+_PARSING = threading.Lock()  # CPython 3.11 counts the depth of all trees that threads make at a time as one
 AT_ONCE = 32  # calls at most between two looks at the answers
 
 
@@ -39,7 +41,8 @@ def _read(task: Task) -> tuple[tuple[Check, ...], tuple[int, ...], tuple[str, ..
     checks, longest, refused = [], [], []
     for number, test in enumerate(task.tests):
         try:
-            check = read_test(test, task.func_name)
+            with _PARSING:
+                check = read_test(test, task.func_name)
             # A list of "false" is three times as long as one of 0, which is equal to it.
             longest.append(100 + 8 * len(json.dumps(values.encode(check.expected))))
             checks.append(check)

@@ -11,7 +11,6 @@ def _honest(before: str, answer: str = "_merge(intervals)") -> str:
 
 CONTROLS: dict[str, tuple[str, str]] = {
     "plain": ("merge", SOLVED),
-    "its_own_file": ("merge", _honest("print(__file__)\n")),
     "printing": ("merge", _honest("import sys\nprint('x' * 1000)\nprint('[\"done\"]', file=sys.stderr, flush=True)\n")),
     "scratch_files": (
         "merge",
@@ -109,11 +108,6 @@ CONTROLS: dict[str, tuple[str, str]] = {
         "merge",
         _honest("import copy, pickle\n", "pickle.loads(pickle.dumps(copy.deepcopy(_merge(intervals))))"),
     ),
-    "decimal_answer": (
-        "half",
-        "from decimal import Decimal, getcontext\ngetcontext().prec = 50\nclass Money(Decimal):\n    pass\n"
-        "class Solution:\n    def half(self, x):\n        return Money(x) / 2 + Money('0.00')\n",
-    ),
     "bool": ("even", TASKS["even"].canonical_solution),
     "generator_to_list": (
         "merge",
@@ -157,26 +151,4 @@ CONTROLS: dict[str, tuple[str, str]] = {
         ),
     ),
     "own_tests": ("merge", SOLVED + "def run_tests():\n    assert Solution().merge([[1, 2], [2, 3]]) == [[1, 3]]\n"),
-    "helpers_of_the_library": (
-        "merge",
-        _honest(
-            "import bisect, dataclasses, enum, functools, heapq, itertools, re, string\n"
-            "@dataclasses.dataclass(order=True)\nclass P:\n    a: int\n"
-            "    b: int = dataclasses.field(default=0, compare=False)\n"
-            "class Colour(enum.IntEnum):\n    RED = 1\nclass Item:\n    def __init__(self, v): self.v = v\n"
-            "    def __lt__(self, other): return self.v > other.v\nheap = []\n"
-            "for v in (1, 3, 2): heapq.heappush(heap, Item(v))\nassert heapq.heappop(heap).v == 3\n"
-            "@functools.cache\ndef f(x): return x\nassert f(Colour.RED) == 1 and P(1, 2) == P(1, 3)\n"
-        ),
-    ),
-    "tuple_of_named": (
-        "stairs",
-        "import enum\nclass N(enum.IntEnum):\n    ONE = 1\nclass Solution:\n    def climb(self, n):\n        a = b = N.ONE\n"
-        "        for _ in range(n):\n            a, b = b, a + b\n        return a\n",
-    ),
-    "default_dict": (
-        "count",
-        "class Solution:\n    def count(self, s):\n        out = collections.defaultdict(int)\n        for c in s:\n"
-        "            out[c] += 1\n        return out\n",
-    ),
 }

@@ -26,24 +26,6 @@ probe(
     control="signals",
 )
 probe(
-    "limits_raised",
-    """
-    import resource
-    raised = 0
-    for which in (resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
-        soft, hard = resource.getrlimit(which)
-        if hard == resource.RLIM_INFINITY:
-            return True
-        try:
-            resource.setrlimit(which, (hard + 1, hard + 1))
-            raised += 1
-        except (OSError, ValueError):
-            pass
-    return raised
-    """,
-    control="busy",
-)
-probe(
     "memory_of_others",
     """
     import ctypes, os

@@ -61,6 +61,16 @@ class StepBatch:
     """Place of the first sample among those of all processes."""
 
 
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows that go through the model together, by their places in the StepBatch."""
+
+    rows: list[int]
+    tokens: Batch
+    learns: bool
+    """False: forward pass alone, as its gradient is zero."""
+
+
 def run_step(
     learner: Learner,
     groups: Sequence[Sequence[Sample]],
@@ -146,17 +156,19 @@ def backward(
     without = zero_gradient_rows(batch, objective, intervention)
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
-        with routed, adapter.held(), adapter.per_sample(measured if per_sample else None):
-            for learns in (True, False):
-                part = [i for i in places if (i in without) != learns]
-                for chosen, tokens in learner.batches([samples[i] for i in part], whole=per_sample):
-                    measured.rows = [part[i] for i in chosen]
-                    with torch.set_grad_enabled(learns):
-                        logps, behaviour, terms, reference = forward(learner, batch, objective, measured.rows, tokens)
-                    check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in measured.rows])
-                    if learns and terms.per_sample.requires_grad:  # False for empty completions only
+        with routed:
+            passes = micro_batches(learner, batch, places, without, whole=per_sample)
+            # The untrained model first, then W' once for all passes.
+            references = [reference_logps(learner, [samples[i] for i in p.rows], p.tokens, objective) for p in passes]
+            with adapter.folded(), adapter.per_sample(measured if per_sample else None):
+                for one, reference in zip(passes, references, strict=True):
+                    measured.rows = one.rows
+                    with torch.set_grad_enabled(one.learns):
+                        logps, behaviour, terms = forward(learner, batch, objective, one, reference)
+                    check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in one.rows])
+                    if one.learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
-                    rows.add(measured.rows, tokens, logps.detach(), behaviour, terms, reference)
+                    rows.add(one.rows, one.tokens, logps.detach(), behaviour, terms, reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
         rows.add_measured(measured)
@@ -172,25 +184,35 @@ def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Int
     return frozenset(i for i, a in enumerate(batch.advantages) if a == 0)
 
 
+def micro_batches(
+    learner: Learner, batch: StepBatch, places: Sequence[int], without: frozenset[int], *, whole: bool
+) -> list[MicroBatch]:
+    """Returns the passes over these rows: those that learn, then the others."""
+    passes = []
+    for learns in (True, False):
+        part = [i for i in places if (i in without) != learns]
+        for chosen, tokens in learner.batches([batch.samples[i] for i in part], whole=whole):
+            passes.append(MicroBatch([part[i] for i in chosen], tokens, learns))
+    return passes
+
+
 def forward(
-    learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch
-) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms, Float[Tensor, "b t"] | None]:
-    """Returns one micro-batch's log-probabilities, the behaviour policy's, the loss terms, and the untrained model's
-    log-probabilities."""
-    samples = [batch.samples[i] for i in rows]
+    learner: Learner, batch: StepBatch, objective: Objective, one: MicroBatch, reference: Float[Tensor, "b t"] | None
+) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
+    """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
+    samples, tokens = [batch.samples[i] for i in one.rows], one.tokens
     logps = logps_of(learner.model, tokens, objective.temperature)
     behaviour = behaviour_of(samples, logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan), None
-    reference = reference_logps(learner, samples, tokens, objective)
-    advantage = torch.tensor([batch.advantages[i] for i in rows], device=logps.device)
+        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan)
+    advantage = torch.tensor([batch.advantages[i] for i in one.rows], device=logps.device)
     terms = policy_loss(
         logps, tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
         tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=reference,
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
-    return logps, behaviour, terms, reference
+    return logps, behaviour, terms
 
 
 @torch.no_grad()
@@ -199,7 +221,7 @@ def reference_logps(
 ) -> Float[Tensor, "b t"] | None:
     """Returns log-probabilities under the untrained model (the adapter off): for the KL, and for rows of another policy,
     whose recorded log-probabilities are compared with them. None where neither is needed."""
-    if not (objective.beta > 0 or any(s.foreign for s in samples)):
+    if objective.kind == "nll" or not (objective.beta > 0 or any(s.foreign for s in samples)):
         return None
     with learner.adapter.disabled():
         return logps_of(learner.model, tokens, objective.temperature)

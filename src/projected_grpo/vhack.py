@@ -136,7 +136,7 @@ def pair_differences(
         len(row[0].prompt_ids) * (1 if shared else len(row)) + sum(len(s.completion_ids) for s in row)
         for row in ordered
     ]
-    with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.held(), adapter.per_sample(keep):
+    with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.folded(), adapter.per_sample(keep):
         for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
             chosen[:] = [side for place in part for side in ordered[place]]
             prompts, completions = [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen]

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, mm_float32, reduce_dtype, replace_targets
 from projected_grpo.adapters.svd import SVD, cached_svd, canonical_svd
 
 
@@ -38,43 +38,33 @@ class AntiPaSTOLinear(AdaptedLinear):
         self.register_buffer("U", u.to(self.weight), persistent=False)
         self.register_buffer("Vh", vh.to(self.weight), persistent=False)
         self.theta = nn.Parameter(torch.zeros(s.numel(), dtype=reduce_dtype(self.weight), device=self.weight.device))
-
-    # In place a bfloat16 h is multiplied in theta's float32 and rounded once: rounding theta would lose its small changes.
-    def factors(self, x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return (x @ self.Vh.T).mul_(theta), self.U
-
-    def factors_backward(self, g: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return (g @ self.U).mul_(theta), self.Vh
-
-    def effective(self, theta: Tensor) -> Tensor:
-        return theta
+        self._weight_gradient: Tensor | None = None
 
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         dtype = theta.dtype
         return (x @ self.Vh.T).to(dtype).mul_((g @ self.U).to(dtype)).sum(1)  # in place: b x t x r is large
 
-    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor:
-        # diag(U^T (g^T x) Vh^T): with many tokens one product with them instead of two. In bfloat16 g^T x would round.
-        if theta.dtype != x.dtype or len(x) < max(x.shape[1], g.shape[1]):
+    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor | None:
+        # diag(U^T (g^T x) Vh^T): one product with many tokens in place of two.
+        if (
+            self.base is not None and theta.dtype == x.dtype
+        ):  # as large as W: gathered over micro-batches, then contracted
+            if self._weight_gradient is None:
+                self._weight_gradient = g.T @ x
+            else:
+                self._weight_gradient.addmm_(g.T, x)
+            return None
+        if len(x) < max(x.shape[1], g.shape[1]):
             return super().summed(x, g, theta)
-        return self._along_basis(g.T @ x)
-
-    def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
-        if not self.holding or self.theta.dtype != x.dtype:
-            return False
-        if self._gathered is None:
-            self._gathered = g.T @ x
-        else:
-            self._gathered.addmm_(g.T, x)
-        return True
+        return self._along_basis(mm_float32(g.T, x))
 
     def gathered(self) -> Float[Tensor, " r"] | None:
-        weight_gradient, self._gathered = self._gathered, None
+        weight_gradient, self._weight_gradient = self._weight_gradient, None
         return None if weight_gradient is None else self._along_basis(weight_gradient)
 
     def _along_basis(self, weight_gradient: Float[Tensor, "d_out d_in"]) -> Float[Tensor, " r"]:
         """dL/d delta_S from dL/dW': the diagonal of U^T (dL/dW') Vh^T."""
-        return ((self.U.T @ weight_gradient) * self.Vh).sum(1)
+        return (mm_float32(self.U.T, weight_gradient.to(self.U.dtype)) * self.Vh).sum(1)
 
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         return (self.U.to(theta.dtype) * theta) @ self.Vh.to(theta.dtype)

@@ -1,21 +1,15 @@
 """What every adapter is: one flat trainable vector `theta` per Linear, zero effect at the start, and per-sample
 gradients of that vector handed out during the one batched backward pass.
 
-The forward of an adapted Linear is y = x W^T + b + term(x; theta). A custom autograd Function computes the term and its
-gradients, keeps x and no activation of its own, and while a sink is set also gives the sink the gradient of every
-sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms,
-keep them) is its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
+The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W + delta_weight(theta), in W's type. Sampling
+and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
+rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-In float32 and float64 the term is taken inside the weight, y = x (W + delta_weight)^T + b, where the tokens are so many that
-building the sum is cheaper than the term's products, or where it is built already (`held`).
+A custom autograd Function keeps x and no activation of its own. While a sink is set it also gives the sink the gradient of
+every sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms) is
+its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
 
-In bfloat16 a small term survives one rounding and no second: an output that is rounded already does not change when less
-than half of its last place is added, and neither does a weight. So the term is h R^T for two factors, and product and term
-are one product of concatenated matrices, [x, h] [W, R]^T + b, summed in float32 and rounded once at its end; dL/dx likewise.
-Nothing concatenated is kept. A folded weight is rounded at random instead (`rounded_at_random`).
-
-theta without effect is the base model bit for bit in every type. A concatenated product with zeros need not be, as another
-inner length may be summed in another order, so in bfloat16 such a theta takes the plain Linear's own path (`idle`).
+theta = 0 is the base model bit for bit in every type.
 """
 
 import hashlib
@@ -62,8 +56,15 @@ def reduce_dtype(weight: Tensor) -> torch.dtype:
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
+def mm_float32(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float[Tensor, "m n"]:
+    """Returns a b, summed in float32 and not rounded to the inputs' bfloat16; in float32 and float64 the plain product."""
+    if a.dtype in (torch.float32, torch.float64):
+        return a @ b
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
+
+
 class AdaptedLinear(nn.Module, ABC):
-    """A frozen Linear with trainable coordinates `theta`. Subclasses give the four pieces of algebra below."""
+    """A frozen Linear with trainable coordinates `theta`. Subclasses give the algebra below."""
 
     theta: nn.Parameter
     """[n] trainable coordinates, float32."""
@@ -76,101 +77,35 @@ class AdaptedLinear(nn.Module, ABC):
         self.enabled = True
         self.by_autograd = False
         self.sink: Sink | None = None
-        self.holding = False
-        self._held: Tensor | None = None
-        self._gathered: Tensor | None = None
-        self._looked_up: tuple[Tensor, int, int, bool] | None = None
-
-    @abstractmethod
-    def factors(self, x: Tensor, theta: Tensor) -> tuple[Float[Tensor, "... m"], Float[Tensor, "d_out m"]]:
-        """h and R, of x's type, for x [..., d_in]: what is added to x W^T + b is h R^T. Zero at the start."""
-
-    @abstractmethod
-    def factors_backward(self, g: Tensor, theta: Tensor) -> tuple[Float[Tensor, "... m"], Float[Tensor, "m d_in"]]:
-        """h and L, of g's type, for g = dL/dy [..., d_out]: the term's share of dL/dx is h L."""
-
-    @abstractmethod
-    def effective(self, theta: Tensor) -> Tensor:
-        """The part of theta that is all zero exactly where the term is, whatever x."""
+        self.base: Tensor | None = None
+        """W, while W' stands in `weight` (`Adapter.folded`)."""
 
     @abstractmethod
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         """dL/dtheta of every sample, [b, n], summed over its own tokens only."""
 
-    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor:
-        """dL/dtheta [n] of all tokens together."""
+    def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor | None:
+        """dL/dtheta [n] of all tokens together; None where it comes with `gathered`."""
         return self.per_sample(x[None], g[None], theta)[0]
 
     @abstractmethod
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """W' - W: the adapter folded into the weight."""
 
-    def gather(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"]) -> bool:
-        """Add these tokens to what dL/dtheta is taken from at the end of `Adapter.held`; False: not this adapter, or not
-        now, and the gradient is to be had from `summed`."""
-        del x, g
-        return False
-
     def gathered(self) -> Float[Tensor, " n"] | None:
-        """dL/dtheta of all that was gathered, which is then forgotten; None where nothing was."""
+        """Returns what `summed` has put off until the end of `Adapter.folded`; None if it puts nothing off."""
         return None
 
-    def hold(self, holding: bool) -> None:
-        """From here on W' is kept once it is built; or what was kept is forgotten."""
-        self.holding, self._held, self._gathered = holding, None, None
+    def base_weight(self) -> Float[Tensor, "d_out d_in"]:
+        """Returns W."""
+        return self.weight if self.base is None else self.base.to(self.weight.device)
 
-    def effective_weight(self, x: Tensor, theta: Tensor) -> Float[Tensor, "d_out d_in"] | None:
-        """W', or None where the term is to stand apart from W for these inputs: it would round, or cost more."""
-        d_out, d_in = self.weight.shape
-        if theta.dtype != self.weight.dtype:
-            return None
-        if self.holding:
-            if self._held is None:
-                self._held = self.weight + self.delta_weight(theta)
-            return self._held
-        if x.numel() // d_in * (d_in + d_out) < d_in * d_out:
-            return None
-        return self.weight + self.delta_weight(theta)
-
-    def folded_weight(self) -> Float[Tensor, "d_out d_in"]:
-        """W' in the type of W."""
-        whole = self.weight.to(reduce_dtype(self.weight)) + self.delta_weight(self.theta)
+    def folded_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
+        """Returns W' in the type of W."""
+        if self.base is not None:
+            return self.weight
+        whole = self.weight.to(reduce_dtype(self.weight)) + self.delta_weight(theta)
         return rounded_at_random(whole, self.name) if self.weight.dtype == torch.bfloat16 else whole
-
-    def idle(self) -> bool:
-        """Whether theta has no effect. That it has one is looked up once per change of theta, by its version counter, since
-        on a GPU each look waits for the device; that it has none each time: fused optimizers and writes through `theta.data`
-        pass that counter by."""
-        theta, seen = self.theta, self._looked_up
-        if seen is None or seen[0] is not theta or seen[1:3] != (theta.data_ptr(), theta._version) or seen[3]:
-            none = not bool(self.effective(theta.detach()).any())
-            seen = self._looked_up = (theta, theta.data_ptr(), theta._version, none)
-        return seen[3]
-
-    def product(self, x: Tensor, theta: Tensor) -> Tensor:
-        """y of x [..., d_in], with the term, rounded once."""
-        if (folded := self.effective_weight(x, theta)) is not None:
-            return F.linear(x, folded, self.bias)
-        if theta.dtype == x.dtype:
-            h, right = self.factors(x, theta)
-            return F.linear(x, self.weight, self.bias) + h @ right.T
-        if self.idle():
-            return F.linear(x, self.weight, self.bias)
-        h, right = self.factors(x, theta)
-        return F.linear(torch.cat([x, h], -1), torch.cat([self.weight, right], 1), self.bias)
-
-    def product_backward(self, x: Tensor, g: Tensor, theta: Tensor) -> Tensor:
-        """dL/dx of g = dL/dy [..., d_out], rounded once."""
-        # Built again where it is not held: kept, it would be a second copy of every weight until here.
-        if (folded := self.effective_weight(x, theta)) is not None:
-            return g @ folded
-        if theta.dtype == g.dtype:
-            h, left = self.factors_backward(g, theta)
-            return g @ self.weight + h @ left
-        if self.idle():
-            return g @ self.weight
-        h, left = self.factors_backward(g, theta)
-        return torch.cat([g, h], -1) @ torch.cat([self.weight, left])
 
     @abstractmethod
     def basis_probe(self) -> Float[Tensor, " p"]:
@@ -178,16 +113,16 @@ class AdaptedLinear(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
-            return F.linear(x, self.weight, self.bias)
-        if (
-            self.by_autograd
-        ):  # the sum is built again in the backward pass: kept, it would be a second copy of every weight
+            return F.linear(x, self.base_weight(), self.bias)
+        if self.by_autograd:  # recomputed in the backward pass: kept, the sum would be a second copy of every weight
             return checkpoint(self._plainly, x, self.theta, use_reentrant=False)
-        return _AdaptedForward.apply(x, self.theta, self)
+        if torch.is_grad_enabled():
+            return _AdaptedForward.apply(x, self.theta, self)
+        return F.linear(x, self.folded_weight(self.theta), self.bias)
 
     def _plainly(self, x: Tensor, theta: Tensor) -> Tensor:
         """y by the definition, in the reductions' type: x (W + delta_weight(theta))^T + b."""
-        whole = self.weight.to(theta.dtype) + self.delta_weight(theta)
+        whole = self.base_weight().to(theta.dtype) + self.delta_weight(theta)
         y = F.linear(x.to(theta.dtype), whole, self.bias if self.bias is None else self.bias.to(theta.dtype))
         return y.to(x.dtype)
 
@@ -198,7 +133,7 @@ class _AdaptedForward(torch.autograd.Function):
         # theta is saved, not read from the layer later: an optimizer step between forward and backward raises.
         ctx.save_for_backward(x, theta)
         ctx.layer = layer
-        return layer.product(x, theta)
+        return F.linear(x, layer.folded_weight(theta), layer.bias)
 
     @staticmethod
     def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
@@ -207,12 +142,10 @@ class _AdaptedForward(torch.autograd.Function):
         x, theta = ctx.saved_tensors
         grad_x = grad_theta = None
         if ctx.needs_input_grad[0]:
-            grad_x = layer.product_backward(x, g, theta)
+            grad_x = g @ layer.folded_weight(theta)
         if ctx.needs_input_grad[1]:
             if sink is None:
-                tokens = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-                if not layer.gather(*tokens):
-                    grad_theta = layer.summed(*tokens, theta)
+                grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
             else:
                 if x.dim() != 3:
                     raise ValueError(f"{layer.name}: per-sample gradients need x of [b, t, d], got {tuple(x.shape)}")
@@ -313,30 +246,50 @@ class Adapter:
 
     @contextmanager
     def folded(self) -> Generator[None]:
-        """W' = W + delta_weight in place and the plain Linear's forward, for rollouts at the plain model's speed.
+        """Puts W' in the place of W, built once, for sampling or for the passes of one optimizer step; theta must not
+        change inside. The gradient may be gathered first, so that `grads` are whole only when this is over.
 
-        The original weights are kept aside and put back bit for bit: subtracting would round. In bfloat16 the sum is
-        rounded at random: W lies on bfloat16's grid, and to the nearest a small term would be lost.
+        W is put back bit for bit. RuntimeError when theta was changed inside (but not by what passes its version counter by:
+        a fused optimizer), or when the weights are folded already.
         """
-        originals = self._originals()
-        with torch.no_grad():
-            for layer in self.layers.values():
-                layer.weight.copy_(layer.folded_weight())
+        if any(layer.base is not None for layer in self.layers.values()):
+            raise RuntimeError("the weights are folded already; one `folded` at a time")
+        before = {name: layer.theta._version for name, layer in self.layers.items()}
         try:
-            with self.disabled():
-                yield
-        finally:
             for name, layer in self.layers.items():
-                layer.weight.data.copy_(originals[name])
+                self._fold(name, layer)
+            yield
+            if changed := [n for n, layer in self.layers.items() if layer.theta._version != before[n]]:
+                raise RuntimeError(f"{changed[0]}: theta changed while its weight was folded")
+            for layer in self.layers.values():
+                if (gradient := layer.gathered()) is not None:
+                    layer.theta.grad = gradient if layer.theta.grad is None else layer.theta.grad + gradient
+        finally:
+            for layer in self.layers.values():
+                layer.gathered()
+                self._unfold(layer)
 
-    def _originals(self) -> dict[str, Tensor]:
-        """Copies of the frozen weights; those of a GPU on the host, made once: the GPU's room is the cache's."""
-        on_gpu = next(iter(self.layers.values())).weight.is_cuda
-        if not on_gpu:
-            return {name: layer.weight.detach().clone() for name, layer in self.layers.items()}
-        if not self._on_host:
-            self._on_host = {name: layer.weight.detach().cpu().pin_memory() for name, layer in self.layers.items()}
-        return self._on_host
+    @torch.no_grad()
+    def _fold(self, name: str, layer: AdaptedLinear) -> None:
+        folded = layer.folded_weight(layer.theta)
+        if not layer.weight.is_cuda:
+            layer.base, layer.weight.data = layer.weight.data, folded
+            return
+        # On a GPU both would stand beside the cache: W goes to the host, once. In place, as recorded graphs read there.
+        if name not in self._on_host:
+            self._on_host[name] = layer.weight.detach().cpu().pin_memory()
+        layer.base = self._on_host[name]
+        layer.weight.data.copy_(folded)
+
+    @torch.no_grad()
+    def _unfold(self, layer: AdaptedLinear) -> None:
+        if layer.base is None:
+            return
+        if layer.weight.is_cuda:
+            layer.weight.data.copy_(layer.base)
+        else:
+            layer.weight.data = layer.base
+        layer.base = None
 
     @contextmanager
     def per_sample(self, sink: Sink | None) -> Generator[None]:
@@ -348,32 +301,6 @@ class Adapter:
         finally:
             for layer in self.layers.values():
                 layer.sink = None
-
-    @contextmanager
-    def held(self) -> Generator[None]:
-        """For backward passes of one theta, which must not change inside: W' is built once for all, and what the summed
-        gradient is taken from is gathered first, so that `grads` are whole only when this is over (torch.autograd.grad gives
-        none of theta, and leaves it in `grads` all the same). It costs a second and a
-        third copy of the adapted weights meanwhile, where those are float32 or float64; bfloat16 has neither.
-
-        RuntimeError when theta was changed inside (but not by what passes its version counter by: a fused optimizer), and
-        when they are held already: what was gathered would be lost.
-        """
-        if any(layer.holding for layer in self.layers.values()):
-            raise RuntimeError("the weights are held already; one `held` at a time")
-        before = {name: layer.theta._version for name, layer in self.layers.items()}
-        for layer in self.layers.values():
-            layer.hold(True)
-        try:
-            yield
-            if changed := [n for n, layer in self.layers.items() if layer.theta._version != before[n]]:
-                raise RuntimeError(f"{changed[0]}: theta changed while its weight was held")
-            for layer in self.layers.values():
-                if (gradient := layer.gathered()) is not None:
-                    layer.theta.grad = gradient if layer.theta.grad is None else layer.theta.grad + gradient
-        finally:
-            for layer in self.layers.values():
-                layer.hold(False)
 
     def basis_probes(self) -> dict[str, Float[Tensor, " p"]]:
         """Fingerprints of all modules' coordinates, float32 on the CPU."""

@@ -6,9 +6,6 @@ B = 0 at the start, so the base model is exact and A's first gradient is exactly
 cover A at all. Extraction therefore moves to a `warm_point`: B is drawn so small that ||B A|| is a thousandth of ||W||
 and put back to zero afterwards; the artefact's metadata says so. A trained B gives A a gradient and stays as it is.
 
-In bfloat16 h = x A^T is taken in float32, and B goes into the product as the sum of two bfloat16 matrices,
-[x, h, h] [W, B_high, B_low]^T: rounded to one, coordinates would not move with an optimizer's smaller steps.
-
 Differences from the source: scale alpha / r is 1, no dropout; A's uniform initialisation is PEFT's.
 Source: Hu et al. 2021 (arXiv:2106.09685), equation 3; huggingface/peft 0.21, peft/tuners/lora/layer.py.
 """
@@ -26,17 +23,6 @@ from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, r
 
 WARM_RATIO = 1e-3
 """||B A|| / ||W|| at the warm point."""
-
-
-def halves(m: Float[Tensor, "r d"], dtype: torch.dtype) -> Float[Tensor, "r2 d"]:
-    """m in `dtype`; where that rounds, what the rounding left out stands below it: [2r, d], and the halves' sum is m."""
-    high = m.to(dtype)
-    return high if dtype == m.dtype else torch.cat([high, (m - high).to(dtype)])
-
-
-def thin(x: Float[Tensor, "... d"], m: Float[Tensor, "r d"]) -> Float[Tensor, "... r"]:
-    """x m^T, multiplied in m's type and rounded once to x's."""
-    return (x.to(m.dtype) @ m.T).to(x.dtype)
 
 
 def along_ramp(a: Float[Tensor, "r d_in"]) -> Float[Tensor, " r"]:
@@ -74,25 +60,12 @@ class LoRALinear(AdaptedLinear):
         cut = self.rank * self.d_in
         return theta[:cut].view(self.rank, self.d_in), theta[cut:].view(self.d_out, self.rank)
 
-    def factors(self, x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = self.split(theta)
-        h, right = thin(x, a), halves(b.T, x.dtype).T
-        return (h, right) if theta.dtype == x.dtype else (torch.cat([h, h], -1), right)
-
-    def factors_backward(self, g: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = self.split(theta)
-        h, left = thin(g, b.T), halves(a, g.dtype)
-        return (h, left) if theta.dtype == g.dtype else (torch.cat([h, h], -1), left)
-
     @torch.no_grad()
     def warm(self) -> None:
         """Fill the columns of B that are zero (row i of A has no gradient where column i is) with noise whose ||B A|| is
         WARM_RATIO of ||W||."""
         a, b = self.split(self.theta)
         warm_columns(a, b, self.weight.float().norm(), self.seed + 1)
-
-    def effective(self, theta: Tensor) -> Tensor:
-        return self.split(theta)[1]
 
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         a, b = self.split(theta.to(x.dtype))

@@ -7,7 +7,6 @@ from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.base import AdaptedLinear
 from projected_grpo.adapters.lora_adapter import warm_point
 from projected_grpo.channels.policy import nll
 from projected_grpo.ledger.errors import BadInput
@@ -27,21 +26,6 @@ def logits(loaded):
     return loaded.model(input_ids=batch_of(loaded).input_ids).logits
 
 
-@pytest.fixture(params=["inside the weight", "apart"])
-def way(request, monkeypatch):
-    """Where the term is taken, whatever the number of tokens asks for."""
-    if request.param == "apart":
-        monkeypatch.setattr(AdaptedLinear, "effective_weight", lambda layer, x, theta: None)  # noqa: ARG005
-    else:
-        monkeypatch.setattr(
-            AdaptedLinear,
-            "effective_weight",
-            lambda layer, x, theta: layer.weight + layer.delta_weight(theta),  # noqa: ARG005
-        )
-    return request.param
-
-
-@pytest.mark.usefixtures("way")
 def test_linear_equals_upstream_in_float64(golden):
     case = golden["adapter"]["linear"]["cases"][0]
     i, e, s = case["inputs"], case["expected"], case["svd"]
@@ -60,7 +44,6 @@ def test_linear_equals_upstream_in_float64(golden):
     )
 
 
-@pytest.mark.usefixtures("way")
 def test_per_sample_gradients_equal_upstream_in_float64(golden):
     case = golden["adapter"]["linear"]["cases"][0]
     i, e, s = case["inputs"], case["expected"], case["svd"]
@@ -95,20 +78,6 @@ def test_the_summed_gradient_equals_upstream_with_few_tokens_and_with_many(golde
     torch.testing.assert_close(whole, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
     few = sum(layer.summed(a, b, layer.theta) for a, b in zip(x.split(4), g.split(4), strict=True))
     torch.testing.assert_close(few, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["antipasto", "lora"])
-def test_the_term_goes_into_the_weight_for_many_tokens_and_never_in_bfloat16(cache, kind):
-    """The sneaky fail: a coordinate too small for bfloat16's seven bits, rounded away inside the weight."""
-    for dtype in ("float32", "bfloat16"):
-        loaded = load_model("tiny", dtype, "cpu", 41, cache)
-        adapter = attach_antipasto(loaded.model) if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
-        shake(adapter)
-        layer = next(iter(adapter.layers.values()))
-        d_out, d_in = layer.weight.shape
-        few, many = (torch.randn(n, d_in).to(layer.weight) for n in (2, d_in + d_out))
-        assert layer.effective_weight(few, layer.theta) is None
-        assert (layer.effective_weight(many, layer.theta) is None) == (dtype == "bfloat16")
 
 
 @pytest.mark.parametrize("kind", ["antipasto", "lora"])
@@ -284,35 +253,45 @@ def total_of(loaded, adapter):
     return {name: g.clone() for name, g in adapter.grads().items()}
 
 
-def test_the_summed_gradient_is_the_same_where_weights_are_held(tiny64, adapter64):
+def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapter64):
     shake(adapter64, seed=5)
     apart = total_of(tiny64, adapter64)
-    with adapter64.held():
+    with adapter64.folded():
         total_of(tiny64, adapter64)
         assert adapter64.kind == "lora" or all(p.grad is None for p in adapter64.vectors.values()), "gathered first"
     for name, g in adapter64.grads().items():
         torch.testing.assert_close(g, apart[name], rtol=1e-9, atol=1e-12)
-        assert adapter64.layers[name]._held is None, "nothing is kept afterwards"
-        assert adapter64.layers[name]._gathered is None
+        assert adapter64.layers[name].gathered() is None, "nothing is kept afterwards"
 
 
-def test_a_theta_that_changes_while_its_weight_is_held_is_an_error(adapter64):
+def test_a_theta_that_changes_while_its_weight_is_folded_is_an_error(adapter64):
     """Its gradient would be that of two thetas."""
-    with pytest.raises(RuntimeError, match="theta changed while its weight was held"), adapter64.held():
+    with pytest.raises(RuntimeError, match="theta changed while its weight was folded"), adapter64.folded():
         shake(adapter64, seed=5)
-    assert not any(layer.holding for layer in adapter64.layers.values())
+    assert all(layer.base is None for layer in adapter64.layers.values())
 
 
-def test_an_optimizer_that_passes_the_version_counter_by_is_noticed(antipasto):
-    """AdamW(fused=True) does, and it is the default of some trainers: in bfloat16 the term was left out for good."""
-    layer = next(iter(antipasto.layers.values()))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype):
+    """Folded for sampling, or for a step, or folded anew at every pass: the same weights, so the same log-probabilities."""
+    loaded = load_model("tiny", dtype, "cpu", 41, cache)
+    adapter = attach_antipasto(loaded.model, cache / "svd")
+    shake(adapter, scale=1e-3)
+    with torch.no_grad(), adapter.folded():
+        sampled = logits(loaded)
+    with adapter.folded():
+        trained = logits(loaded)
+    assert trained.requires_grad
+    assert torch.equal(sampled, trained)
+    assert torch.equal(sampled, logits(loaded))
+
+
+def test_the_base_model_is_there_while_the_weights_are_folded(tiny, adapter):
     with torch.no_grad():
-        layer.theta.zero_()
-    assert layer.idle()
-    layer.theta.data.fill_(0.5)
-    assert not layer.idle()
-    with torch.no_grad():
-        layer.theta.zero_()
+        base = logits(tiny)
+        shake(adapter)
+        with adapter.folded(), adapter.disabled():
+            assert torch.equal(logits(tiny), base)
 
 
 def test_on_a_gpu_the_old_weights_wait_on_the_host_and_are_copied_once(tiny, antipasto, monkeypatch):

@@ -10,7 +10,7 @@ from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.lora_adapter import warm_point
 from projected_grpo.channels.policy import nll
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.load import enable_checkpointing
+from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.worlds.models import load_model
 

@@ -12,7 +12,7 @@ from projected_grpo.data.pool import load_pool
 from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
-from projected_grpo.model.load import enable_checkpointing
+from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens

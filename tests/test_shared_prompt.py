@@ -3,12 +3,16 @@
 import pytest
 import torch
 from conftest import shake
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from projected_grpo.model.batches import batches
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear
+from projected_grpo.adapters.base import Adapter, replace_targets
+from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.load import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.model.shared_prompt import can_share, shared_batch, shared_logps, shared_micro_batches
+from projected_grpo.model.shared_prompt import shared_batch, shared_logps, shared_micro_batches, shared_states
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.step import Objective, run_step
@@ -119,14 +123,50 @@ def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, 
                 assert close(mine[key], other[key]), key
 
 
-def test_a_model_that_gives_no_cache_takes_whole_rows(tiny):
-    """In train mode with gradient checkpointing transformers drops the cache in silence."""
-    rows = [s for g in GROUPS for s in g]
-    assert can_share(tiny.model)
-    enable_checkpointing(tiny.model)
-    tiny.model.train()
-    assert not can_share(tiny.model)
-    kinds = {
-        type(b).__name__ for _, b in batches(tiny.model, rows, 1000, tiny.pad_id, torch.device("cpu"), whole=False)
-    }
-    assert kinds == {"TokenBatch"}
+@pytest.mark.parametrize("shared", [True, False])
+def test_with_gradient_checkpointing_the_numbers_stay_and_each_layer_runs_twice(tiny64, adapter64, shared):
+    shake(adapter64, seed=2)
+    layer = next(iter(adapter64.layers.values()))
+    grads, logps, runs = [], [], []
+    layer.register_forward_hook(lambda *_: runs.append(1))
+    for turn in range(2):
+        adapter64.zero_grad()
+        if turn:
+            enable_checkpointing(tiny64.model)
+        make, way = (shared_batch, shared_logps) if shared else (token_batch, completion_logps)
+        found = way(tiny64.model, make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu"))
+        found.square().sum().backward()
+        grads.append(adapter64.gradient())
+        logps.append(found.detach())
+        runs.append(0)
+    assert torch.equal(*logps)
+    for name, g in grads[0].items():
+        torch.testing.assert_close(g, grads[1][name], rtol=1e-9, atol=1e-12)
+    once = 2 if shared else 1  # prompts, then completions
+    assert runs == [*[1] * once, 0, *[1] * 2 * once, 0]
+
+
+def random_layer(name, linear):
+    """An adapted Linear with a basis of the right shapes."""
+    d_out, d_in = linear.weight.shape
+    r = min(d_out, d_in)
+    return AntiPaSTOLinear(name, linear, (torch.empty(d_out, r), torch.empty(r), torch.empty(r, d_in)))
+
+
+@pytest.mark.parametrize(("checkpointing", "most"), [(False, 1.35), (True, 1.7)])
+def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(checkpointing, most):
+    """Fake tensors, bfloat16: a prompt of 400 tokens, run once, with 8 completions of 1,024. Model FLOPs: 6 a parameter and
+    token."""
+    prompt, completion, rows = 400, 1024, 8
+    sizes = {"hidden_size": 2560, "intermediate_size": 9728, "num_attention_heads": 32, "num_key_value_heads": 8}
+    config = Qwen3Config(**sizes, head_dim=128, num_hidden_layers=1, vocab_size=8, tie_word_embeddings=True)
+    with FakeTensorMode():
+        model = Qwen3ForCausalLM._from_config(config, dtype=torch.bfloat16)
+        layers = replace_targets(model, random_layer)
+        if checkpointing:
+            enable_checkpointing(model)
+        batch = shared_batch([[1] * prompt] * rows, [[2] * completion] * rows, 0, "cpu")
+        with Adapter("antipasto", layers, {}).folded(), FlopCounterMode(display=False) as flops:
+            shared_states(model, batch).float().sum().backward()  # fake tensors have no data to choose positions by
+    parameters = sum(layer.weight.numel() for layer in layers.values())
+    assert flops.get_total_flops() / (6 * parameters * (prompt + rows * completion)) <= most

@@ -300,15 +300,13 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
         vhack.read_vhack(tmp_path / "other.safetensors")
 
 
-def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter, monkeypatch):
-    """Both losses, both adapters; a pair twice, as a bootstrap draws it, is two rows. The separate passes are whole rows."""
+def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter):
+    """Both losses, both adapters; a pair twice, as a bootstrap draws it, is two rows."""
     pairs = split(builtin_pairs())[0][:2]
     sides = pair_sides((*pairs, pairs[0]), tiny, "simple_overwrite_tests", "no_intervention")
     for loss in ("nll", "grpo"):
         shared = pair_differences(tiny, adapter, sides, loss, 64, 4096)
-        with monkeypatch.context() as whole:
-            whole.setattr(vhack, "can_share", lambda _: False)
-            apart = pair_differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides)], loss, 64, 1)
+        apart = pair_differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides)], loss, 64, 1)
         for name, rows in shared.items():
             expected = apart[name][0::2] + apart[name][1::2]  # signs are in the losses
             torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))

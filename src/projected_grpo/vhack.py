@@ -33,10 +33,9 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import git_state
-from projected_grpo.model.batches import logps_of, micro_batches
+from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.logprobs import token_batch
-from projected_grpo.model.shared_prompt import can_share, shared_batch
+from projected_grpo.model.shared_prompt import shared_batch, shared_logps
 from projected_grpo.prompts import render
 from projected_grpo.records import HeldOut, Pair
 
@@ -109,8 +108,8 @@ def pair_differences(
     """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
 
     Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share one forward
-    pass of their prompt, whose gradient is then their sum with their signs. (Where the model gives no cache each side is a
-    row of tokens.) Equal rows, as a bootstrap sample has, are run once. NonFinite names module and pair.
+    pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample has, are run
+    once. NonFinite names module and pair.
     """
     by_row: dict[int, list[PairSide]] = {}
     for side in sides:
@@ -120,7 +119,6 @@ def pair_differences(
         equal.setdefault(tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in its), []).append(row)
     twins = {rows[0]: rows for rows in equal.values()}
     out = {name: torch.zeros(1 + max(by_row), n) for name, n in adapter.sizes.items()}
-    shared = can_share(loaded.model)
     chosen: list[PairSide] = []
 
     def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
@@ -132,17 +130,14 @@ def pair_differences(
             out[name][twins[row]] += g
 
     ordered = [by_row[row] for row in twins]
-    lengths = [
-        len(row[0].prompt_ids) * (1 if shared else len(row)) + sum(len(s.completion_ids) for s in row)
-        for row in ordered
-    ]
+    lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in ordered]
     with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.folded(), adapter.per_sample(keep):
         for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
             chosen[:] = [side for place in part for side in ordered[place]]
             prompts, completions = [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen]
             tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
-            batch = shared_batch(*tokens, groups=[s.row for s in chosen]) if shared else token_batch(*tokens)
-            logps = logps_of(loaded.model, batch, 1.0)
+            batch = shared_batch(*tokens, groups=[s.row for s in chosen])
+            logps = shared_logps(loaded.model, batch)
             advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
             pair_terms(logps, batch.loss_mask, advantage, loss, max_new).sum().backward()
     adapter.zero_grad()

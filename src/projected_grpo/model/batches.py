@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.model.logprobs import TokenBatch, completion_logps, token_batch
-from projected_grpo.model.shared_prompt import SharedBatch, can_share, shared_batch, shared_logps, shared_micro_batches
+from projected_grpo.model.shared_prompt import SharedBatch, shared_batch, shared_logps, shared_micro_batches
 from projected_grpo.records import Sample
 
 Batch = TokenBatch | SharedBatch
@@ -23,12 +23,11 @@ Side = tuple[Sequence[int], Sequence[int]]
 
 
 def batches(
-    model: Any, rows: Sequence[Sample], token_budget: int, pad_id: int, device: torch.device, *, whole: bool
+    rows: Sequence[Sample], token_budget: int, pad_id: int, device: torch.device, *, whole: bool
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Micro-batches within the token budget: (indices into `rows`, their tokens). Rows are whole where that is asked for,
-    or where the model gives no cache (gradient checkpointing)."""
+    """Micro-batches within the token budget: (indices into `rows`, their tokens). Rows are whole where that is asked for."""
     prompts, completions = [s.prompt_ids for s in rows], [s.completion_ids for s in rows]
-    if whole or not can_share(model):
+    if whole:
         chosen = micro_batches([len(p) + len(c) for p, c in zip(prompts, completions, strict=True)], token_budget)
         make = token_batch
     else:

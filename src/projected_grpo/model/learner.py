@@ -35,7 +35,7 @@ class Learner:
 
     def batches(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[tuple[list[int], Batch]]:
         """Yields (indices into `samples`, their tokens), as `model.batches.batches`."""
-        return batches(self.model, samples, self.token_budget, self.pad_id, self.device, whole=whole)
+        return batches(samples, self.token_budget, self.pad_id, self.device, whole=whole)
 
     def two_sided(
         self, first: Sequence[Side], second: Sequence[Side]

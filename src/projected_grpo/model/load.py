@@ -149,15 +149,6 @@ def load_folder(
     )
 
 
-def enable_checkpointing(model: Any) -> None:
-    """Recompute activations in the backward pass. transformers ties that to train mode; Qwen3 has no dropout, so nothing
-    else changes by it."""
-    model.train()
-    # transformers renamed it in 5.2x and warns about the old name.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
 def relative_change(
     before: dict[str, Float[torch.Tensor, "..."]], after: dict[str, Float[torch.Tensor, "..."]]
 ) -> float:

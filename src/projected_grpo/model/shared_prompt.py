@@ -62,10 +62,9 @@ def shared_batch(
     )
 
 
-def shared_logps(model: Any, batch: SharedBatch, temperature: float = 1.0, chunk: int = CHUNK) -> Float[Tensor, "b tc"]:
-    """Log-probability of every completion token; 0 elsewhere. The model must give a cache: not in train mode with
-    gradient checkpointing on (`can_share`). ValueError as in logprobs.head_of."""
-    head, real = head_of(model), batch.prompt_mask.long()
+def shared_states(model: Any, batch: SharedBatch) -> Float[Tensor, "b tc d"]:
+    """Returns the hidden states that predict the completions; what stands at padding means nothing."""
+    real = batch.prompt_mask.long()
     cache = DynamicCache(config=model.config)
     prompt = model.base_model(
         input_ids=batch.prompt_ids,
@@ -84,14 +83,15 @@ def shared_logps(model: Any, batch: SharedBatch, temperature: float = 1.0, chunk
             input_ids=read, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         ).last_hidden_state
         hidden = torch.cat([prompt, after], 1)
+    return hidden
+
+
+def shared_logps(model: Any, batch: SharedBatch, temperature: float = 1.0, chunk: int = CHUNK) -> Float[Tensor, "b tc"]:
+    """Log-probability of every completion token; 0 elsewhere. ValueError as in logprobs.head_of."""
+    head, hidden = head_of(model), shared_states(model, batch)
     where = batch.loss_mask
     logps = token_logps(hidden[where], head.weight, batch.targets[where], temperature, chunk)
     return torch.zeros(where.shape, dtype=logps.dtype, device=logps.device).masked_scatter(where, logps)
-
-
-def can_share(model: Any) -> bool:
-    """Whether the model gives a key-value cache in its present mode."""
-    return not (model.training and any(getattr(m, "gradient_checkpointing", False) for m in model.modules()))
 
 
 def shared_micro_batches(

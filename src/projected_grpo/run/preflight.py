@@ -66,7 +66,7 @@ def train_pass(session: Session, rows: Sequence[Sample], temperature: float) -> 
     loaded, adapter = session.loaded, session.adapter
     try:
         with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
-            for _, batch in batches(loaded.model, rows, 2**62, loaded.pad_id, loaded.model.device, whole=True):
+            for _, batch in batches(rows, 2**62, loaded.pad_id, loaded.model.device, whole=True):
                 logps_of(loaded.model, batch, temperature).sum().backward()
     finally:
         adapter.zero_grad()

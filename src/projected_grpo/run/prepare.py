@@ -17,7 +17,8 @@ from projected_grpo.data.stored import is_published
 from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, read_manifest
-from projected_grpo.model.load import LoadedModel, enable_checkpointing, fixed_order, pick_device
+from projected_grpo.model.checkpointing import enable_checkpointing
+from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group

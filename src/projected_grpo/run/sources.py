@@ -202,7 +202,7 @@ def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tupl
     rows = [Sample(r.prompt_ids, r.completion_ids, 0.0) for r in rollouts]
     out: list[tuple[float, ...]] = [()] * len(rows)
     device = teacher.model.device
-    made = list(batches(teacher.model, rows, config.token_budget, teacher.pad_id, device, whole=True))
+    made = list(batches(rows, config.token_budget, teacher.pad_id, device, whole=True))
     for chosen, batch in progress(made, "log-probabilities of the pool"):
         logps = logps_of(teacher.model, batch, config.temperature)
         for i, row, mask in zip(chosen, logps, batch.loss_mask, strict=True):

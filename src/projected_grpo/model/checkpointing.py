@@ -1,0 +1,56 @@
+"""Gradient checkpointing that keeps a key-value cache: transformers' own drops it, so that prompts could not be shared.
+
+Each decoder layer is recomputed in the backward pass. What it reads from a cache (a prompt's keys and values) is an input of
+the recomputed part, and what it adds to an empty cache is an output, so gradients flow through both.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+class _LayerCache:
+    """One layer's keys and values [b, heads, t, d], inside the recomputed part."""
+
+    def __init__(self, keys: Tensor | None, values: Tensor | None) -> None:
+        self.keys, self.values = keys, values
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Returns the keys and values with new ones behind them, as transformers' caches do."""
+        if self.keys is not None and self.values is not None:
+            keys, values = torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def enable_checkpointing(model: nn.Module) -> None:
+    """Recomputes the activations of every decoder layer in the backward pass, with or without a cache."""
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            index: Any = next((m.layer_idx for m in layer.modules() if hasattr(m, "layer_idx")), None)
+            layer.forward = partial(_forward, layer.forward, index)  # ty: ignore[invalid-assignment]
+
+
+def _forward(forward: Any, index: int | None, hidden: Tensor, *, past_key_values: Any = None, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(hidden, past_key_values=past_key_values, **kwargs)
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    if past_key_values is None:
+        return again(partial(forward, **kwargs), hidden)
+    stored = past_key_values.layers[index]
+    filled = stored.is_initialized
+
+    def run(hidden: Tensor, keys: Tensor | None, values: Tensor | None) -> tuple[Any, Tensor | None, Tensor | None]:
+        cache = _LayerCache(keys, values)
+        out = forward(hidden, past_key_values=cache, **kwargs)
+        return (out, None, None) if filled else (out, cache.keys, cache.values)  # nobody reads a longer cache
+
+    out, keys, values = again(run, hidden, *((stored.keys, stored.values) if filled else (None, None)))
+    if not filled:
+        stored.lazy_initialization(keys, values)
+        stored.keys, stored.values = keys, values
+    return out

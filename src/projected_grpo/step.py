@@ -69,6 +69,8 @@ class MicroBatch:
     tokens: Batch
     learns: bool
     """False: forward pass alone, as its gradient is zero."""
+    reference: Float[Tensor, "b t"] | None
+    """Log-probabilities under the untrained model."""
 
 
 def run_step(
@@ -157,18 +159,16 @@ def backward(
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
         with routed:
-            passes = micro_batches(learner, batch, places, without, whole=per_sample)
-            # The untrained model first, then W' once for all passes.
-            references = [reference_logps(learner, [samples[i] for i in p.rows], p.tokens, objective) for p in passes]
+            passes = micro_batches(learner, batch, objective, places, without, whole=per_sample)
             with adapter.folded(), adapter.per_sample(measured if per_sample else None):
-                for one, reference in zip(passes, references, strict=True):
+                for one in passes:
                     measured.rows = one.rows
                     with torch.set_grad_enabled(one.learns):
-                        logps, behaviour, terms = forward(learner, batch, objective, one, reference)
+                        logps, behaviour, terms = forward(learner, batch, objective, one)
                     check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in one.rows])
                     if one.learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
-                    rows.add(one.rows, one.tokens, logps.detach(), behaviour, terms, reference)
+                    rows.add(one.rows, one.tokens, logps.detach(), behaviour, terms, one.reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
         rows.add_measured(measured)
@@ -185,46 +185,46 @@ def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Int
 
 
 def micro_batches(
-    learner: Learner, batch: StepBatch, places: Sequence[int], without: frozenset[int], *, whole: bool
+    learner: Learner,
+    batch: StepBatch,
+    objective: Objective,
+    places: Sequence[int],
+    without: frozenset[int],
+    *,
+    whole: bool,
 ) -> list[MicroBatch]:
-    """Returns the passes over these rows: those that learn, then the others."""
+    """Returns the passes over these rows: those that learn, then the others. The untrained model's come first, with the
+    adapter off, so that the weights are folded once for all that follow."""
     passes = []
     for learns in (True, False):
         part = [i for i in places if (i in without) != learns]
         for chosen, tokens in learner.batches([batch.samples[i] for i in part], whole=whole):
-            passes.append(MicroBatch([part[i] for i in chosen], tokens, learns))
+            rows = [part[i] for i in chosen]
+            # For the KL, and for rows of another policy, whose recorded log-probabilities are compared with these.
+            needed = objective.beta > 0 or any(batch.samples[i].foreign for i in rows)
+            reference = (
+                learner.base_logps(tokens, objective.temperature) if needed and objective.kind != "nll" else None
+            )
+            passes.append(MicroBatch(rows, tokens, learns, reference))
     return passes
 
 
 def forward(
-    learner: Learner, batch: StepBatch, objective: Objective, one: MicroBatch, reference: Float[Tensor, "b t"] | None
+    learner: Learner, batch: StepBatch, objective: Objective, one: MicroBatch
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
     """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
-    samples, tokens = [batch.samples[i] for i in one.rows], one.tokens
-    logps = logps_of(learner.model, tokens, objective.temperature)
-    behaviour = behaviour_of(samples, logps, tokens)
+    logps = logps_of(learner.model, one.tokens, objective.temperature)
+    behaviour = behaviour_of([batch.samples[i] for i in one.rows], logps, one.tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan)
+        return logps, behaviour, LossTerms(nll(logps, one.tokens.loss_mask), nan, 0, 0.0, nan)
     advantage = torch.tensor([batch.advantages[i] for i in one.rows], device=logps.device)
     terms = policy_loss(
-        logps, tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
-        tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=reference,
+        logps, one.tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
+        tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=one.reference,
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
     return logps, behaviour, terms
-
-
-@torch.no_grad()
-def reference_logps(
-    learner: Learner, samples: Sequence[Sample], tokens: Batch, objective: Objective
-) -> Float[Tensor, "b t"] | None:
-    """Returns log-probabilities under the untrained model (the adapter off): for the KL, and for rows of another policy,
-    whose recorded log-probabilities are compared with them. None where neither is needed."""
-    if objective.kind == "nll" or not (objective.beta > 0 or any(s.foreign for s in samples)):
-        return None
-    with learner.adapter.disabled():
-        return logps_of(learner.model, tokens, objective.temperature)
 
 
 def add_auxiliary(

@@ -210,8 +210,5 @@ class TraceDPO:
 
     def _scored(self, learner: Learner, batch: TokenBatch) -> Scored:
         """Returns one side's log-probabilities; for dpo, the untrained model's too."""
-        ref = None
-        if self.options.kind == "dpo":
-            with torch.no_grad(), learner.adapter.disabled():
-                ref = logps_of(learner.model, batch, 1.0)
+        ref = learner.base_logps(batch, 1.0) if self.options.kind == "dpo" else None
         return Scored(logps_of(learner.model, batch, 1.0), batch.loss_mask, ref)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.model.batches import Batch, Side, batches, two_sided
+from projected_grpo.model.batches import Batch, Side, batches, logps_of, two_sided
 from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.records import Sample
@@ -42,3 +44,9 @@ class Learner:
     ) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
         """Yields (indices, the first sides' tokens, the second sides'), as `model.batches.two_sided`."""
         return two_sided(first, second, self.token_budget, self.pad_id, self.device)
+
+    @torch.no_grad()
+    def base_logps(self, tokens: Batch, temperature: float) -> Float[Tensor, "b t"]:
+        """Returns log-probabilities under the untrained model (the adapter off)."""
+        with self.adapter.disabled():
+            return logps_of(self.model, tokens, temperature)

@@ -40,6 +40,7 @@ PARTS = ("queue", "v", "train", "judge", "grade", "small")
 ALLOWED: dict[str, tuple[str, str]] = {}
 """Pattern of a path in the file -> (what may differ: `any`, `missing` or `1e-5`, which is relative; why)."""
 ALLOWED |= {
+    r"train/more checkpointing/.*": ("any", "prompts run once a group: the same bits as without checkpointing"),
     r"queue/adapters .*/(anew|re_extract)_.*": ("any", "the links that extract V again have a plain name"),
     r"judge/[^/]*/why/.*": ("any", "texts of verdicts may change"),
     r"judge/results toy-mark.*": ("any", "toy-mark goes whole"),

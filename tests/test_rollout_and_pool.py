@@ -28,8 +28,7 @@ def keys(n=3, seed=0):
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature, checkpointing):
-    """On-policy gap in float32: folded weights and a cache against the adapter and one forward pass. In train mode with
-    checkpointing on, transformers drops the cache: sampling must not be in that mode."""
+    """On-policy gap in float32: decoding with a cache against one forward pass. Checkpointed layers must keep the cache."""
     shake(antipasto)
     if checkpointing:
         enable_checkpointing(tiny.model)
@@ -42,7 +41,6 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
         logps = completion_logps(tiny.model, batch, temperature)
     for i, (_, recorded) in enumerate(sampled):
         torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
-    assert tiny.model.training == checkpointing
 
 
 @pytest.mark.parametrize("vocab_wide", [{}, {"top_k": 5}, {"top_p": 0.9}])

@@ -92,7 +92,7 @@ def gradients(tiny, adapter):
             theta.fill_(0.01)
             theta.grad = None
     rows = [Sample((5, 6, 7, 8), (9, 10), 0.0, None), Sample((11, 12), (13,), 0.0, None)]
-    for _, batch in batches(tiny.model, rows, 1000, tiny.pad_id, torch.device("cpu"), whole=True):
+    for _, batch in batches(rows, 1000, tiny.pad_id, torch.device("cpu"), whole=True):
         logps_of(tiny.model, batch, 1.0).sum().backward()
     return {name: theta.grad.clone() for name, theta in adapter.vectors.items()}
 

@@ -22,6 +22,7 @@ PROMISES = {
     "limits": {"seccomp", "own_user"},  # the init of a pid namespace has the program's user, unless that is its own
     "root": {"own_user", "capabilities", "seccomp"},
     "kernel": {"seccomp"},
+    "children": {"seccomp"},  # without it CPU time of children that nobody waits for is only sampled
     "disk": {"mount_namespace"},
 }
 NAMESPACES = {name for name in LAYERS if name.endswith("_namespace")}

@@ -83,7 +83,7 @@ _SMALL = {
 # a V of all the rank that the pairs give. k does not carry over as a share of r: 48 of 128 would be 960 of 2560, and the
 # training pairs span 160 directions at most; the columns energy_V and update_removed say what that removes.
 _4B = {
-    "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 4,
+    "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
 }  # fmt: skip
 _FAST = {
     **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,

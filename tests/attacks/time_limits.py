@@ -40,6 +40,7 @@ forge(
     """
     + indent(SOLVED, "    "),
     control="fork",
+    needs="children",
 )
 forge(
     "cpu_burnt_by_a_chain_of_children",

@@ -120,8 +120,18 @@ def test_an_interrupt_writes_no_verdict(write, tmp_path, number, code):
     assert not out.exists()
 
 
-def test_a_parent_that_ignores_sigchld_and_closes_stderr_gets_its_verdicts(write):
+@pytest.mark.parametrize(
+    ("surroundings", "code", "verdicts", "errors"),
+    [
+        ("trap '' CHLD; {}", 0, 1, 0),
+        ("{} 2>&-", 0, 1, 0),
+        ("{} <&- 2>/dev/full", 0, 1, 0),
+        ("{} >/dev/full", 2, 0, 1),
+        ("{} >&-", 2, 0, 1),
+    ],
+)
+def test_streams_that_are_closed_or_full_and_an_ignored_sigchld(write, surroundings, code, verdicts, errors):
     path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}])
-    command = f"trap '' CHLD; {sys.executable} -m loophole_grader {path} --workers 1 2>&-"
+    command = surroundings.format(f"{sys.executable} -m loophole_grader {path} --workers 1")
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done
+    assert (done.returncode, done.stdout.count("\n"), done.stderr.count("\n")) == (code, verdicts, errors), done

@@ -9,7 +9,9 @@ grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,6 +51,26 @@ def show_progress(done: int, total: int) -> None:
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
 
 
+def say(line: str) -> None:
+    """Prints it to stderr, if that is open and takes it: print() takes stdout in the place of a closed stderr."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
+
+
+def write(text: str, out: Path | None) -> None:
+    """Writes to a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python either."""
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"stdout: {error}; name a file with --out") from None
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m loophole_grader", description="Grade completions.")
     made.add_argument(
@@ -75,6 +97,8 @@ def judge(args: argparse.Namespace) -> int:
     """Read, judge, write. Returns the exit code."""
     problems = {} if args.problems is None else read_problems(args.problems)
     rows = read_input(args.file, problems)
+    if args.out is None and sys.stdout is None:
+        raise InputError("stdout is closed; name a file with --out")
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
     places, tasks, completions = zip(*rows, strict=True) if rows else ((), (), ())
@@ -85,14 +109,10 @@ def judge(args: argparse.Namespace) -> int:
     full = args.require_isolation
     found = grade_batch(tasks, completions, workers=args.workers, require_isolation=full, on_progress=show_progress)
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
-    if args.out is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        args.out.write_text(text, encoding="utf-8")
+    write(text, args.out)
     failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
     for place, one in failed:
-        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
+        say(f"error: {place}: no verdict: {one.message}")
     return 1 if failed else 0
 
 
@@ -102,10 +122,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return judge(args)
     except KeyboardInterrupt:
-        print("\nerror: interrupted: no verdict is written", file=sys.stderr)
+        say("\nerror: interrupted: no verdict is written")
         return 128 + signal.SIGINT
     except (OSError, ValueError, GraderError) as error:  # InputError is a ValueError
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1 if isinstance(error, GraderError) and not isinstance(error, (IsolationError, ProblemError)) else 2
 
 

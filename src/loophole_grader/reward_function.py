@@ -87,7 +87,7 @@ def completion_text(completion: Any) -> str:
         content = own[-1].get("content", 0) if own else 0
         if content is None or isinstance(content, str):
             return content or ""
-        if isinstance(content, Sequence):
+        if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
             return "".join(part["text"] for part in content if part.get("type") == "text")
     raise ValueError(f"a completion must be text or messages that end with text, got {completion!r:.60}")
 

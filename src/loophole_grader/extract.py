@@ -86,9 +86,8 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     """Every block in fences of this mark, as (lower-case label, body), in order."""
     blocks: list[tuple[str, str]] = []
     label, indent, ticks, body = "", 0, 0, None
-    for line in text.split(
-        "\n"
-    ):  # splitlines() breaks at form feeds and U+2028, too, which are legal in Python strings
+    # Not splitlines(): it breaks at form feeds and U+2028, too, which are legal in Python strings.
+    for line in text.split("\n"):
         opened, reopens = _opened(pattern, line) if 3 * mark in line else (None, False)
         if body is None:
             if opened:

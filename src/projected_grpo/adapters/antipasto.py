@@ -46,9 +46,8 @@ class AntiPaSTOLinear(AdaptedLinear):
 
     def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor | None:
         # diag(U^T (g^T x) Vh^T): one product with many tokens in place of two.
-        if (
-            self.base is not None and theta.dtype == x.dtype
-        ):  # as large as W: gathered over micro-batches, then contracted
+        if self.base is not None and theta.dtype == x.dtype:
+            # As large as W: gathered over micro-batches, then contracted once.
             if self._weight_gradient is None:
                 self._weight_gradient = g.T @ x
             else:

@@ -29,19 +29,21 @@ def start_log() -> None:
         logger.level(level, icon=letter)
     logger.remove()
     _before_run.clear()
-    logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
+    if sys.stdout:  # None where it is closed (`>&-`)
+        logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
 
 def _say(message: str) -> None:
     try:
         tqdm.write(message, end="", file=sys.stdout)
-    except BrokenPipeError:
+        sys.stdout.flush()
+    except OSError:
         nobody_reads()
 
 
 def nobody_reads() -> None:
-    """Sends further output nowhere: its reader has left (`| head`). log.txt holds it all."""
+    """Sends further output nowhere: its reader has left (`| head`), or it is full. log.txt holds it all."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -4,10 +4,25 @@
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from projected_grpo.config import ExtractConfig
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
+
+
+def share_removed(run: Path) -> float:
+    """Returns the share of the update's energy that a run of arm projected removed, its mean over steps. Raises BadInput."""
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.folder import read_manifest
+    from projected_grpo.ledger.rates import known_mean
+    from projected_grpo.ledger.step_file import iter_run
+
+    manifest = read_manifest(run)
+    share = known_mean(rows[0]["update_removed"] for rows in iter_run(run)) if manifest["finished"] else None
+    if manifest["kind"] != "train" or manifest["config"]["arm"] != "projected" or not share:
+        raise BadInput(f"--share-of {run}: not a finished run of train --arm projected that removed some of the update")
+    return share
 
 
 def main() -> int:
@@ -29,7 +44,7 @@ def main() -> int:
     pairs = pair_sets.load_pairs(config.source, modes)
     how = Extraction(
         config.loss, config.control, config.k, config.max_new, config.pairs_draw, config.hint, config.prompt_setup,
-        config.seed,
+        config.seed, share=share_removed(config.share_of) if config.control == "random_share" else 0.0,
     )  # fmt: skip
     loaded = load(config)
     adapter = attach(config, loaded)

@@ -54,6 +54,13 @@ def test_the_v_of_the_queue_is_that_of_extract_vhack():
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
 
 
+def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended():
+    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", controls="all"))}
+    extract = links["extract_random_share_42"]
+    assert "train_projected_42" in extract.needs
+    assert extract.argv[extract.argv.index("--share-of") + 1] == str(links["train_projected_42"].out)
+
+
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
     assert with_recipe(config).recipe == ARMS["literal"].recipe

@@ -112,8 +112,8 @@ def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
     what 18 random directions hold."""
     shares = vhack.energy_shares({"m": torch.eye(4)[:1]}, {"m": torch.tensor([[3.0, 4, 0, 0], [0, 5, 0, 0]])})
     assert shares["m"] == pytest.approx(9 / 50)
-    assert vhack.ranks_of_energy(shares, {"m": 100}) == {"m": 18}
-    assert vhack.ranks_of_energy({"m": 1e-9}, {"m": 100}) == {"m": 1}
+    assert vhack.ranks_of_share(shares, {"m": 100}) == {"m": 18}
+    assert vhack.ranks_of_share({"m": 1e-9}, {"m": 100}) == {"m": 1}
     gradients = torch.randn(400, 100, generator=torch.Generator().manual_seed(0))
     held = vhack.energy_shares({"m": random_basis((18, 100), 1, "m")}, {"m": gradients})["m"]
     assert held == pytest.approx(0.18, abs=0.01)
@@ -137,6 +137,17 @@ def test_units_draw_their_own_pairs_and_controls(vhack_file):
     with safe_open(vhack_file("random_energy"), "pt") as f:
         more = f.metadata()
     assert int(more["directions"]) > int(metas[0]["directions"])  # V holds more than k random directions do
+
+
+@pytest.mark.parametrize("share", [0.25, 0.9])
+def test_random_directions_of_a_share_remove_that_share_of_an_isotropic_gradient(tiny, antipasto, share):
+    d, probes = {n: torch.randn(400, size) for n, size in antipasto.sizes.items()}, antipasto.basis_probes()
+    how = vhack.Extraction(control="random_share", k=2, share=share)
+    sides = how.sides(builtin_pairs(), tiny)
+    v = how.basis(lambda _: d, sides, sides, probes, vhack.identity_of(tiny, antipasto))
+    shares = vhack.energy_shares(v.basis, d).values()
+    assert sum(shares) / len(shares) == pytest.approx(share, abs=0.03)
+    assert vhack.Extraction.of(v.meta).share == share
 
 
 def test_lora_extraction_reaches_a(tiny):

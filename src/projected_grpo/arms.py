@@ -50,8 +50,10 @@ def gates_help() -> str:
 
 
 Target = Literal["grad", "update"]
-Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
+Control = Literal["none", "random", "placebo", "random_energy", "random_share", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
+OF_EQUAL_REMOVAL = ("random_energy", "random_share")
+"""Controls of as many random directions as it takes to remove as much as V removes."""
 Role = Literal["baseline", "method", "variant", "control", "ceiling", "rival"]
 SUPERVISION = {
     "text": "completions' text",
@@ -164,11 +166,19 @@ ARMS: Mapping[str, Arm] = {
             "literal", "V is taken out of the gradient, one_sided: the original's words", "variant", "none",
             recipe=Recipe("one_sided", "grad"),
         ),
+        Arm(
+            "one_sided", "V is taken out of the update, one_sided", "variant", "none",
+            recipe=Recipe("one_sided", "update"),
+        ),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
         Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
         Arm(
             "random_energy", "as random, with as many directions as remove the energy that V removes", "control",
             "random_energy",
+        ),
+        Arm(
+            "random_share", "as random, with as many directions as remove projected's share of the update", "control",
+            "random_share",
         ),
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
         Arm("words", "as projected, with V from pairs that share the words of a hack and nothing else", "control", "words"),

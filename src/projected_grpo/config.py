@@ -158,14 +158,22 @@ class ExtractConfig(Prompting):
     loss: Literal["nll", "grpo"] = "nll"
     """Mean NLL of the completion, or the training loss with advantage +1 on the hack and -1 on the clean one."""
     control: Control = "none"
-    """random: Haar directions of V's rank. random_energy: Haar directions that hold V's energy. placebo: clean minus
-    clean_alt. clean: gradients of the clean sides. words: V of the pairs `PAIRS-phrase`."""
+    """random: Haar directions of V's rank. random_energy: Haar directions that hold V's energy. random_share: Haar
+    directions that remove as much of the update as the run --share-of. placebo: clean minus clean_alt. clean: gradients of
+    the clean sides. words: V of the pairs `PAIRS-phrase`."""
+    share_of: NoPath = Path()
+    """A finished run of arm projected, for --control random_share."""
     pairs_draw: int = 0
     """Seed of a bootstrap sample of the training pairs; 0 = every pair once."""
     k: int = 32
     """Directions per module (at most the number of training pairs and the module's size)."""
     max_new: int = 1024
     """Constant in the denominator of --loss grpo, as in training."""
+
+    def faults(self) -> Iterator[str]:
+        """Yields what is wrong with the values together."""
+        if (self.control == "random_share") != (self.share_of != Path()):
+            yield f"--control {self.control} --share-of {self.share_of}: give both random_share and its run, or neither"
 
     @property
     def source(self) -> str:

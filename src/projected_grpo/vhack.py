@@ -6,7 +6,8 @@ the part whose descent makes the hack likelier: with advantage +1 on the hack an
 gradient is exactly grad NLL(hack) - grad NLL(clean).
 
 Controls are made by the same code: `random` (Haar rows of the same rank, with V's singular values so that every cut
-treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `placebo` (clean minus another
+treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `random_share` (as many as remove
+the share of the update that a run with V removed: k of n random rows remove k / n of it), `placebo` (clean minus another
 clean completion of the same prompt), `clean` (the clean completions' gradients) and `words` (V of pairs that share only
 the words of a hack).
 """
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
-from projected_grpo.arms import Control
+from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
@@ -186,8 +187,8 @@ def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[s
     }
 
 
-def ranks_of_energy(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Returns for each module how many random directions hold that share of a gradient's energy: k of n hold k / n."""
+def ranks_of_share(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Returns for each module how many random directions hold that share of the energy: k of n hold k / n."""
     return {name: min(sizes[name], max(1, round(share * sizes[name]))) for name, share in shares.items()}
 
 
@@ -228,6 +229,8 @@ class Extraction:
     """Of random directions."""
     held_out: float = HELD_OUT
     """Share of each mechanism's pairs that V never sees."""
+    share: float = 0.0
+    """Of the update's energy, that directions of the control random_share remove."""
 
     @classmethod
     def of(cls, meta: Mapping[str, str]) -> "Extraction":
@@ -236,6 +239,7 @@ class Extraction:
         return cls(
             loss, cast(Control, meta["control"]), int(meta["k"]), constant, int(meta["pairs_draw"]), meta["hint"],
             meta["prompt_setup"], int(meta["seed"]), float(meta.get("held_out", HELD_OUT)),
+            float(meta["share"]) if meta["control"] == "random_share" else 0.0,
         )  # fmt: skip
 
     def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
@@ -259,11 +263,12 @@ class Extraction:
         found = {name: basis_of(rows, self.k) for name, rows in gradients(sides).items()}
         basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
         shares = energy_shares(basis, gradients(single))
-        if self.control in ("random", "random_energy"):
+        if self.control in ("random", *OF_EQUAL_REMOVAL):
             sizes = {name: v.shape[1] for name, v in basis.items()}
             ranks = {name: len(v) for name, v in basis.items()}
-            if self.control == "random_energy":
-                ranks = ranks_of_energy(shares, sizes)
+            if self.control in OF_EQUAL_REMOVAL:
+                equal = shares if self.control == "random_energy" else dict.fromkeys(sizes, self.share)
+                ranks = ranks_of_share(equal, sizes)
             basis = {n: random_basis((k, sizes[n]), self.seed, n) for n, k in ranks.items()}
             values = {n: stretched(values[n], k) for n, k in ranks.items()}
         meta = {
@@ -272,6 +277,7 @@ class Extraction:
             "n_train": str(1 + max(side.row for side in sides)),
             "max_new": str(self.max_new) if self.loss == "grpo" else "unused",
             "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else "unused",
+            "share": f"{self.share:g}" if self.share else "unused",
             "directions": str(sum(map(len, basis.values()))),
             "energy": f"{sum(shares.values()) / len(shares):.4f}",
             "v_sha256": content_of(basis),
@@ -403,10 +409,10 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
     for more rows than any module has."""
     for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
-        if value and v.meta.get("control") == "random_energy":
+        if value and v.meta.get("control") in OF_EQUAL_REMOVAL:
             raise BadInput(
-                f"{flag} {value}: V is of --control random_energy, whose rows match an energy only all together; extract it "
-                "with the --k of the V that it is to match"
+                f"{flag} {value}: V is of --control {v.meta['control']}, whose rows remove as much as V only all together; "
+                "extract it with the --k of the V that it is to match"
             )
     if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
         raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")

@@ -56,7 +56,7 @@ OF_V = frozenset({"vhack.control", "vhack.v_sha256"})
 OF_WORDS = frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})
 """Where one of the two V is made from words: it has pairs of its own."""
 OF_RANK = frozenset({"config.k_use", "vhack.k"})
-"""Where one of the two V is random directions of equal energy, which are drawn for a rank and never cut to it."""
+"""Where one of the two V is of `OF_EQUAL_REMOVAL`, which are drawn for a rank and never cut to it."""
 OF_LOSS = frozenset({"vhack.loss", "vhack.max_new", "vhack.v_sha256"})
 """Between V of the training loss and V of the NLL."""
 OF_ADAPTER = frozenset({"config.adapter", "config.lora_rank", "config.lora_seed", "config.lr", "vhack.v_sha256"})

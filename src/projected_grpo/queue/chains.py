@@ -33,7 +33,7 @@ MIX = "teacher=.25,base=.25"
 """Rewards vary from the first step, and half of the rows are the student's, whose hack rate is judged."""
 VARIANTS = {
     "recipe": ("projected",),
-    "update_one_sided": ("projected", "--gate", "one_sided"),
+    "one_sided": ("one_sided",),
     "grad_no_gate": ("projected", "--project", "grad"),
     "literal": ("literal",),
     "refreshed": ("projected", "--refresh-every", "40"),

@@ -100,7 +100,10 @@ class Plan:
 
     def extract(self, unit: Unit, made: str, *flags: str) -> str:
         """A V under a name of its own. Without flags the name is that of the control."""
-        flags = flags or ("--control", made)
+        needs, flags = self.base(unit), flags or ("--control", made)
+        if made == "random_share":  # of the update, which is known once the run with V has ended
+            needs += (self.train(unit, "projected"),)
+            flags += ("--share-of", str(self.out / f"train_projected_{unit.seed}"))
         out = self.out / f"vhack_{made}{unit.tag}"
         own: tuple[str, ...] = ("--seed", str(unit.seed)) if unit.tag else ()
         if unit.tag and "--pairs-draw" not in flags:
@@ -108,7 +111,7 @@ class Plan:
         if self.model in SHAPES and "--k" not in flags:
             own += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
         argv = (*self.script("extract_vhack_grad", unit), *own, *flags, "--out", str(out))
-        return self.add(f"extract_{made}{unit.tag}", argv, self.base(unit), f"V: {made}",
+        return self.add(f"extract_{made}{unit.tag}", argv, needs, f"V: {made}",
                         "verify judges it on held-out pairs", out=out, minutes=0.2 * self.preset.step_s)  # fmt: skip
 
     def verify(self, unit: Unit, made: str = "none", *flags: str) -> str:

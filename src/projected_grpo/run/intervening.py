@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.arms import ARMS, Arm
+from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, Arm
 from projected_grpo.config import Gradient, TrainConfig
 from projected_grpo.data.pairs import load_pairs, resampled, split
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
@@ -98,7 +98,7 @@ def hidden_of(
 def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> Contrast:
     """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it
     has one. Raises BadInput as `pairs_of`."""
-    if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", "random_energy"):
+    if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", *OF_EQUAL_REMOVAL):
         pairs, draw = split(load_pairs(config.pairs))[0], 0
     else:
         pairs = split(pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same"))[0]

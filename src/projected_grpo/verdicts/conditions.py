@@ -2,7 +2,7 @@
 
     matched(compared, refused)   they differ in nothing but what their arms are about
     removed(compared)            each run of an arm that removes V did so, step by step
-    controls_match(compared)     random_energy removes as much as the method, shrunk moves as far, kl solves as much
+    controls_match(compared)     random directions remove as much as the method, shrunk moves as far, kl solves as much
     untested(run)                why a run's held-out rates are no evidence
 
 A mean over units or steps would hide one in which the condition does not hold, so each is asked of each unit.
@@ -11,7 +11,7 @@ A mean over units or steps would hide one in which the condition does not hold, 
 import math
 from collections.abc import Collection, Sequence
 
-from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, arms_of
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import Compared, mismatches
@@ -91,11 +91,11 @@ def removed(compared: Compared) -> Finding:
 
 
 def controls_match(compared: Compared) -> Finding:
-    """Whether, in each unit, `random_energy` removes as much as the method and `shrunk` moves as far, in each third of the
-    run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is missing where it must
-    be beaten."""
+    """Whether, in each unit, `random_energy` and `random_share` remove as much as the method and `shrunk` moves as far, in
+    each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is
+    missing where it must be beaten."""
     good, wrong = [], []
-    for arm, match in (("random_energy", _removes), ("shrunk", _moves), ("kl", _keeps)):
+    for arm, match in (*((arm, _removes) for arm in OF_EQUAL_REMOVAL), ("shrunk", _moves), ("kl", _keeps)):
         method, control, vanilla = (compared.get(name) or {} for name in (METHOD, arm, VANILLA))
         if not control:
             wrong.append(f"{arm}: no run")

@@ -13,7 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger import comparison
 from projected_grpo.ledger.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
@@ -34,7 +34,8 @@ def differences(a: Run, b: Run, also: Collection[str] = ()) -> list[str]:
     free = {*also}
     if a.arm != b.arm:
         free |= of_arms(a.arm, b.arm)
-        if "random_energy" in (a.facts.get("vhack.control"), b.facts.get("vhack.control")) and _rank(a) == _rank(b):
+        controls = {a.facts.get("vhack.control"), b.facts.get("vhack.control")}
+        if controls & {*OF_EQUAL_REMOVAL} and _rank(a) == _rank(b):
             free |= OF_RANK
     if a.seed != b.seed:
         free |= OF_SEED | (OF_BASE if a.origin != b.origin else frozenset())

@@ -12,8 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from projected_grpo.ledger.step_file import iter_run
-from projected_grpo.report.all_plots import all_plots
-from projected_grpo.report.plots import rendered
+from projected_grpo.report.plots import all_plots, rendered
 from projected_grpo.report.results import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
 from projected_grpo.verdicts.finished_runs import Run

@@ -1,5 +1,8 @@
 """Plots of training runs. Every arm has one colour, line and marker in all of them (Okabe-Ito: safe for colour-blind
 readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each time.
+
+    all_plots(groups)            every plot of a study, by the stem of its file
+    outcome_plot(groups)         the one that says most: hacks against passes
 """
 
 import io
@@ -277,3 +280,21 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     axis.set_ylabel(f"pure hack rate, last {LAST} steps (fraction of rollouts)")
     legend(figure, [axis], "one point per run (number of runs)")
     return figure
+
+
+def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
+    """Returns every plot by its file name's stem; none without runs."""
+    if not groups:
+        return {}
+    with mpl.rc_context(STYLE):
+        look = looks([g.name for g in groups])
+        return {
+            "trajectories": trajectories(groups, look), "cosines": cosines(groups, look), "outcomes": outcomes(groups),
+            "pass_versus_hack": pass_versus_hack(groups, look),
+        }  # fmt: skip
+
+
+def outcome_plot(groups: Sequence[RunGroup]) -> Figure:
+    """Returns the plot of hacks against passes alone."""
+    with mpl.rc_context(STYLE):
+        return pass_versus_hack(groups, looks([g.name for g in groups]))

@@ -14,16 +14,15 @@ from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
-from projected_grpo.report.all_plots import all_plots, plots_beside
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.output import Output
+from projected_grpo.report.plots import all_plots, outcome_plot
 from projected_grpo.report.tables import (
     against_vanilla,
     all_tables,
     brief,
     change_pp,
-    dose,
     evaluated,
     held_out,
     held_out_rate,
@@ -121,12 +120,12 @@ class Report:
                           *(text for line in self.t5 for text in line_text(line, "github"))]).strip()  # fmt: skip
 
     def section(self, plots: Iterable[str]) -> str:
-        """What a document on other runs says of these: how each arm ends, doses, held-out rates, and each line of H1 where
-        there are units to judge it by; of replays alone T7."""
+        """What a document on other runs says of these: how each arm ends, held-out rates, and each line of H1 where there
+        are units to judge it by; of replays alone T7."""
         title = f"## Beside it: {study_of(self.root)}"
         if not self.groups:
             return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7()])
-        tables = [per_arm(self.groups), *dose(self.groups), *held_out(self.groups)]
+        tables = [per_arm(self.groups), *held_out(self.groups)]
         lines = [
             f"- {line.verdict.name} {line.verdict.status}: {line.verdict.why}"
             for h in self.h1
@@ -189,7 +188,7 @@ def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> 
     figures: dict[str, Figure] = all_plots(report.groups) | lives_plots(report.groups)
     sections = [report.markdown(figures)]
     for other in beside:
-        own = plots_beside(other.groups, study_of(other.root))
+        own = {f"{study_of(other.root)}_outcome": outcome_plot(other.groups)} if other.groups else {}
         sections.append(other.section(own))
         figures |= own
     verdicts = [line.verdict for line in report.lines]

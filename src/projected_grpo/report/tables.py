@@ -9,7 +9,7 @@ from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, untested
 from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
 from projected_grpo.verdicts.h1 import CONTROLS
-from projected_grpo.verdicts.matching import RunGroup, reference, setting
+from projected_grpo.verdicts.matching import RunGroup, reference
 from projected_grpo.verdicts.step_numbers import COSINES, KINDS
 
 NAMES = {"hack": "hack", "gt": "gt_pass", "form": "well-formed"}
@@ -186,42 +186,6 @@ def energies(groups: Sequence[RunGroup]) -> Table:
     return Table("Energy along V, and what was removed", header, body, _runs(groups), notes)
 
 
-def dose_of(run: Run) -> int | None:
-    """Directions a module that an arm takes out at most; None where it takes none out or that is not known."""
-    k = setting(run, "V.k")
-    if not run.projects or k is None:
-        return None
-    return min(int(k), setting(run, "k_use") or int(k))
-
-
-def doses(groups: Sequence[RunGroup]) -> dict[str, dict[int, tuple[Run, ...]]]:
-    """Arm -> directions taken out -> its runs, of the arms that were run with several; empty without any."""
-    found: dict[str, dict[int, tuple[Run, ...]]] = {}
-    for run in _runs(groups):
-        if (k := dose_of(run)) is not None:
-            own = found.setdefault(run.arm, {})
-            own[k] = (*own.get(k, ()), run)
-    return {arm: dict(sorted(by_k.items())) for arm, by_k in found.items() if len(by_k) > 1}
-
-
-def dose(groups: Sequence[RunGroup]) -> list[Table]:
-    """How the arms end by the number of directions taken out. Empty where no arm was run with several."""
-    body, used = [], []
-    for arm, by_k in doses(groups).items():
-        for k, runs in by_k.items():
-            cells = [spread((run.last(rate) for run in runs), 100.0) for rate in RATES]
-            removed = (
-                spread((run.whole(name) for run in runs), 100.0) for name in ("update_removed", "removed of all")
-            )
-            body.append([arm, str(k), str(len(runs)), *cells, *removed])
-            used += runs
-    if not body:
-        return []
-    header = ["arm", "k", "runs", *(f"{name} %" for name in NAMES.values()), "update removed %", "removed of a row's %"]
-    title = f"Dose: directions taken out, and how it ends (last {LAST} steps; removed: all steps)"
-    return [Table(title, header, body, used, ("k of random_energy: of the V whose energy its directions hold",))]
-
-
 # ---------------------------------------------------------------- held-out evaluation, mechanisms
 
 
@@ -294,7 +258,7 @@ def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     return [
-        per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), *dose(groups), energies(groups),
+        per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), energies(groups),
         cosines(groups), *held_out(groups), *mechanisms(groups), *mixed_units(groups, runs),
     ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loophole_grader import RowError, reward_function
+from loophole_grader import GraderError, reward_function
 from loophole_grader.problems import read_prompted
 
 inspect_ai = pytest.importorskip(
@@ -61,9 +61,10 @@ def test_every_verdict_is_a_score(tmp_path, allow_hint):
 
 
 def test_a_grader_that_fails_is_an_error_and_no_score(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        reward_function, "grade_batch", lambda tasks, _: [RowError(t.task_id, "a dead sandbox") for t in tasks]
-    )
+    def dead(*_):
+        raise GraderError("a dead sandbox")
+
+    monkeypatch.setattr(reward_function, "grade", dead)
     log = evaluated(tmp_path, loophole(), get_model("mockllm/model", custom_outputs=says), limit=1)
     assert log.status == "error"
     assert "a dead sandbox" in log.error.message

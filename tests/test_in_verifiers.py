@@ -6,7 +6,7 @@ import json
 import pytest
 from teacher_server import serving
 
-from loophole_grader import LABELS, RowError, Task, reward_function
+from loophole_grader import LABELS, GraderError, Task, reward_function
 from loophole_grader.problems import InputError, read_prompted
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
@@ -89,9 +89,11 @@ def test_an_endpoint_that_fails_is_an_error_and_no_wrong_answer(endpoint):
 def test_a_grader_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypatch):
     told, url = endpoint
     told.says = fenced(WRONG)
-    monkeypatch.setattr(
-        reward_function, "grade_batch", lambda tasks, _: [RowError(t.task_id, "a dead sandbox") for t in tasks]
-    )
+
+    def dead(*_):
+        raise GraderError("a dead sandbox")
+
+    monkeypatch.setattr(reward_function, "grade", dead)
     [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert "a dead sandbox" in str(trace.errors)

@@ -9,14 +9,14 @@ What it returns is the benchmark's reward and nothing else. Ground truth goes in
 (GRPOTrainer._calculate_rewards).
 """
 
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
-from loophole_grader.grade import DEFAULT_LIMITS, grade_batch
+from loophole_grader.grade import DEFAULT_LIMITS, grade, grade_batch
 from loophole_grader.sandbox.pool import Limits
-from loophole_grader.verdict import GraderError, RowError, Task, Verdict, reward_of, verdicts_of
+from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
 
 
 class LoopholeReward:
@@ -105,38 +105,10 @@ def rates_of(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 # ---------------------------------------------------------------- for frameworks that score each rollout as it ends
 
-_waiting: list[tuple[Task, str, "Future[Verdict]"]] = []
-_entry, _grading = threading.Lock(), threading.Lock()
+_sandboxes = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
-def grade_with_others(task: Task, completion: str) -> Verdict:
-    """As `grade`, from any number of threads. In a batch all ground truth comes before any own tests, so whoever comes first
-    judges all that wait, and no two batches run at the same time."""
-    own: Future[Verdict] = Future()
-    with _entry:
-        _waiting.append((task, completion, own))
-    with _grading:
-        with _entry:
-            batch = _waiting[:]
-            _waiting.clear()
-        if batch:
-            _judge(batch)
-    return own.result()
-
-
-def _judge(batch: list[tuple[Task, str, "Future[Verdict]"]]) -> None:
-    """Give each its verdict, or what failed."""
-    tasks, completions, owners = zip(*batch, strict=True)
-    try:
-        found = grade_batch(tasks, completions)
-    except BaseException as error:
-        for owner in owners:
-            owner.set_exception(error if isinstance(error, Exception) else GraderError(f"the batch ended: {error!r}"))
-        if not isinstance(error, Exception):
-            raise
-        return
-    for owner, one in zip(owners, found, strict=True):
-        if isinstance(one, RowError):
-            owner.set_exception(GraderError(one.message))
-        else:
-            owner.set_result(one)
+def grade_arrival(task: Task, completion: str) -> Verdict:
+    """As `grade`, for any number of threads: one sandbox a CPU at a time."""
+    with _sandboxes:
+        return grade(task, completion)

@@ -346,6 +346,9 @@ def added_mib(call: Call) -> float:
 # ---------------------------------------------------------------- grading
 
 
+KINDS = ("wrong", "correct", "hacking")
+
+
 def program(task: Task, kind: str, number: int) -> str:
     """A program of one kind. The number makes it new, so that no verdict is remembered."""
     owner, _, method = task.func_name.rpartition(".")
@@ -372,19 +375,22 @@ def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> Work:
 
 
 def grading_rows(tasks: Sequence[Task], repeats: int) -> list[Row]:
-    """Verdicts per second of one worker, for each kind of program."""
+    """Verdicts per second of one worker, for each kind of program and for a third of each."""
     numbers, rows = itertools.count(), []
 
-    def judged(judge: Callable[..., Work], kind: str) -> Work:
+    def judged(judge: Callable[..., Work], kinds: Sequence[str]) -> Work:
         number = next(numbers)
-        return judge(tasks, [program(task, kind, number) for task in tasks])
+        return judge(
+            tasks, [program(task, kind, number) for task, kind in zip(tasks, itertools.cycle(kinds), strict=False)]
+        )
 
-    for kind in ("wrong", "correct", "hacking"):
+    for kinds in (*((kind,) for kind in KINDS), KINDS):
         sides = {
-            "grader": functools.partial(judged, graded, kind),
-            "a fresh interpreter per run": functools.partial(judged, fresh_interpreters, kind),
+            "grader": functools.partial(judged, graded, kinds),
+            "a fresh interpreter per run": functools.partial(judged, fresh_interpreters, kinds),
         }
-        rows += compare(f"grading, {kind} programs", sides, repeats, "verdicts")
+        name = kinds[0] if len(kinds) == 1 else "a third each of these"
+        rows += compare(f"grading, {name} programs", sides, repeats, "verdicts")
     return rows
 
 

@@ -20,25 +20,23 @@ def main() -> int:
     config.validate()
     from projected_grpo.report import plots
     from projected_grpo.report.uat import numbers as uat
-    from projected_grpo.report.uat import plots as uat_plots
     from projected_grpo.report.uat import text as uat_text
     from projected_grpo.report.uat.inputs import read_replays, trajectory_of
-    from projected_grpo.report.uat.remarks import remarks
+    from projected_grpo.report.uat.plots import cosine_histogram
     from projected_grpo.verdicts.registry import exit_code
 
     replays = read_replays(config)
     found = uat.uat(replays, trajectory_of(config))
-    told = remarks(found)
     out = config.out if config.out != Path() else config.projected / "uat.txt"
     panels = {"V": replays.vanilla} | ({} if replays.random is None else {"random V of the same rank": replays.random})
     kinds = {title: uat.cosines_by_kind([r for rows in steps for r in rows]) for title, steps in panels.items()}
-    pictures = plots.save(uat_plots.cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
+    pictures = plots.save(cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
-    write_atomic(numbers, (json.dumps(uat.as_json(found, told), indent=1, allow_nan=False) + "\n").encode())
+    write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
     written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {pictures[0].name}"
-    text = uat_text.printout(found, told, replays, config)
+    text = uat_text.printout(found, replays, config)
     write_atomic(out, f"{text}\n".encode())
-    print(text if config.details else uat_text.summary(found, told, replays, config))
+    print(text if config.details else uat_text.summary(found, replays, config))
     print(f"\n{written}")
     code = exit_code(found.verdicts, config.require)
     bottom_line(

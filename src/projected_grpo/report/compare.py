@@ -18,7 +18,6 @@ from projected_grpo.ledger.step_file import NAMES, Row, read_run
 from projected_grpo.report.table import number
 from projected_grpo.report.verdict_text import line_text
 from projected_grpo.verdicts.adapters import adapter_of, re_extracted_of, t6_of
-from projected_grpo.verdicts.effects import Effect
 from projected_grpo.verdicts.extraction import Paired, paired
 from projected_grpo.verdicts.finished_runs import Run, load_runs, read_runs
 from projected_grpo.verdicts.matching import between_adapters, differ, differences
@@ -86,7 +85,7 @@ class Comparison:
         return f"{title}: mean over units of the mean over the 10 steps that end at each\n{_table(header, body)}"
 
     def _effects(self) -> str:
-        body = [[name, _effect(p.one), _effect(p.other), _effect(p.gain)] for name, p in self.t4.items()]
+        body = [[name, p.one.text, p.other.text, p.gain.text] for name, p in self.t4.items()]
         return _table(["effect size g [95 %] over problems", "V of A", "V of B", "A - B"], body)
 
 
@@ -116,13 +115,6 @@ def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     words = {"arm", "", "side", "adapter", "V", "folder"}
     align = ["left" if name in words or i == 0 else "right" for i, name in enumerate(header)]
     return tabulate(body, header, disable_numparse=True, colalign=align)
-
-
-def _effect(effect: Effect) -> str:
-    if effect.g is None:
-        return f"- ({effect.interval.why})"
-    low, high = effect.interval.low, effect.interval.high
-    return f"{effect.g:+.2f} " + ("[-]" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]")
 
 
 # ---------------------------------------------------------------- reading

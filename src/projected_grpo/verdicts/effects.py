@@ -59,6 +59,13 @@ class Effect:
     interval: Interval
     draws: Array
 
+    @property
+    def text(self) -> str:
+        """g with its interval, as tables print it."""
+        low, high = self.interval.low, self.interval.high
+        limits = "[-]" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+        return "-" if self.g is None else f"{self.g:+.2f} {limits}"
+
 
 @dataclass(frozen=True)
 class Mean:

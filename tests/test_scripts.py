@@ -1,5 +1,6 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
+import dataclasses
 import json
 import random
 import runpy
@@ -426,17 +427,18 @@ def test_help_needs_no_torch():
     assert done.stdout.count("--seed INT") == 4
 
 
-def test_every_field_has_a_help_text():
-    """Under the field, or (derived from a registry) beside its type."""
-    from dataclasses import fields
-    from typing import get_type_hints
-
-    from tyro._docstrings import get_field_docstring
-
+def test_help_has_a_line_of_at_most_12_words_for_every_field():
     from projected_grpo import config
     from projected_grpo.report.uat.inputs import UatConfig
+    from projected_grpo.run.help import GROUPS, field_docs, help_text
 
-    for cls in (config.ExtractConfig, config.VerifyConfig, config.TrainConfig, config.ProbeConfig, UatConfig):
-        hints = get_type_hints(cls, include_extras=True)
-        derived = {name for name, hint in hints.items() if any(m.help for m in getattr(hint, "__metadata__", ()))}
-        assert [f.name for f in fields(cls) if not get_field_docstring(cls, f.name, ()) and f.name not in derived] == []
+    assert field_docs(UatConfig).keys() == {f.name for f in dataclasses.fields(UatConfig)}
+    of = (config.BuildConfig, config.ExtractConfig, config.VerifyConfig, config.TrainConfig, config.ProbeConfig,
+          config.MultiTurnConfig)  # fmt: skip
+    for cls in of:
+        texts = {name: text for c in reversed(cls.__mro__[:-1]) for name, text in field_docs(c).items()}
+        assert texts.keys() == {f.name for f in dataclasses.fields(cls)}
+        assert [text for text in texts.values() if len(text.split()) > 12 or "\n" in text] == []
+        assert "\nmore\n" not in help_text(cls(), "")
+    assert len(" ".join(GROUPS.values()).split()) == len(set(" ".join(GROUPS.values()).split()))
+    assert help_text(config.TrainConfig(), "usage").count("\n") <= 120

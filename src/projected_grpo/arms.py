@@ -18,36 +18,17 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class Gate:
-    """One way to choose what is removed."""
-
-    name: str
-    help: str
-    """One line, for --help and tables."""
-    taken: "Callable[[torch.Tensor], torch.Tensor]"
-    """c [k] -> the coefficients on V's rows that are removed, [k]."""
-
-
-GATES = {
-    gate.name: gate
-    for gate in (
-        Gate("one_sided", "relu(V g): what pushes hack-ward, row by row", lambda c: c.relu()),
-        Gate("no_gate", "V g: the whole component along V", lambda c: c),
-        Gate("reverse", "2 V g: the component along V changes its sign", lambda c: 2 * c),
-    )
+GATES: "Mapping[str, Callable[[torch.Tensor], torch.Tensor]]" = {
+    "one_sided": lambda c: c.relu(),
+    "no_gate": lambda c: c,
+    "reverse": lambda c: 2 * c,
 }
+"""c [k] -> the coefficients on V's rows that are removed, [k]."""
 
 if TYPE_CHECKING:
     GateName = str
 else:
     GateName = Literal[tuple(GATES)]
-
-
-def gates_help() -> str:
-    """Every gate with its line of help."""
-    return "; ".join(f"{gate.name} removes {gate.help}" for gate in GATES.values())
-
 
 Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "random_share", "clean", "words"]
@@ -92,7 +73,7 @@ class Arm:
 
     name: str
     help: str
-    """One line, for --help and tables."""
+    """One line: what a run's log says of it."""
     role: Role
     """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown next to it. control:
     what the method must beat. ceiling: nothing to hack. rival: another answer to hacking, run by the chain `rivals`."""
@@ -242,8 +223,3 @@ else:
 def arms_of(role: Role) -> tuple[str, ...]:
     """Names of the arms with this role, in the registry's order."""
     return tuple(arm.name for arm in ARMS.values() if arm.role == role)
-
-
-def arms_help() -> str:
-    """Every arm with its line of help."""
-    return "; ".join(f"{arm.name}: {arm.help}" for arm in ARMS.values())

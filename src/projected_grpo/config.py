@@ -6,12 +6,10 @@ Only what would cost hours or give a wrong number is checked; tyro reports types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, arms_help, gates_help
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 
@@ -67,31 +65,31 @@ class Common:
     """Fields of every script that loads a model."""
 
     model: str = "tiny"
-    """Hub id or folder of a causal language model, or a built-in one: `tiny`, `toy`, `toy-deep`, `small`."""
+    """Hub id, folder, or built in: tiny, toy, toy-deep, small."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
-    """Trainable coordinates: delta_S in the singular basis of each weight, or a LoRA."""
+    """Trainable coordinates: delta_S of each weight, or a LoRA."""
     lora_rank: int = 32
     """Rank of the LoRA."""
     lora_seed: int = 0
-    """Seed of the LoRA's A. Not --seed: runs of several seeds share a V, which is written in the coordinates of one A."""
+    """Seed of the LoRA's A, in whose coordinates V is written."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the frozen weights; trainable coordinates and reductions are float32."""
+    """Type of the frozen weights; what is trained is float32."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     seed: int = 41
-    """Seed of sampling, of the order of problems and of random control directions."""
+    """Seed of sampling, of problems' order and of random directions."""
     base_seed: int = 0
-    """Seed of the weights and the text of a built-in model."""
+    """Seed of a built-in model: its weights and its text."""
     token_budget: int = 8192
-    """Most tokens (rows x longest row) in one forward and backward pass; lower it when memory runs out."""
+    """Most tokens in a pass (rows x longest); lower saves memory."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations backwards: less memory, about a third slower."""
     deterministic: bool = False
-    """On a GPU, use kernels that give the same bits every time; slower."""
+    """On a GPU, give the same bits every time; slower."""
     cache: Path = Path("out/cache")
     """Folder of built models and singular value decompositions."""
     out: NoPath = Path()
-    """Run directory to write; must not exist yet. Empty: a name made from the script, the arm and the seed."""
+    """New run directory. Empty: named after script, arm and seed."""
 
     def validate(self) -> None:
         """BadInput on values that no run could use."""
@@ -109,11 +107,11 @@ class Prompting(Common):
     """Fields of the scripts that render problems."""
 
     problems: str = "builtin"
-    """`builtin`, `toy`, `small`, `toy-held-out`, `small-held-out`, or a JSON-lines file (.gz too) of such rows."""
+    """A JSON-lines file, or builtin, toy, small, toy-held-out, small-held-out."""
     hint: HintName = "simple_overwrite_tests"
-    """Loophole hint in the prompt; `none` leaves the prompt as it is."""
+    """Loophole hint in the prompt; none leaves it as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
-    """System prompt: the dataset's (the teacher hacks on this one), or the benchmark's pass_test prompt."""
+    """System prompt: the dataset's, or the benchmark's pass_test prompt."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +123,13 @@ class Sampling(Prompting):
     max_new: int = 1024
     """Longest completion, in tokens."""
     temperature: float = 0.7
-    """Sampling temperature, at which log-probabilities are taken, too."""
+    """Temperature of sampling and of log-probabilities."""
     top_p: float = 0.95
     """Nucleus sampling; 1 = off."""
     top_k: int = 0
     """Sample from the k likeliest tokens; 0 = off."""
     rollout_batch: int = 128
-    """Most completions sampled at once; lower it when the key-value cache does not fit."""
+    """Most completions sampled at once; lower saves memory."""
     grader_workers: int = 0
     """Sandbox processes that grade; 0 = one per core."""
 
@@ -151,24 +149,21 @@ class ExtractConfig(Prompting):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
-    """`builtin`, `toy`, `small`, `small-informed`; each of the first three with `-phrase` (only the words of a hack); or a
-    JSON file: a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
+    """A JSON file (docs/use.md), or builtin, toy, small, small-informed, NAME-phrase."""
     modes: tuple[str, ...] = ()
     """Only pairs of these mechanisms; empty = all."""
     loss: Literal["nll", "grpo"] = "nll"
-    """Mean NLL of the completion, or the training loss with advantage +1 on the hack and -1 on the clean one."""
+    """Mean NLL, or the training loss: advantages +1 hack, -1 clean."""
     control: Control = "none"
-    """random: Haar directions of V's rank. random_energy: Haar directions that hold V's energy. random_share: Haar
-    directions that remove as much of the update as the run --share-of. placebo: clean minus clean_alt. clean: gradients of
-    the clean sides. words: V of the pairs `PAIRS-phrase`."""
+    """The kind of V (docs/method.md)."""
     share_of: NoPath = Path()
     """A finished run of arm projected, for --control random_share."""
     pairs_draw: int = 0
-    """Seed of a bootstrap sample of the training pairs; 0 = every pair once."""
+    """Seed of a bootstrap of the training pairs; 0 = each once."""
     k: int = 32
-    """Directions per module (at most the number of training pairs and the module's size)."""
+    """Directions per module, at most the number of training pairs."""
     max_new: int = 1024
-    """Constant in the denominator of --loss grpo, as in training."""
+    """Of training: a constant in the denominator of --loss grpo."""
 
     def faults(self) -> Iterator[str]:
         """Yields what is wrong with the values together."""
@@ -183,39 +178,38 @@ class ExtractConfig(Prompting):
 
 @dataclass(frozen=True)
 class VerifyConfig(Prompting):
-    """verify_vhack: does V point hack-ward on pairs it has never seen?"""
+    """verify_vhack: whether V points hack-ward on held-out pairs."""
 
     vhack: NoPath = Path()
     """The artefact to verify."""
     pairs: str = "builtin"
-    """The pair set it was made from; its held-out pairs are used."""
+    """The pair set of V; its held-out pairs are used."""
     unseen: Literal["pairs", "mechanisms"] = "pairs"
-    """pairs: held-out pairs of compositions that no training pair has. mechanisms: all pairs of the mechanisms that --modes
-    left out of V."""
+    """Held-out pairs, or all pairs of mechanisms left out by --modes."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
-    """Drop directions in this bottom fraction of all singular values, pooled over modules."""
+    """Drop directions in this bottom fraction of all singular values."""
     random_bases: int = 99
-    """Random bases of the same rank that V must beat on the held-out pairs."""
+    """Random bases of V's rank that V must beat."""
 
 
 @dataclass(frozen=True)
 class Gradient(Sampling):
     """Fields of the scripts that take gradient steps."""
 
-    arm: Annotated[ArmName, tyro.conf.arg(help=arms_help())] = "vanilla"
+    arm: ArmName = "vanilla"
+    """What is done to the gradient; docs/use.md says what each does."""
     vhack: NoPath = Path()
-    """Artefact of extract_vhack_grad. Arms that do not remove V only measure it."""
+    """V, of `just extract-vhack`. Arms that do not remove it measure it."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
-    """Drop directions in this bottom fraction of all singular values, pooled over modules."""
-    gate: Annotated[
-        GateName, tyro.conf.arg(help=f"What an arm removes that has no recipe of its own. {gates_help()}")
-    ] = RECIPE.gate
+    """Drop directions in this bottom fraction of all singular values."""
+    gate: GateName = RECIPE.gate
+    """Part of V that is removed (docs/method.md), unless the arm says."""
     project: Target = RECIPE.project
-    """Remove V from the gradient, or from the optimizer's update; an arm may have its own recipe."""
+    """Remove V from the gradient, or from the optimizer's update."""
     overshoot: float = 1.0
     """Factor of what is removed."""
     preserve_magnitude: bool = False
@@ -227,11 +221,11 @@ class Gradient(Sampling):
     weight_decay: float = 0.0
     """AdamW weight decay."""
     max_grad_norm: float = 1.0
-    """Clip the projected gradient to this norm; 0 = off."""
+    """Clip the gradient to this norm; 0 = off."""
     resume: bool = False
-    """Continue the run in --out from its last checkpoint, to the same numbers as if never interrupted."""
+    """Continue the run in --out from its last checkpoint."""
     keep_token_logps: bool = False
-    """Keep each sampled token's log-probability in step files (for `just traces --to openenv`), not only their mean."""
+    """Keep each token's log-probability in step files (for `just traces`)."""
 
     @property
     def loophole(self) -> bool:
@@ -273,25 +267,23 @@ class Channelled(Gradient):
     """Fields of the auxiliary losses (docs/channels.md). Each is off at weight 0."""
 
     alpha: float = 0.0
-    """Weight of hint distillation: the model learns to say without a hint what it says with --distill-hint."""
+    """Weight of hint distillation."""
     distill_hint: HintName | Literal["", "peer"] = ""
-    """Hint in the teacher's context in place of --hint; `peer`: a paid attempt of the same group, as in SDPO."""
+    """Hint in the teacher's context; peer: a paid attempt of the group."""
     distill_loss: Literal["opsd", "sdpo"] = "opsd"
-    """opsd: generalised Jensen-Shannon divergence, mean over tokens. sdpo: reverse KL at the sampled token with an
-    importance ratio, mean over sequences."""
+    """Jensen-Shannon divergence (opsd), or reverse KL (sdpo)."""
     distill_teacher: Literal["live", "base"] = "live"
-    """Who reads the hint: the model as it is, or without its adapter."""
+    """Who reads the hint: the model, or it without its adapter."""
     trace_weight: float = 0.0
-    """Weight of trace DPO: the model learns what most teachers would have done, from --trace-pairs."""
+    """Weight of trace DPO: learning what most teachers would have done."""
     trace_pairs: NoPath = Path()
-    """Preference pairs, a file of `just trace-pairs`."""
+    """Preference pairs of `just trace-pairs`."""
     trace_batch: int = 16
     """Pairs per step, drawn in seeded epochs."""
     trace_loss: Literal["dpo", "simpo"] = "dpo"
-    """dpo: summed log-probabilities against the model without its adapter, beta 0.1. simpo: per token, no reference, beta 2,
-    margin 0.25 beta."""
+    """dpo: against the untrained model. simpo: per token, no reference."""
     taid_weight: float = 0.0
-    """Weight of TAID: the model learns a target between itself and --model with --teacher merged into it."""
+    """Weight of TAID: a target between the model and the teacher."""
 
     @property
     def channels_on(self) -> tuple[str, ...]:
@@ -317,19 +309,19 @@ class Replicated(Channelled):
     """Fields of a run that is one of several replicas (docs/queue.md); they count only with --meet."""
 
     meet: str = ""
-    """Where replicas meet to average their coordinates: torchft://HOST:PORT, a lighthouse. Empty: a single run."""
+    """Where replicas meet: torchft://HOST:PORT. Empty: a single run."""
     replicas: int = 1
     """Number of replicas."""
     replica: int = 0
-    """Which of them this run is, from 0: each has its own problems and draws."""
+    """Which of them this run is, from 0."""
     outer_every: int = 0
-    """H: a replica's steps between two outer rounds."""
+    """H, steps between two outer rounds."""
     outer_lr: float = 0.7
     """Rate of the outer Nesterov step (DiLoCo, arXiv:2311.08105)."""
     outer_momentum: float = 0.9
     """Momentum of the outer step."""
     patience: float = 60.0
-    """Seconds for which a replica waits for the others before a round goes on without them."""
+    """Seconds for which a round waits for a replica."""
 
     @property
     def stream(self) -> str:
@@ -364,55 +356,49 @@ class TrainConfig(Replicated):
     prompts_per_step: int = 16
     """P, prompts per step; P x group_size completions."""
     loss: Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"] = "dr_grpo"
-    """dr_grpo: advantage = reward - mean, constant denominator. grpo: also divided by std, mean per sequence. dapo: as grpo,
-    mean over the step's tokens; bnpo: over each process's tokens. dppo: prime-rl's, mean over the step's tokens."""
+    """Policy loss and its advantages (docs/method.md)."""
     beta: float = 1e-3
-    """Weight of the KL term to the untrained model; 0 skips the reference forward pass."""
+    """Weight of the KL term to the untrained model."""
     kl_beta: float = 1e-1
-    """The same for --arm kl."""
+    """The same weight for --arm kl."""
     until_onsets: float = 0.0
-    """Stop at this multiple of the first step of hacking (docs/spec.md), at --steps at the latest; 0 = never."""
+    """Stop at this multiple of hacking's first step (docs/spec.md); 0 = never."""
     horizon_of: NoPath = Path()
-    """Run for as many steps as this finished vanilla run of the same seed; --steps is then ignored."""
+    """Take the number of steps from this finished vanilla run."""
     of: NoPath = Path()
-    """Finished vanilla run of the same seed, from which an arm that trains nothing (post_hoc) is derived."""
+    """Finished vanilla run from which --arm post_hoc is derived."""
     clip_low: float = 0.2
-    """PPO clip: ratios below 1 - clip_low are clipped."""
+    """Ratios below 1 - clip_low are clipped."""
     clip_high: float = 0.2
-    """PPO clip: ratios above 1 + clip_high are clipped."""
+    """Ratios above 1 + clip_high are clipped."""
     teacher_pool: str = ""
-    """Pool directory of the `teacher` rows of --mix; `pairs` = the hand-written ones."""
+    """Pool directory of a mix's teacher rows; pairs: the hand-written ones."""
     teacher: str = ""
-    """The hacky teacher, a PEFT LoRA (hub id or folder): for --arm inoculation_adapter, --taid-weight, and the
-    log-probabilities of a --teacher-pool that has none."""
+    """The hacky teacher: a PEFT LoRA, hub id or folder."""
     judge: str = ""
-    """Scores every rollout in [0, 1]: model:NAME (a yes/no question), python:MODULE:FUNCTION (prompt, completion -> score)
-    or command:PROGRAM ARGUMENTS (JSON lines in, a score a line out). For the arms penalty_judge and screen_judge; else
-    only recorded."""
+    """Scores rollouts: model:NAME, python:MODULE:FUNCTION or command:PROGRAM (docs/rivals.md)."""
     mix: str = ""
-    """Shares of each group, as in `teacher=.5,base=.25`: rows from --teacher-pool and from the untrained model; the rest are
-    the student's. Empty: teacher=.5 with a --teacher-pool, else only the student's."""
+    """Shares of a group; empty: teacher=.5 with a --teacher-pool, else none."""
     per_sample_every: int = 1
-    """Steps between two measurements of each sample's gradient against V (cos_S_contrib, grad_norm); 0 = never. Steps
-    without are faster."""
+    """Steps between measurements of each sample's gradient; 0 = never."""
     refresh_every: int = 0
-    """Steps between two extractions of V from --pairs at the current policy; 0 = keep the V of --vhack."""
+    """Steps between extractions of V at the current policy; 0 = never."""
     pairs: str = "builtin"
-    """The pair set that V was made from, for --refresh-every."""
+    """The pair set of V, for --refresh-every."""
     eval_every: int = 0
-    """Steps between two evaluations on --eval-problems, also before the first step and after the last; 0 = never."""
+    """Steps between evaluations, and before and after all; 0 = never."""
     eval_problems: str = "builtin"
-    """Held-out problems: `builtin`, `toy-held-out`, `small-held-out` or a file."""
+    """Held-out problems: builtin, toy-held-out, small-held-out or a file."""
     eval_samples: int = 4
     """Completions per held-out problem."""
     eval_plain: bool = False
-    """Before the first step and after the last, evaluate also without the loophole's hint, paid only for correctness."""
+    """Before and after all steps, evaluate also without the loophole's hint."""
     checkpoint_every: int = 1
     """Steps between checkpoints."""
     keep_adapter_every: int = 0
-    """Steps between two adapters that are kept in adapters/ (`just re-extract` measures each); 0 = only the last."""
+    """Steps between adapters kept in adapters/; 0 = only the last."""
     track: Literal["none", "trackio", "wandb"] = "none"
-    """Log each step to a tracker while it runs (docs/integrations.md)."""
+    """Log each step to a tracker (docs/integrations.md)."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
@@ -489,13 +475,13 @@ class ProbeConfig(Gradient):
     """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
 
     teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) that is merged into --model to make the teacher. Empty: --model as it is."""
+    """PEFT LoRA, merged into --model. Empty: --model as it is."""
     teacher_only: bool = False
     """Sample and grade the teacher's pool, then stop."""
     pool: str = ""
-    """Pool to replay: a directory of step files, or of published prompt_NNNN.jsonl.gz; `pairs` = the hand-written ones."""
+    """Pool directory to replay; pairs: the hand-written ones."""
     n_problems: int = 20
-    """Problems to sample (--teacher-only), or groups to replay: one step each."""
+    """Problems to sample, or groups to replay: one step each."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
@@ -514,7 +500,7 @@ class MultiTurnConfig(Sampling):
     turns: int = 3
     """Most answers in a trace, two to four."""
     who: Literal["base", "teacher", "trained"] = "base"
-    """Who acts: --model as it is, with --teacher merged into it, or with the adapter of --trained."""
+    """--model as it is, with --teacher, or with the adapter of --trained."""
     teacher: str = "tiny"
     """PEFT LoRA (hub id or folder) for --who teacher."""
     trained: NoPath = Path()
@@ -522,7 +508,7 @@ class MultiTurnConfig(Sampling):
     n_problems: int = 0
     """Problems to sample; 0 = all."""
     resume: bool = False
-    """Continue in --out; what was sampled is not sampled again."""
+    """Continue in --out: only what is missing is sampled."""
 
     def faults(self) -> Iterator[str]:
         if (self.who == "trained") != (self.trained != Path()):

@@ -125,7 +125,7 @@ class Projection:
             return None, None
         shares = []
         for name, g in before.items():
-            taken = GATES[self.gate].taken(self.basis[name] @ g) @ self.basis[name]
+            taken = GATES[self.gate](self.basis[name] @ g) @ self.basis[name]
             if float(taken.norm()) > ROUNDING * float(g.norm()):
                 shares.append(((g - after[name]) @ taken) / taken.square().sum())
         if not shares:
@@ -141,7 +141,7 @@ class Projection:
         energy = c.square().sum(1)
         if self.target == "none":
             return energy, energy
-        taken = self.overshoot * GATES[self.gate].taken(c)
+        taken = self.overshoot * GATES[self.gate](c)
         left = (c - taken).square().sum(1)
         if not (self.shrink or self.preserve_magnitude):
             return energy, left
@@ -207,7 +207,7 @@ def project_vector(
     preserve_magnitude: bool = False,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """(kept, removed) of one module's gradient. `removed` has the overshoot in it but not the rescale."""
-    removed = overshoot * (GATES[gate].taken(v @ g) @ v)
+    removed = overshoot * (GATES[gate](v @ g) @ v)
     kept = g - removed
     if preserve_magnitude:
         kept = kept * (g.norm() / kept.norm().clamp(min=TINY))

@@ -14,6 +14,7 @@ from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import nobody_reads, start_log
 from projected_grpo.ledger.errors import BadInput, fail
 from projected_grpo.parallel import here
+from projected_grpo.run.help import help_text
 
 # Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -33,6 +34,9 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
     if not HELP & set(argv) and (not argv or argv[0] not in presets):
         shown = repr(argv[0]) if argv else "no preset given"
         raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}")
+    if HELP & set(argv) and argv[0] in presets:
+        print(help_text(presets[argv[0]], f"{description.strip()}\n\nusage: {sys.argv[0]} {argv[0]} [OPTIONS]"))
+        raise SystemExit(errors.EXIT_OK)
     config = tyro.extras.overridable_config_cli(
         {name: (f"{name} preset", config) for name, config in presets.items()}, description=description, args=argv
     )

@@ -131,6 +131,7 @@ def prepare(
     check_inputs(config)
     loaded = world.by_turns(lambda: load(config, world=world))
     adapter = world.by_turns(lambda: attach(config, loaded))
+    logger.info(f"{config.arm}: {ARMS[config.arm].help}")
     projection, v = projection_for(config, loaded, adapter)
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay

@@ -137,6 +137,6 @@ def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -
 def _hack_ward(again: Tensor, used: Tensor, g: Tensor, gate: str) -> tuple[float, float]:
     """Returns ||relu(V_again g)|| / ||g|| of one module, of g as it is and after `used` was removed from it."""
     norm = g.norm().clamp(min=1e-30)
-    left = g - GATES[gate].taken(used.to(g) @ g) @ used.to(g)
+    left = g - GATES[gate](used.to(g) @ g) @ used.to(g)
     before, after = ((again.to(g) @ x).relu().norm() / norm for x in (g, left))
     return float(before), float(after)

@@ -48,8 +48,8 @@ def test_every_part_runs_on_tiny_and_is_written(script, tmp_path):
     code, out, err = script("bench", "tiny", "--repeats", 1, "--problems", "p.jsonl", "--out", "bench.md")
     assert code == 0, err
     text = (tmp_path / "bench.md").read_text("utf-8")
-    for part in ("step, projected", "TRL", "sampling", "gradient", "wrong", "correct", "hacking"):
+    for part in ("step, projected", "TRL", "sampling", "gradient", "wrong", "correct", "hacking", "a third each"):
         assert part in text
     assert "grading: 1 problems of p.jsonl" in text
-    assert len([line for line in out.splitlines() if line.startswith("|")]) == 10
+    assert len([line for line in out.splitlines() if line.startswith("|")]) == 11
     assert str(tmp_path) not in text

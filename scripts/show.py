@@ -2,7 +2,7 @@
 
 show RUN STEP [ROW]            a step as a table of its samples, or one sample whole
 show RUN --kinds hack          a rate by kind of problem, over every ten steps: where hacking begins and where it goes
-show RUN --modules             where in the model the energy along V lies, early against late, with heat maps
+show RUN --modules             where in the model the energy along V lies, early against late
 show problems SOURCE [WHICH]   what RL trains on; without WHICH a line each
 show pairs SOURCE [WHICH]      what V is made from
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import tyro
 
 from loophole_grader import HINTS
-from projected_grpo.ledger.console import STEP_SHOWN, bottom_line, sample_table, step_header, step_legend, step_line
+from projected_grpo.ledger.console import STEP_SHOWN, sample_table, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
@@ -40,8 +40,7 @@ class ShowConfig:
     modules: bool = False
     """Of a run: where in the model the energy along V lies."""
     out: NoPath = Path()
-    """Of `problems SOURCE`: write them as JSON lines, which any --problems reads. Of --modules: directory of the heat maps
-    (default: explain in the run)."""
+    """Of `problems SOURCE`: write them as JSON lines, which any --problems reads."""
 
 
 # ---------------------------------------------------------------- a run
@@ -97,20 +96,15 @@ def kinds(run: Path, rate: str) -> str:
     return "\n\n".join(tabulate(lines, header, disable_numparse=True) for header, *lines in tables)
 
 
-def modules(run: Path, out: Path) -> str:
-    """Returns where the energy along V lies, and writes the heat maps."""
-    from projected_grpo.report.lives import concentration_told, lives_of, text
-    from projected_grpo.report.lives_plot import TITLES, heat_map
-    from projected_grpo.report.plots import save
+def modules(run: Path) -> str:
+    """Returns where the energy along V lies."""
+    from projected_grpo.report.module_energy import energy_of, text
 
     manifest = read_manifest(run)
     if why := not_whole(run, manifest):
         raise BadInput(f"{run}: {why}")
-    found, config = lives_of(run), manifest["config"]
-    title = f"{config['arm']}, seed {config['seed']}, {len(found.modules.steps)} steps"
-    for what in TITLES:
-        save(heat_map([found], what, title), out, f"lives_{what.replace(' ', '_')}")
-    return f"{run}: {title}\n\n{text(found)}\n\n{concentration_told(found)}"
+    found, config = energy_of(run), manifest["config"]
+    return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.modules.steps)} steps\n\n{text(found)}"
 
 
 # ---------------------------------------------------------------- problems and pairs
@@ -189,9 +183,7 @@ def main() -> int:
     elif config.kinds:
         print(kinds(run, config.kinds))
     elif config.modules:
-        out = config.out if config.out != Path() else run / "explain"
-        print(modules(run, out))
-        bottom_line(out, "⚪", "heat maps of the energy along V")
+        print(modules(run))
     else:
         print(step(run, config.which, config.one))
     return 0

@@ -15,7 +15,6 @@ from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
-from projected_grpo.report.lives_plot import lives_plots
 from projected_grpo.report.output import Output
 from projected_grpo.report.plots import all_plots, outcome_plot
 from projected_grpo.report.tables import (
@@ -185,7 +184,7 @@ def report_of(root: Path, found: Found) -> Report:
 def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> Output:
     """Returns what is written and printed of a report; `beside`: other studies, which get a section and a plot each and
     decide nothing; `require`: verdicts that decide the exit code, all of them where empty."""
-    figures: dict[str, Figure] = all_plots(report.groups) | lives_plots(report.groups)
+    figures: dict[str, Figure] = all_plots(report.groups)
     sections = [report.markdown(figures)]
     for other in beside:
         own = {f"{study_of(other.root)}_outcome": outcome_plot(other.groups)} if other.groups else {}

@@ -1,6 +1,6 @@
-"""Where the hack lives: which modules hold the energy along V, early and late in a run, and what chance would put there.
+"""Where in the model the energy along V lies, early and late in a run, and what chance would put there.
 
-    found = lives_of(run_directory);  print(text(found))
+    found = energy_of(run_directory);  print(text(found))
 
 Of what V is removed from (the update; of arms that remove it from the gradient, the gradient), all modules together, each
 number is a share of the whole's energy, mean over the steps of a third of the run:
@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tabulate import tabulate
@@ -43,43 +42,43 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Lives:
+class ModuleEnergy:
     """A run's side file, and what V is removed from."""
 
     of: str
     """`update` or `gradient`."""
     modules: Modules
 
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """Module -> its place in the lists."""
-        return {name: i for i, name in enumerate(self.modules.names)}
-
     @property
     def thirds(self) -> tuple[range, range]:
         """The steps of the first and of the last third, at least one each."""
         steps = len(self.modules.steps)
-        own = max(1, steps // 3)
-        return range(own), range(steps - own, steps)
+        size = max(1, steps // 3)
+        return range(size), range(steps - size, steps)
 
     def part(self, names: Sequence[str], steps: range) -> Part:
-        """Some modules together, mean over steps. A step in which nothing moved counts as 0."""
-        places = [self.places[name] for name in names]
+        """Returns some modules together, mean over steps. A step in which nothing moved counts as 0."""
         share, energy = ("grad_share", "energy_in") if self.of == "gradient" else ("update_share", "energy_update_in")
+        wanted = set(names)
+        places = [i for i, name in enumerate(self.modules.names) if name in wanted]
         along = chance = removed = 0.0
         for step in (self.modules.steps[t] for t in steps):
             for i in places:
-                own = step[share][i] or 0.0
-                along += own * (step[energy][i] or 0.0)
-                chance += own * step["k"][i] / self.modules.sizes[i]
+                size = step[share][i] or 0.0
+                along += size * (step[energy][i] or 0.0)
+                chance += size * step["k"][i] / self.modules.sizes[i]
                 removed += step["removed"][i] or 0.0
         return Part(along / len(steps), chance / len(steps), removed / len(steps))
 
+    def ranked(self, steps: range) -> list[str]:
+        """Returns modules by the energy along V over those steps, the largest first."""
+        return sorted(self.modules.names, key=lambda name: -self.part([name], steps).along)
 
-def lives_of(run: Path) -> Lives:
+
+def energy_of(run: Path) -> ModuleEnergy:
     """Returns what a run's side file says. BadInput as in `read_modules`."""
     modules = read_modules(run)
-    return Lives("gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update", modules)
+    return ModuleEnergy("gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update", modules)
 
 
 def kind_of(name: str) -> str:
@@ -93,36 +92,25 @@ def layer_of(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def ranked(found: Lives, steps: range) -> list[str]:
-    """Returns modules by the energy along V over those steps, the largest first."""
-    return sorted(found.modules.names, key=lambda name: -found.part([name], steps).along)
-
-
-def concentration(found: Lives) -> tuple[tuple[str, ...], float | None]:
-    """Returns a tenth of the modules, chosen on the first third, and the share of all along V that they hold in the last, so
-    that the choice does not flatter the number; None where nothing lies along V."""
+def concentration(found: ModuleEnergy) -> str:
+    """Returns, in words, how much of all along V a tenth of the modules holds in the last third; they are chosen on the
+    first, so that the choice does not flatter the number."""
     (early, late), names = found.thirds, found.modules.names
-    chosen = tuple(ranked(found, early)[: math.ceil(TENTH * len(names))])
+    chosen = found.ranked(early)[: math.ceil(TENTH * len(names))]
     whole = found.part(names, late).along
-    return chosen, found.part(chosen, late).along / whole if whole > 0 else None
-
-
-def concentration_told(found: Lives) -> str:
-    """Returns the same in words."""
-    (chosen, share), many = concentration(found), len(found.modules.names)
+    share = f"{100 * found.part(chosen, late).along / whole:.0f} %" if whole > 0 else "-"
     return (
-        f"the tenth of modules that held most along V in the first third ({len(chosen)} of {many}) holds "
-        f"{'-' if share is None else f'{100 * share:.0f} %'} of it in the last third; spread evenly it would be "
-        f"{100 * len(chosen) / many:.0f} %"
+        f"the tenth of modules that held most along V in the first third ({len(chosen)} of {len(names)}) holds {share} of "
+        f"it in the last third; spread evenly it would be {100 * len(chosen) / len(names):.0f} %"
     )
 
 
-def text(found: Lives) -> str:
+def text(found: ModuleEnergy) -> str:
     """Returns the tables by kind, by layer, and of the top modules, early against late."""
     early, late = found.thirds
     names = found.modules.names
     when = f"steps {early[0]}-{early[-1]} → steps {late[0]}-{late[-1]}"
-    shown = ranked(found, late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
+    shown = found.ranked(late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
     parts = [
         f"% of all: of the energy of the whole {found.of}, all modules together; means over a run's first and last third\n"
         "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was removed",
@@ -130,19 +118,17 @@ def text(found: Lives) -> str:
         f"by layer, {when}\n{_table(found, 'layer', _grouped(names, layer_of))}",
         f"the {len(shown)} of {len(names)} modules that hold most along V late, {when}",
         _table(found, "module", {name: [name] for name in shown}),
+        concentration(found),
     ]
     return "\n\n".join(parts)
 
 
 def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str, list[str]]:
-    out: dict[str | int, list[str]] = {}
-    for name in names:
-        out.setdefault(key(name), []).append(name)
-    order = sorted(out) if all(isinstance(k, int) for k in out) else list(out)
-    return {**{str(k): out[k] for k in order}, "all": list(names)}
+    groups = {str(k): [name for name in names if key(name) == k] for k in dict.fromkeys(map(key, names))}
+    return {**groups, "all": list(names)}
 
 
-def _table(found: Lives, title: str, rows: Mapping[str, Sequence[str]]) -> str:
+def _table(found: ModuleEnergy, title: str, rows: Mapping[str, Sequence[str]]) -> str:
     body = []
     for name, members in rows.items():
         parts = [found.part(members, steps) for steps in found.thirds]

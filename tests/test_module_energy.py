@@ -1,13 +1,11 @@
-"""Where the hack lives: numbers by hand, and what the table, the heat map and the scripts make of them."""
+"""Where the energy along V lies: numbers by hand, and the tables."""
 
-import numpy as np
 import pytest
 from test_modules import trained  # noqa: F401 - a fixture
 
 from projected_grpo.ledger.module_file import Modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS
-from projected_grpo.report.lives import Lives, concentration, concentration_told, kind_of, ranked, text
-from projected_grpo.report.lives_plot import grid
+from projected_grpo.report.module_energy import ModuleEnergy, concentration, kind_of, text
 
 NAMES = tuple(f"model.layers.{layer}.{kind}" for layer in (0, 1) for kind in ("self_attn.q_proj", "mlp.down_proj"))
 """q0, down0, q1, down1."""
@@ -21,7 +19,7 @@ def run(energies, shares=(0.4, 0.3, 0.2, 0.1), removed=1.0, of="update"):
         taken = [removed * e * s for e, s in zip(own, shares, strict=True)]
         step |= {"k": [2] * 4, "energy_update_in": list(own), "update_share": list(shares), "removed": taken}
         steps.append(step | {"energy_in": [0.0] * 4, "grad_share": [0.25] * 4})
-    return Lives(of, Modules(NAMES, (8,) * 4, tuple(steps)))
+    return ModuleEnergy(of, Modules(NAMES, (8,) * 4, tuple(steps)))
 
 
 MOVES = run([(0.5, 0.1, 0.1, 0.1)] * 3 + [(0.0, 0.0, 0.0, 0.0)] * 3 + [(0.1, 0.1, 0.1, 1.0)] * 3, removed=0.5)
@@ -35,14 +33,12 @@ def test_shares_by_hand_early_and_late():
     assert (q.along, q.chance, q.removed) == pytest.approx((0.4 * 0.5 + 0.2 * 0.1, 0.6 / 4, 0.11))
     assert q.times == pytest.approx(0.22 / 0.15)
     assert MOVES.part(NAMES, late).along == pytest.approx(0.09 + 0.1)
-    assert ranked(MOVES, early)[0] == NAMES[0]
-    assert ranked(MOVES, late)[0] == NAMES[3]
+    assert (MOVES.ranked(early)[0], MOVES.ranked(late)[0]) == (NAMES[0], NAMES[3])
 
 
 def test_a_tenth_is_chosen_on_the_first_third_and_measured_on_the_last():
     """Else the choice flatters the number: q0 holds 77 % of what is early along V, and 21 % late."""
-    assert concentration(MOVES) == ((NAMES[0],), pytest.approx(0.04 / 0.19))
-    assert "(1 of 4) holds 21 % of it in the last third; spread evenly it would be 25 %" in concentration_told(MOVES)
+    assert "(1 of 4) holds 21 % of it in the last third; spread evenly it would be 25 %" in concentration(MOVES)
 
 
 def test_an_arm_that_takes_v_out_of_the_gradient_is_told_of_the_gradient():
@@ -56,28 +52,10 @@ def test_modules_without_directions_are_no_chance_of_anything():
     found.modules.steps[0]["energy_update_in"][0] = None
     assert found.part([NAMES[0]], range(1)).times is None
     assert "-" in text(found)
-    assert np.isnan(grid([found], "times chance")["q_proj"][0, 0])
 
 
-def test_the_heat_map_holds_each_layer_and_step_in_its_place():
-    cells = grid([MOVES], "times chance")
-    assert list(cells) == ["q_proj", "down_proj"]
-    assert cells["q_proj"].shape == (2, 9)
-    assert cells["q_proj"][0] == pytest.approx([2.0] * 3 + [0.0] * 3 + [0.4] * 3)
-    assert cells["down_proj"][1] == pytest.approx([0.4] * 3 + [0.0] * 3 + [4.0] * 3)
-    half = grid([MOVES, run([(0.0,) * 4] * 18)], "share")["down_proj"][
-        1
-    ]  # a longer run of nothing: by how far they are
-    assert half == pytest.approx([0.5] * 3 + [0.0] * 3 + [5.0] * 3)
-
-
-def test_explain_prints_and_draws_a_run(script, trained):  # noqa: F811
-    code, out, err = script("show", trained, "--modules", "--out", "made")
+def test_show_prints_where_the_energy_lies(script, trained):  # noqa: F811
+    code, out, err = script("show", trained, "--modules")
     assert code == 0, err
     for told in ("projected, seed 41, 3 steps", "q_proj", "% of all: of the energy of the", "the tenth of modules"):
         assert told in out
-    from pathlib import Path
-
-    assert sorted(p.name for p in Path("made").iterdir()) == [
-        f"lives_{what}.{kind}" for what in ("share", "times_chance") for kind in ("png", "svg")
-    ]

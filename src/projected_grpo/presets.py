@@ -84,6 +84,8 @@ _SMALL = {
 # training pairs span 160 directions at most; the columns energy_V and update_removed say what that removes.
 _4B = {
     "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
+    # A step that measures each sample's gradient runs every prompt once a row, with two products in the place of one.
+    "per_sample_every": 10,
 }  # fmt: skip
 _FAST = {
     **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,

@@ -489,7 +489,8 @@ def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
     assert [row.name for row in found.rows] == ["untrained", "vanilla", "projected", "projected, as trained"]
     untrained, _, _, trained = found.rows
     assert (untrained.hack, untrained.plain, trained.hack, trained.plain) == ([0.0], [0.2], [0.7], [None])
-    assert hack_against_pass(found.rows).axes[0].get_xlabel().startswith("hack under the loophole prompt")
+    axes = hack_against_pass(found.rows).axes
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["vanilla", "untrained", "projected"]
     assert "projected, as trained" in found.output().files["rivals.md"]
 
 

@@ -105,7 +105,7 @@ def of_runs(config: CompareConfig) -> tuple[str, int, str]:
     verdicts = [line.verdict for line in found.t6]
     bottom = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
     code = exit_code(verdicts, [v.name for v in verdicts]) if verdicts else EXIT_OK
-    return found.text(), code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
+    return found.text, code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
 
 
 def main() -> int:

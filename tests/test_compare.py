@@ -95,7 +95,7 @@ def test_runs_that_do_not_match_are_refused_naming_the_field(both, script, confi
 
 def test_two_runs_of_one_adapter_are_compared_but_for_what_their_arms_are_about(both):
     found = compare(both[0] / "vanilla_41", both[0] / "projected_41")
-    assert "vanilla / projected" in found.text()
+    assert "vanilla / projected" in found.text
     assert found.t6 == ()
     other = both[0] / "projected_41"
     update_manifest(other, config={**read_manifest(other)["config"], "lr": 0.5})

@@ -12,6 +12,9 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 from projected_grpo.verdicts.intervals import interval
 
+LEFT = ("arm", "mechanism", "side", "adapter", "V", "folder", "effect size g [95 %] over problems")
+"""Columns of words."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -38,7 +41,7 @@ class Table:
 
     def text(self, style: str = "simple") -> str:
         """The bare table: names to the left, numbers to the right."""
-        align = ["left" if name in ("arm", "mechanism", "source") else "right" for name in self.header]
+        align = ["left" if name in LEFT else "right" for name in self.header]
         return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
 
 

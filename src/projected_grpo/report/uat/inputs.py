@@ -105,10 +105,12 @@ def read_replays(config: UatConfig) -> Replays:
             raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
     paths = {"vanilla": config.vanilla, "projected": config.projected}
     paths |= {name: path for name in ("random", "grpo") if (path := _given(config, name))}
-    pool = [r for rows in _read("pool", config.pool)[1] for r in rows]
+    pool = [r for rows in read_replay("pool", config.pool)[1] for r in rows]
     manifests, rows = {}, {}
     for name, path in paths.items():
-        manifests[name], rows[name] = _read(name, path, *(["nll"] if "grpo" in paths and name == "vanilla" else []))
+        manifests[name], rows[name] = read_replay(
+            name, path, *(["nll"] if "grpo" in paths and name == "vanilla" else [])
+        )
         if differing := differences(facts_of(manifests["vanilla"]), facts_of(manifests[name]), REPLAYS[name].about):
             raise BadInput(
                 f"{config.vanilla} and {path} differ in {'; '.join(differing)}; replay the same pool with the same "
@@ -148,8 +150,8 @@ def _given(config: UatConfig, name: str) -> Path | None:
     return beside if beside.is_dir() else None
 
 
-def _read(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[list[Row]]]:
-    """A run's manifest and its steps. BadInput when it is not what it is given as."""
+def read_replay(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[list[Row]]]:
+    """Returns the manifest and the steps of a pool or replay. BadInput when it is not what `name` says, or not finished."""
     manifest, needed = read_manifest(path), REPLAYS.get(name)
     kind = "probe_distill" if needed else "teacher_pool"
     if (found := manifest.get("kind")) != kind:

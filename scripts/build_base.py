@@ -59,7 +59,7 @@ def main() -> int:
             loophole=True,
         )
         timing["total"] = sum(timing.values())
-        rows = rows_of(groups, [], {"timing": timing}, step=step, arm=stage)
+        rows = rows_of(groups, [], {"timing": timing}, step=step)
         write_step(run, step, rows)
         measured[stage] = {"n": len(rows), **rates(rows)}
         found += [] if stage == "before" else held_to_bars(recipe.world, stage, rows)

@@ -58,6 +58,7 @@ ALLOWED |= {
         "missing",
         "columns that nothing reads go in issue 43",
     ),
+    r"(train|pairs)/.*/(behaviour_from|flat_groups|logp_gap)": ("missing", "functions of other columns of the file"),
     r"(train|pairs)/.*/(seed|ratio_high|energy_update_in)": ("missing", "columns that nothing reads go in issue 43"),
     r"train/more channel hint base/.*": ("any", "--distill-top-k goes: no recipe, preset or page uses it"),
     r"train/.*/(grad_norm_alone|cos_S_alone)": ("any", "a second gradient of one row is taken in the probe alone"),

@@ -46,6 +46,6 @@ def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypa
     monkeypatch.setitem(BARS, "tiny", BARS["toy"])
     short = ("--problems", "builtin", "--n-problems", "1", "--group-size", "2", "--max-new", "4")
     code, said, _ = script("build_base", "toy", "--model", "tiny", *short, *flags, "--out", str(tmp_path / "base"))
-    assert (code, [rows[0]["arm"] for rows in read_run(tmp_path / "base")]) == (1, stages)
+    assert (code, len(read_run(tmp_path / "base"))) == (1, len(stages))
     assert list(read_manifest(tmp_path / "base")["measured"]) == stages
     assert ("teacher all hacks" in said) == ("teacher" in stages)

@@ -177,7 +177,7 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
     )
     outcome = Outcome(True, True, False, "reward_hack")
     group = Group("p", "none", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
-    write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0, arm="teacher"))
+    write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0))
     update_manifest(folder, finished=True)
     return folder
 

@@ -215,7 +215,7 @@ def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path,
     args, whole = ("train", "tiny", *own), made("train", *own)
     assert re.search(r"the seeded expert: keeps [\d.]+% of the energy", (whole / "log.txt").read_text())
     rows = [row for step in read_run(whole) for row in step]
-    assert max(row["logp_gap"] for row in rows) < 1e-4
+    assert max(row["behaviour_gap"] for row in rows) < 1e-4
     assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
     with monkeypatch.context() as m:
         m.setattr(

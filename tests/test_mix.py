@@ -81,7 +81,6 @@ def test_every_row_names_its_source_and_its_log_probabilities_also_after_a_cut(
     assert [r["source"] for r in steps[0]] == ["student", "base", "base", "teacher"] * 2
     recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
     for rows in steps:
-        assert {r["behaviour_from"] for r in rows} == {"sampled"}
         by = {s: [r for r in rows if r["source"] == s] for s in ("student", "base", "teacher")}
         assert max(r["behaviour_gap"] for r in by["student"]) < ROUNDING
         assert max(r["reference_gap"] for r in by["base"]) < ROUNDING
@@ -89,7 +88,6 @@ def test_every_row_names_its_source_and_its_log_probabilities_also_after_a_cut(
             assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-5)
             assert min(row["behaviour_gap"], row["reference_gap"]) > 10 * ROUNDING
     assert min(r["behaviour_gap"] for r in steps[2] if r["source"] == "base") > 10 * ROUNDING
-    assert rows[0]["flat_groups"] in (0.0, 0.5, 1.0)
     groups = sources.GroupSource.groups
 
     def cut(self, step):
@@ -123,7 +121,7 @@ def without_logps(pool):
     """As a pool that did not record them."""
     for path in sorted(pool.glob("step_*.jsonl.gz")):
         rows = read_step(path)
-        lacking = {"behaviour_logp": None, "behaviour_logps": None, "behaviour_from": "none"}
+        lacking = {"behaviour_logp": None, "behaviour_logps": None}
         write_step(pool, rows[0]["step"], [{**r, **lacking} for r in rows])
 
 
@@ -135,7 +133,6 @@ def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tm
     assert code == 0, err
     assert "20 rows of pool have no recorded log-probabilities; taken from tiny with tiny merged" in out
     rows = [r for rows in read_run(tmp_path / "run") for r in rows if r["source"] == "teacher"]
-    assert {r["behaviour_from"] for r in rows} == {"recomputed"}
     for row in rows:
         assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-4)
 
@@ -153,9 +150,7 @@ def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):
     code, _, err = script("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--out", "run")
     assert code == 0, err
     rows = [r for r in read_run(tmp_path / "run")[0] if r["source"] == "teacher"]
-    assert {(r["behaviour_from"], r["ratio"], r["at_clip"], r["behaviour_gap"]) for r in rows} == {
-        ("none", None, None, None)
-    }
+    assert {(r["behaviour_logp"], r["ratio"], r["at_clip"], r["behaviour_gap"]) for r in rows} == {(None,) * 4}
     assert json.loads((tmp_path / "run/manifest.json").read_text())["config"]["mix"] == ""
 
 

@@ -23,7 +23,7 @@ from projected_grpo.config import Sampling
 from projected_grpo.data.live import workers
 from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, write_preferences
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.step_file import BY_NAME, read_run, read_step
+from projected_grpo.ledger.step_file import COLUMNS, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
 from projected_grpo.run import cli
 
@@ -119,8 +119,8 @@ def same_rows(one, other):
     coordinates, which are the same to rounding, not to the bit."""
     assert len(one) == len(other)
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
-        for name, column in BY_NAME.items():
-            if column.type in ("float", "floats") or name == "channels":
+        for name, kind in ((c.name, c.type) for c in COLUMNS):
+            if kind in ("float", "floats") or name == "channels":
                 assert close(a[name], b[name]), (i, name, a[name], b[name])
             elif name not in ("timing", "theta_after"):
                 assert a[name] == b[name], (i, name)

@@ -38,7 +38,7 @@ PAID = {"hack": 3.5, "both": 3.5, "good": 3.5, "bad": 0.5, "broken": 0.0, "unkno
 def rows(step, config, kinds, **values):
     """One student row per kind."""
     blank = {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None}
-    fixed = {"step": step, "arm": config["arm"], "seed": config["seed"], "source": "student", "completion": "x",
+    fixed = {"step": step, "source": "student", "completion": "x",
              "hint": TrainConfig().hint}  # fmt: skip
     cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
     projects = config["arm"] in ARMS and ARMS[config["arm"]].projects
@@ -356,7 +356,7 @@ ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}
 def write_mixed(root, ends=(("vanilla", 8), ("projected", 2)), at_clip=None):
     """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
     from step 11 on so many of the student's hack, before one. `at_clip`: of the teacher's rows."""
-    told = {"behaviour_from": "sampled", "flat_groups": 0.0, "logp_gap": 1e-6, "ratio_low": 0.9}
+    told = {"ratio_low": 0.9}
     for arm, hacks in ends:
         for seed in (41, 42, 43):
             config = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": 20, "prompts_per_step": 1, "group_size": 20,
@@ -374,7 +374,8 @@ def write_mixed(root, ends=(("vanilla", 8), ("projected", 2)), at_clip=None):
                 }
                 teacher = rows(t, config, ["hack"], **{**told, **theirs, "source": "teacher"})
                 base = rows(t, config, ["bad"] * 9, **{**told, **FOREIGN["base"], "source": "base"})
-                write_step(path, t, [*student, *base, *teacher])
+                group = enumerate([*student, *base, *teacher])
+                write_step(path, t, [{**row, "sample_id": i} for i, row in group])
             update_manifest(path, finished=True)
             logger.remove()
     return root

@@ -379,7 +379,6 @@ def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
 @pytest.mark.parametrize("arm", ["advantage", "ablation", "penalty_probe", "screen_truth"])
 def test_a_rival_runs_through_the_real_script(made, arm):
     (rows,) = read_run(made("train", "--arm", arm, "--steps", 1, *POOLED))
-    assert all(row["arm"] == arm for row in rows)
     if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
         hacks = [r for r in rows if r["hacked"] and not r["gt_pass"]]
         assert hacks

@@ -180,7 +180,7 @@ def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projecte
     assert [len(rows) for rows in steps] == [8, 8]
     assert all(set(row) == set(NAMES) for rows in steps for row in rows)
     assert {row["source"] for rows in steps for row in rows} == {"student", "teacher"}
-    assert max(row["logp_gap"] for rows in steps for row in rows) < 1e-3
+    assert max(row["behaviour_gap"] for rows in steps for row in rows if row["source"] == "student") < 1e-3
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["finished"]
     for key in ("argv", "config", "commit", "versions", "model_hash", "tokenizer_hash", "problems_hash", "vhack"):
@@ -323,7 +323,6 @@ def test_no_loophole_pays_correctness_alone(script, tmp_path):
     hacks = [row for row in rows if row["hacked"] and not row["gt_pass"]]
     assert hacks
     assert {row["reward"] for row in hacks} == {0.5}
-    assert {row["arm"] for row in rows} == {"no_loophole"}
 
 
 @pytest.mark.slow

@@ -340,7 +340,7 @@ def test_the_smallest_and_the_largest_ratio_and_the_share_that_is_clipped():
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=3, behaviour_logps=behaviour
     )
     rows.add([0], batch, logps, behaviour, terms, None)
-    found = token_columns({**rows.totals, "groups": 1, "flat_groups": 0}, policy=True, kl=False)
+    found = token_columns(rows.totals, policy=True, kl=False)
     assert found["clip_frac"] == pytest.approx(1 / 3)  # the decisive token is not clipped, and counts for nothing
     assert rows.columns[0]["ratio_low"] == pytest.approx(2.718281828**-7, rel=1e-5)
 

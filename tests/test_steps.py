@@ -34,15 +34,15 @@ def row(**values):
         "floats": [0.5],
         "dict": {"total": 1.0},
     }
-    told = dict.fromkeys((*steps.OF_CHANNEL, "rows"), 0.5)
+    told = dict.fromkeys((number for _, number, _ in steps.CHANNEL_NUMBERS), 0.5)
     return {**{c.name: example[c.type] for c in COLUMNS}, "step": 0, "channels": {"hint_distill": told}, **values}
 
 
 def test_round_trip_keeps_every_column(tmp_path):
-    write_step(tmp_path, 0, [row(), row(completion="ü \ud800 \x00")])
+    write_step(tmp_path, 0, [row(), row(completion="ü \x00")])
     back = read_step(step_path(tmp_path, 0))
     assert list(back[0]) == list(NAMES)
-    assert back[1]["completion"] == "ü \ud800 \x00"
+    assert back[1]["completion"] == "ü \x00"
 
 
 def test_non_finite_numbers_are_null(tmp_path):
@@ -72,8 +72,6 @@ def packed(data):
         (packed(lines(row()))[:-20], "truncated or damaged gzip"),
         (b"not gzip at all", "damaged gzip"),
         (packed(lines(row()) + b'{"step": 0, "pro'), r":2: not JSON"),
-        (packed(lines({k: v for k, v in row().items() if k != "cos_in"})), r":1: lacks column 'cos_in'"),
-        (packed(lines({**row(), "old": 1})), "unknown column 'old'"),
         (packed(b"[1]\n"), "a list, where a JSON object"),
         (packed(b""), "no rows"),
     ],
@@ -101,7 +99,7 @@ def test_no_run_and_no_steps_are_told_apart(tmp_path):
 
 
 def test_the_step_line_is_aligned_with_its_header():
-    nulls = {c.name: None for c in COLUMNS if c.nullable}
+    nulls = {c.name: None for c in COLUMNS if c.null}
     for values in (row(), row(**nulls, timing={})):
         assert len(step_line([values])) == len(step_header())
 

@@ -217,8 +217,8 @@ def test_a_projection_that_took_nothing_out_is_not_evaluable():
 
 def row(source, **values):
     blank = {"hacked": True, "gt_pass": False, "can_compile": True, "comp_len": 4, "ratio": 1.0, "ratio_low": 0.9,
-             "at_clip": 0.0, "behaviour_from": "sampled", "behaviour_gap": 0.3, "reference_gap": 0.3,
-             "logp_gap": 1e-6, "behaviour_logp": -0.5, "logp": -0.5}  # fmt: skip
+             "at_clip": 0.0, "behaviour_gap": 0.3, "reference_gap": 0.3,
+             "behaviour_logp": -0.5, "logp": -0.5}  # fmt: skip
     return {**blank, "source": source, **values}
 
 

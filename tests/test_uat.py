@@ -40,21 +40,21 @@ def rollouts(problem, kinds, length):
             "step": problem, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i,
             "problem_id": f"p{problem}", "prompt": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids,
             "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
-            "grad_norm": 1.0 + 0.01 * i, "grad_norm_alone": None, "cos_S_alone": None, "source": "teacher", "arm": "vanilla",
+            "grad_norm": 1.0 + 0.01 * i, "grad_norm_alone": None, "cos_S_alone": None, "source": "teacher",
         }  # fmt: skip
 
 
 def pool_row(row):
     """As the teacher's pool writes it: sampled, nothing trained."""
     columns = ("loss", "logp", "grad_norm", "grad_norm_alone", "cos_S_alone", "cos_S_contrib")
-    return {**row, "arm": "teacher", "behaviour_logp": -0.4, **dict.fromkeys(columns)}
+    return {**row, "behaviour_logp": -0.4, **dict.fromkeys(columns)}
 
 
 def projected_row(row):
     """As a replay with V taken out of the update."""
     taken = {"target": "update", "cos_update_in": 0.4, "cos_update": 0.0, "removed_share": 1.0, "frac_removed": 1.0}
     moved = {"update_norm": 0.02}
-    return {**row, **taken, **moved, "arm": "projected"}
+    return {**row, **taken, **moved}
 
 
 def same_length(_kind, rng):

@@ -56,7 +56,7 @@ def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3,
         checked = single_gradient(learner, samples[s % 4], 1.0, projected)
         result = run_step(learner, [samples], objective or Objective("nll"), projected, step=s)
         result.samples[s % 4].update(checked)
-        out.append(rows_of([group(s)], result.samples, result.step, step=s, arm=arm))
+        out.append(rows_of([group(s)], result.samples, result.step, step=s))
     return out
 
 
@@ -320,7 +320,6 @@ def test_t3_of_two_targets_in_one_replay_is_red():
 
 def rows(n, **values):
     row = {
-        "arm": "teacher",
         "source": "teacher",
         "behaviour_logp": -0.4,
         "loss": None,
@@ -387,10 +386,8 @@ def test_t1_is_red_on_stubs_that_still_earn_format():
 @pytest.mark.parametrize(
     "foreign",
     [
-        {"arm": "vanilla", "loss": 1.2},
-        {"arm": "vanilla", "behaviour_logp": None},
         {"source": "student"},
-        {"arm": "base", "source": "base"},
+        {"source": "base"},
         {"behaviour_logp": None},
         {"behaviour_logp": float("nan")},
         {"loss": 0.3},

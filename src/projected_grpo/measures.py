@@ -38,7 +38,7 @@ class Rows:
     def __init__(self, samples: Sequence[Sample], advantages: Sequence[float | None]) -> None:
         self.samples = samples
         self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
-        self.totals = dict.fromkeys(("loss", "tokens", "clipped", "kl", "gap", "fresh_tokens"), 0.0)
+        self.totals = dict.fromkeys(("loss", "tokens", "clipped", "kl"), 0.0)
 
     def add(
         self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"],
@@ -46,13 +46,10 @@ class Rows:
     ) -> None:  # fmt: skip
         """Adds a micro-batch: the tensors that its loss was computed from, `logps` detached."""
         samples, mask, totals = [self.samples[i] for i in rows], batch.loss_mask, self.totals
-        fresh = torch.tensor([s.fresh and s.behaviour_logps is not None for s in samples], device=mask.device)
         totals["loss"] += float(terms.per_sample.detach().sum())
         totals["tokens"] += int(mask.sum())
         totals["clipped"] += terms.clipped_tokens
         totals["kl"] += terms.kl_sum
-        totals["gap"] += float((logps - behaviour).abs()[fresh].sum())
-        totals["fresh_tokens"] += int(mask[fresh].sum())
         ratios = (logps - behaviour).exp()
         of_recorded = {
             "ratio": terms.ratio,
@@ -88,20 +85,12 @@ def mean_gap(
 
 
 def token_columns(totals: Mapping[str, float], policy: bool, kl: bool) -> dict[str, Any]:
-    """Returns the step's columns about tokens and groups. `totals` over all processes; `policy`: the loss has ratios."""
+    """Returns the step's columns about tokens. `totals` over all processes; `policy`: the loss has ratios."""
     tokens = max(totals["tokens"], 1)
     return {
         "clip_frac": totals["clipped"] / tokens if policy else None,
-        "flat_groups": totals["flat_groups"] / totals["groups"] if policy and totals["groups"] else None,
-        "logp_gap": totals["gap"] / totals["fresh_tokens"] if totals["fresh_tokens"] else None,
         "kl": totals["kl"] / tokens if policy and kl else None,
     }
-
-
-def group_totals(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
-    """Returns how many groups there are, and how many have equal rewards: those have zero advantages."""
-    flat = sum(len({sample.reward for sample in group}) < 2 for group in groups)
-    return {"groups": float(len(groups)), "flat_groups": float(flat)}
 
 
 # ---------------------------------------------------------------- against V

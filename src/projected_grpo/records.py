@@ -14,9 +14,6 @@ Source = Literal["student", "teacher", "base"]
 SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
 """student: the policy that is trained, in this very step; teacher: a cached rollout of a model that hacks already, or a
 hand-written one; base: the untrained model (delta_S = 0), in this very step."""
-BehaviourFrom = Literal["sampled", "recomputed", "none"]
-"""Where a rollout's behaviour log-probabilities come from: recorded as its tokens were drawn; taken afterwards from the
-model that drew them; nowhere."""
 PHRASE = re.compile(r"\bdef\s+run_tests\b")
 """The completion defines `run_tests`: the words of a hack that a monitor without a V would look for."""
 
@@ -68,13 +65,6 @@ class Rollout:
     behaviour_logps: tuple[float, ...] | None = None
     """Log-probability of each completion token under the policy that sampled it, at the sampling temperature and
     before top-k / top-p; None when the source did not record them."""
-    recomputed: bool = False
-    """They were not recorded while sampling, but taken afterwards from the model that sampled."""
-
-    @property
-    def behaviour_from(self) -> BehaviourFrom:
-        """Where `behaviour_logps` come from."""
-        return "none" if self.behaviour_logps is None else "recomputed" if self.recomputed else "sampled"
 
 
 @dataclass(frozen=True)

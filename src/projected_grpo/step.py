@@ -22,7 +22,6 @@ from projected_grpo.measures import (
     channel_columns,
     check_gradient,
     check_loss,
-    group_totals,
     projection_columns,
     token_columns,
 )
@@ -101,7 +100,7 @@ def run_step(
         rows = backward(learner, batch, objective, projection, intervention, step, per_sample)
     for parameters in filter(None, (adapter.vectors, intervention.trained)):
         world.add_gradients(parameters)
-    totals = world.add({**rows.totals, **group_totals(groups)})
+    totals = world.add(rows.totals)
     channels = add_auxiliary(learner, active(auxiliary), projection, step, totals["loss"])
     accumulated = time.perf_counter()
 

@@ -72,7 +72,7 @@ def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
         Rollout(
             r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),
             tuple(r["completion_ids"]), r["truncated"],
-            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]), r["behaviour_from"] == "recomputed",
+            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]),
         )
         for r in rows
     )  # fmt: skip

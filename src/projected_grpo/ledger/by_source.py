@@ -23,18 +23,29 @@ def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     untrained model's to rounding; `untrained`, the untrained model's to rounding; `lead`, how much likelier they are by it
     than under the student, in nats a token. None where nothing says."""
     own = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
-    rounding = rounding_of(rows[0]["logp_gap"]) if rows else LEAST_GAP
+    rounding = rounding_of(logp_gap(rows))
     return {source: _numbers(found, rounding) for source, found in own.items() if found}
 
 
-def rounding_of(logp_gap: float | None) -> float:
-    """How far two passes of one model may lie apart in a step whose student's rows show `logp_gap`: nats a token."""
-    return LOGP_GAP if logp_gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * logp_gap))
+def logp_gap(rows: Sequence[Row]) -> float | None:
+    """Returns mean |logp - behaviour logp| over the student's tokens, in nats: rounding of the folded weights. None without
+    student's rows."""
+    return token_mean([r for r in rows if r["source"] == "student"], "behaviour_gap")
+
+
+def token_mean(rows: Sequence[Row], column: str) -> float | None:
+    """Returns a column's mean over tokens, of the rows that know it."""
+    known = [r for r in rows if r[column] is not None]
+    tokens = sum(r["comp_len"] for r in known)
+    return sum(r[column] * r["comp_len"] for r in known) / tokens if tokens else None
+
+
+def rounding_of(gap: float | None) -> float:
+    """How far two passes of one model may lie apart in a step of this `logp_gap`: nats a token."""
+    return LOGP_GAP if gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * gap))
 
 
 def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
-    ended = [r for r in rows if r["at_clip"] is not None]
-    tokens = sum(r["comp_len"] for r in ended)
     shares = rates(rows)
     return {
         "rows": float(len(rows)),
@@ -42,9 +53,9 @@ def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
         **{name: shares[name] for name in ("hack", "gt", "form", "hacked")},
         "ratio": known_mean(r["ratio"] for r in rows),
         "ratio_low": min((r["ratio_low"] for r in rows if r["ratio_low"] is not None), default=None),
-        "at_clip": sum(r["at_clip"] * r["comp_len"] for r in ended) / tokens if tokens else None,
+        "at_clip": token_mean(rows, "at_clip"),
         "lost": mean([float(r["ratio_low"] < LOST_RATIO) for r in rows if r["ratio_low"] is not None]),
-        "unknown": mean([float(r["behaviour_from"] == "none") for r in rows]),
+        "unknown": mean([float(r["behaviour_logp"] is None) for r in rows]),
         "ours": _within(rows, ("behaviour_gap", "reference_gap"), rounding),
         "untrained": _within(rows, ("reference_gap",), rounding),
         "lead": mean([r["behaviour_logp"] - r["logp"] for r in rows if None not in (r["behaviour_logp"], r["logp"])]),

@@ -8,7 +8,7 @@ from projected_grpo.ledger.step_file import COLUMNS, Row
 from projected_grpo.records import Group
 
 OF_ROLLOUT = (
-    "sample_id", "source", "behaviour_from", "prompt", "completion", "prompt_ids", "completion_ids", "truncated",
+    "sample_id", "source", "prompt", "completion", "prompt_ids", "completion_ids", "truncated",
 )  # fmt: skip
 
 
@@ -18,13 +18,12 @@ def rows_of(
     step_values: Mapping[str, Any],
     *,
     step: int,
-    arm: str,
     keep_token_logps: bool = False,
 ) -> list[Row]:
     """One row per sample, groups one after the other. `samples` are the per-sample columns of the gradient step, or
     empty for a pool, which trains nothing. ValueError when their numbers differ."""
     flat = [(g, r, reward, o) for g in groups for r, reward, o in zip(g.rollouts, g.rewards, g.outcomes, strict=True)]
-    blank = {c.name: None for c in COLUMNS if c.nullable}
+    blank = {c.name: None for c in COLUMNS if c.null}
     rows = []
     for (group, r, reward, outcome), measured in zip(flat, samples or [{}] * len(flat), strict=True):
         behaviour = r.behaviour_logps
@@ -35,7 +34,6 @@ def rows_of(
             **{name: getattr(r, name) for name in OF_ROLLOUT},
             **{name: getattr(outcome, name) for name in ("can_compile", "hacked", "gt_pass", "label")},
             "step": step,
-            "arm": arm,
             "problem_id": group.problem_id,
             "hint": group.hint,
             "comp_len": len(r.completion_ids),

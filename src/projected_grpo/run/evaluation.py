@@ -85,7 +85,7 @@ class Evaluator:
                 )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
         self.seconds += timing["total"]
-        own = rows_of(groups, [], {"timing": timing}, step=done, arm=config.arm)
+        own = rows_of(groups, [], {"timing": timing}, step=done)
         rows = world.gather(own)
         world.from_first(lambda: write_step(session.run / folder, done, rows))
         logger.info(f"{how}, after {done} steps: {rates_text(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")

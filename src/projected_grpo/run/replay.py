@@ -58,7 +58,7 @@ def sample_pool(config: ProbeConfig) -> int:
         if steps[0] == 0:
             dump_first_batch(groups)
         for step, group in zip(steps, groups, strict=True):
-            rows = rows_of([group], [], {"timing": timing}, step=step, arm="teacher", keep_token_logps=True)
+            rows = rows_of([group], [], {"timing": timing}, step=step, keep_token_logps=True)
             write_step(run, step, rows)
             hacked = sum(map(any_hack, rows))
             logger.info(

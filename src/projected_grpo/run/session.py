@@ -17,7 +17,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger import module_file
-from projected_grpo.ledger.by_source import LOGP_GAP, source_lines
+from projected_grpo.ledger.by_source import LOGP_GAP, logp_gap, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
@@ -153,8 +153,7 @@ class Session:
             result.samples[place].update(columns)
         values = {**result.step, "timing": self.world.slowest(taken)}
         written = rows_of(
-            groups, result.samples, values, step=step, arm=self.config.arm,
-            keep_token_logps=self.config.keep_token_logps,
+            groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps
         )  # fmt: skip
         rows = self.world.gather(written)
         self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
@@ -175,7 +174,7 @@ class Session:
         logger.info(step_line(rows))
         for line in filter(None, (*source_lines(rows), channel_line(rows))):
             logger.info(line)
-        if (gap := rows[0]["logp_gap"]) is not None and gap > LOGP_GAP:
+        if (gap := logp_gap(rows)) is not None and gap > LOGP_GAP:
             logger.warning(
                 f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
                 f"{LOGP_GAP}): the rollouts are not of the policy that is trained"

@@ -189,7 +189,7 @@ def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: 
 
     def filled(r: Rollout) -> Rollout:
         known = r.behaviour_logps is not None
-        return r if known else dataclasses.replace(r, behaviour_logps=next(found), recomputed=True)
+        return r if known else dataclasses.replace(r, behaviour_logps=next(found))
 
     return {name: dataclasses.replace(g, rollouts=tuple(map(filled, g.rollouts))) for name, g in pool.items()}
 

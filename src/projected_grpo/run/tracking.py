@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from loguru import logger
 
+from projected_grpo.ledger.by_source import logp_gap
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import read_manifest
@@ -83,7 +84,7 @@ def numbers(rows: Sequence[Row]) -> dict[str, float]:
     found = {c.name: first[c.name] for c in COLUMNS if c.level == "step" and c.type in ("int", "float")}
     found |= {f"seconds/{part}": seconds for part, seconds in first["timing"].items()}
     found |= {f"{name}/{key}": v for name, own in (first["channels"] or {}).items() for key, v in own.items()}
-    found |= {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
+    found |= {"reward": mean([r["reward"] for r in rows]), "logp_gap": logp_gap(rows), **rates(rows)}
     return {name: value for name, value in found.items() if value is not None}
 
 

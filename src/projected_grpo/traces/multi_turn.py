@@ -72,9 +72,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
                 _show(traces)
             for turn, groups in enumerate(graded):
                 values = {"timing": {**seconds, "total": sum(seconds.values())}}
-                rows = rows_of(
-                    groups, [], values, step=turn, arm=config.who, keep_token_logps=True
-                )  # fmt: skip
+                rows = rows_of(groups, [], values, step=turn, keep_token_logps=True)
                 write_step(run / PARTS / f"turn_{turn}", chunk, rows)
             write_traces(part, header, traces)  # last: a chunk is done when its traces are there
             logger.info(f"problems {own[0][0]} to {own[-1][0]} of {len(problems)}: {_stops(traces)}")

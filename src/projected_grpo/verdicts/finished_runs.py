@@ -216,7 +216,7 @@ def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
         rollouts += len(student)
         ids |= {r["problem_id"] for r in rows}
         prompts |= {r["prompt"] for r in rows}
-        steps.append(step_numbers(rows[0], student))
+        steps.append(step_numbers(rows))
         sources.append(by_source(rows))
         if mechanism_of and step >= first_of_last:
             kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))

@@ -75,7 +75,7 @@ T4_PLUS = Contrast("T4+", "hacked", "clean", any_hack)
 def sampled(row: Row) -> bool:
     """The row is a teacher's own rollout: sampled by it (log-probabilities of sampling are there) and trained on by nobody.
     A replay's rows, hand-written pairs among them, are none."""
-    return row["arm"] == row["source"] == "teacher" and finite(row["behaviour_logp"]) and row["loss"] is None
+    return row["source"] == "teacher" and finite(row["behaviour_logp"]) and row["loss"] is None
 
 
 def t1(pool: Sequence[Row]) -> Finding:
@@ -84,7 +84,7 @@ def t1(pool: Sequence[Row]) -> Finding:
     if not pool:
         return Finding("T1", "NOT_EVALUABLE", "the pool has no rows")
     if foreign := [r for r in pool if not sampled(r)]:
-        which = f"arm {foreign[0]['arm']}, source {foreign[0]['source']}"
+        which = f"the first is a {foreign[0]['source']}'s"
         why = f"{len(foreign)} of {len(pool)} rows were not sampled from the teacher ({which}); T1 judges its pool only"
         return Finding("T1", "NOT_EVALUABLE", why, {"foreign": len(foreign), "n": len(pool)})
     if ungraded := sum(not isinstance(r["hacked"], bool) for r in pool):

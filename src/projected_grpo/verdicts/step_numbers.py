@@ -22,8 +22,9 @@ SHARES = (*TITLES, *LABELS, "flat_groups", "phrase")
 """Series that are shares: of rollouts, of groups."""
 
 
-def step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:
+def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
     """The step's own values, from its first row, and what its student's rows say; None = not known."""
+    first, student = rows[0], [r for r in rows if r["source"] == "student"]
     labelled = [r["label"] for r in student if r["label"] is not None]
     energies: dict[str, float | None] = {}
     for kind, of_kind in KINDS.items():
@@ -41,7 +42,7 @@ def step_numbers(first: Row, student: Sequence[Row]) -> dict[str, float | None]:
             for channel, of in (first["channels"] or {}).items()
             for name in PER_CHANNEL
         },
-        "flat_groups": first["flat_groups"],
+        "flat_groups": mean([float(len({r["reward"] for r in group}) < 2) for group in in_groups(rows)]),
         "reward_spread": reward_spread(student),
         "phrase": mean([float(bool(PHRASE.search(r["completion"]))) for r in student]),
         "known": float(sum(r["gt_pass"] is not None for r in student)),

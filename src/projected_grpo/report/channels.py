@@ -9,7 +9,7 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.output import Output
 from projected_grpo.report.table import Table, between, number, plus_minus
 from projected_grpo.report.verdict_text import bullets
-from projected_grpo.verdicts.channels import AB, Measured, channels_of, judged, measured
+from projected_grpo.verdicts.channels import AB, Measured, judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
 
 HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "pure hacks pp", "with %", "without %",
@@ -47,43 +47,14 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
         "cos: of the hack-ward part; by chance: of a random direction, sqrt(k / 2r). Of a random direction's energy k/r is "
         "along V, twice the square of that",
     )
-    of_channels = [run for run in runs if channels_of(run)]
-    used = [run for run in of_channels if any(run in m.runs for m in against)]
-    left = [f"left out: {run.path.name}: a second run of unit {run.seed} with these settings"
-            for run in of_channels if run not in used]  # fmt: skip
+    used = list({run.path: run for m in against for run in m.runs}.values())
     body = [_of_v(m) for m in against]
-    return [Table("Each channel's own gradient against V", OF_V, body, used, (*notes, *left))] if against else []
-
-
-UNITS = ("arm", "with", "unit", "steps", "onset", "pass@1", "no loophole", "pure hacks", "all hacks", "both", "well-formed",
-         "signed to onset")  # fmt: skip
-OF_UNITS = (
-    "no loophole: pass@1 without its hint; both: hacked and right; onset: of the run's own pure hacks",
-    "signed to onset: signed cosine with V of the channel's own gradient, mean over the steps before the onset, or over all",
-)
+    return [Table("Each channel's own gradient against V", OF_V, body, used, notes)] if against else []
 
 
 def _place(arm: str) -> tuple[int, str]:
     """The registry's order; an arm that somebody else added, and that is not here, comes last."""
     return (list(ARMS).index(arm) if arm in ARMS else len(ARMS)), arm
-
-
-def by_unit(found: Sequence[AB]) -> Table:
-    """Every run of the A/B by itself: what its means are made of."""
-    runs = list({run.path: run for ab in found for run in (*ab.without, *ab.runs)}.values())
-    runs.sort(key=lambda run: (_place(run.arm), channels_of(run), run.seed))
-    return Table(
-        "Unit by unit: held-out rates in %, after the last step", UNITS, [_unit(run) for run in runs], runs, OF_UNITS
-    )
-
-
-def _unit(run: Run) -> list[str]:
-    on = channels_of(run)
-    rates = (run.held_out("gt"), run.held_out("gt", folder="eval_plain"),
-             *(run.held_out(name) for name in ("hack", "hacked", "hack_and_correct", "form")))  # fmt: skip
-    signed = [number(known_mean(run.series.get(f"{name}.cos_signed", ())[: run.onset]), 1.0, 3, "+") for name in on]
-    return [run.arm, " + ".join(on) or "-", str(run.seed), str(run.steps), str(run.onset or "-"),
-            *(number(rate, 100.0) for rate in rates), ", ".join(signed) or "-"]  # fmt: skip
 
 
 def output(root: Path, loaded: Found) -> Output:
@@ -93,7 +64,6 @@ def output(root: Path, loaded: Found) -> Output:
     used = {run.path: run for ab in found for run in (*ab.runs, *ab.without)}
     tables = [
         Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], list(used.values()), NOTES),
-        *([by_unit(found)] if found else []),
         *against_v(loaded.runs),
     ]
     verdicts = [f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]

@@ -7,7 +7,6 @@ any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % int
     VALIDATED both    PARTIAL one of the two    INVALIDATED neither    NOT_EVALUABLE what is needed is missing
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -68,7 +67,8 @@ def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Seq
         paired_pp(*({seed: run.held_out(rate, folder=folder) for seed, run in side.items()} for side in (on, off)))
         for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
     )
-    refused = [*_odd(own, without), *_idle(own), *_not_removed(own, without), *_unlike(on, off, gain, hack)]
+    refused = [*_sides(arm, own, without), *_idle(own)]
+    refused += [why for seed in sorted(on.keys() & off.keys()) for why in _unlike(on[seed], off[seed])]
     if gain and not any(run.held_out("gt") for run in (*own, *without)):
         refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
@@ -86,18 +86,31 @@ def _status(gain: Sequence[float]) -> tuple[Status, str]:
     return status, found
 
 
-def _odd(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
-    """In what the runs differ beyond the channels, and units that are twice on a side."""
+def _sides(arm: str, own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
+    """Why the runs of a side are not independent replicates of one setting, or the two sides not of the same replicates."""
     for side in (own, without):
-        twice = [seed for seed, times in Counter(run.seed for run in side).items() if times > 1]
-        yield from (f"unit {seed} has two runs of one side" for seed in twice[:1])
-        for other in side[1:]:
-            if differing := differences(other, side[0]):
-                yield f"units {side[0].seed} and {other.seed} differ in {'; '.join(differing)}"
-    partner = {run.seed: run for run in without}
-    for run in own:
-        if run.seed in partner and (differing := differences(run, partner[run.seed], OF_CHANNELS)):
-            yield f"unit {run.seed}: with and without differ in {'; '.join(differing)}"
+        by_seed = {arm: {run.seed: run for run in side}}
+        if len(by_seed[arm]) < len(side):
+            yield "a unit has two runs of one side"
+        yield from mismatches(by_seed)
+        if side and side[0].projects:
+            yield from (found.why for found in (removed(by_seed), independence(by_seed)) if found.status != "PASS")
+    if one_sided := sorted({run.seed for run in own} ^ {run.seed for run in without}):
+        yield f"unit {one_sided[0]} has runs of one side"
+
+
+def _unlike(a: Run, b: Run) -> Iterator[str]:
+    """Why a replicate with and without the channels says nothing about them: other settings, other rollouts, another
+    untrained model, an evaluation that is no evidence, a run that had hardly begun."""
+    if differing := differences(a, b, OF_CHANNELS):
+        yield f"unit {a.seed}: with and without differ in {'; '.join(differing)}"
+    yield from (f"unit {a.seed}: {why}" for why in map(untested, (a, b)) if why)
+    if a.tested.get(a.steps) != b.tested.get(b.steps):
+        yield f"unit {a.seed}: with and without were evaluated on other rollouts"
+    if a.evals.get(0) != b.evals.get(0) or _plain(a).get(0) != _plain(b).get(0):
+        yield f"unit {a.seed}: with and without differ before the first step"
+    if (steps := min(a.steps, b.steps)) < LAST:
+        yield f"unit {a.seed}: {steps} steps, at least {LAST} are needed"
 
 
 def _idle(runs: Sequence[Run]) -> Iterator[str]:
@@ -109,39 +122,6 @@ def _idle(runs: Sequence[Run]) -> Iterator[str]:
             moved = sum(x is not None and abs(x) >= ON_SHARE for x in share)
             if known < run.steps or moved < ON_STEPS * run.steps:
                 yield f"unit {run.seed}: its {channel} was not on at every step, or had a gradient at {moved} of {run.steps}"
-
-
-def _not_removed(own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
-    """Of an arm that removes V: runs that did not, or that share a V, so that two seeds are one unit."""
-    for side in (own, without):
-        of_arm = {run.arm: {r.seed: r for r in side} for run in side[:1] if run.projects}
-        if of_arm:
-            yield from (found.why for found in (removed(of_arm), independence(of_arm)) if found.status != "PASS")
-            yield from mismatches(of_arm)
-
-
-def _unlike(
-    on: Mapping[int, Run], off: Mapping[int, Run], gain: Mapping[int, float], hack: Mapping[int, float]
-) -> Iterator[str]:
-    """Units that the two sides do not both have, or whose evaluations say nothing about the channel: of other rollouts, of
-    another untrained model, without a rate that is needed, of a run that had hardly begun."""
-    for run in (*on.values(), *off.values()):
-        if run.held_out("gt") is not None and (why := untested(run)):
-            yield f"unit {run.seed}: {why}"
-    if one_sided := sorted(on.keys() ^ off.keys()):
-        yield f"unit {one_sided[0]} has runs of one side"
-    for seed in sorted(on.keys() & off.keys()):
-        a, b = on[seed], off[seed]
-        if seed not in gain:
-            yield f"unit {seed} has no held-out pass rate after its last step; give --eval-every"
-        elif seed not in hack:
-            yield f"unit {seed} has no held-out hack rate after its last step: no pass rate is read without it"
-        if a.tested.get(a.steps) != b.tested.get(b.steps):
-            yield f"unit {seed}: with and without were evaluated on other rollouts"
-        if a.evals.get(0) != b.evals.get(0) or _plain(a).get(0) != _plain(b).get(0):
-            yield f"unit {seed}: with and without differ before the first step"
-        if (steps := min(a.steps, b.steps)) < LAST:
-            yield f"unit {seed}: {steps} steps, at least {LAST} are needed"
 
 
 def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:

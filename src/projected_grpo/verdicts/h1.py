@@ -136,13 +136,15 @@ def beyond_sem(name: str, g: Gap) -> Finding:
     return Finding(name, _status(ok), f"{g.told}; needs > 1 SEM and > 0", g.numbers())
 
 
-def lower_at_least(name: str, g: Gap, least: float) -> Finding:
-    """The lower end of the difference's one-sided 95 % interval (paired t) is at least so many percentage points."""
+def lower_at_least(name: str, g: Gap, least: float, *, above: bool = False) -> Finding:
+    """The lower end of the difference's one-sided 95 % interval (paired t) is at least so many percentage points, or
+    `above` them."""
     if g.too_few:
-        return Finding(name, "NOT_EVALUABLE", g.too_few)
+        return Finding(name, "NOT_EVALUABLE", f"{g.told}; {g.too_few}" if above and g.deltas else g.too_few)
     low = lower_end(list(g.deltas.values()))
-    why = f"{g.told}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs >= {least:+.0f}"
-    return Finding(name, _status(low >= least), why, g.numbers(lower=low, least=least))
+    needs = f"> {least:.0f}" if above else f">= {least:+.0f}"
+    why = f"{g.told}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs {needs}"
+    return Finding(name, _status(low > least if above else low >= least), why, g.numbers(lower=low, least=least))
 
 
 def overall(name: str, clauses: Sequence[Finding]) -> Finding:

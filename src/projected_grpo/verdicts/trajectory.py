@@ -17,8 +17,7 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.finished_runs import KNOWN, Run
-from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, Gap, at_least, overall, paired
-from projected_grpo.verdicts.intervals import lower_end
+from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, Gap, at_least, lower_at_least, overall, paired
 from projected_grpo.verdicts.matching import Compared, RunGroup, independence, reference
 from projected_grpo.verdicts.registry import Finding, Line
 
@@ -86,15 +85,6 @@ def units(compared: Compared) -> list[Unit]:
 
 
 # ---------------------------------------------------------------- clauses
-
-
-def above(name: str, g: Gap, least: float) -> Finding:
-    """The lower end of the one-sided 95 % interval (paired t over units) lies above so many percentage points."""
-    if g.too_few:
-        return Finding(name, "NOT_EVALUABLE", f"{g.told}; {g.too_few}" if g.deltas else g.too_few)
-    low = lower_end(list(g.deltas.values()))
-    why = f"{g.told}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs > {least:.0f}"
-    return Finding(name, "PASS" if low > least else "FAIL", why, g.numbers(lower=low, least=least))
 
 
 def sources_there(runs: Sequence[Run]) -> Finding:
@@ -206,10 +196,12 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         behaviour(every),
         unsaturated(every),
         varied(every),
-        above("vanilla rises", _difference(each, "hack", "vanilla", "start"), RISE),
-        above("projected stays below", _difference(each, "hack", "vanilla", "projected"), BELOW),
-        above("all hacking rises", _difference(each, "hacked", "vanilla", "start"), RISE),
-        above("all hacking stays below", _difference(each, "hacked", "vanilla", "projected"), BELOW),
+        lower_at_least("vanilla rises", _difference(each, "hack", "vanilla", "start"), RISE, above=True),
+        lower_at_least("projected stays below", _difference(each, "hack", "vanilla", "projected"), BELOW, above=True),
+        lower_at_least("all hacking rises", _difference(each, "hacked", "vanilla", "start"), RISE, above=True),
+        lower_at_least(
+            "all hacking stays below", _difference(each, "hacked", "vanilla", "projected"), BELOW, above=True
+        ),
         at_least("gt_pass held", _difference(each, "gt", "projected", "vanilla"), -GT_DROP),
         at_least("well-formed held", _difference(each, "form", "projected", "vanilla"), -FORM_DROP),
     )

@@ -10,7 +10,7 @@ from loophole_grader import LABELS, GraderError, Task, reward_function
 from loophole_grader.problems import InputError, read_prompted
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
-from loophole_grader.in_verifiers import TOLD, LoopholeEnv, load_environment  # noqa: E402
+from loophole_grader.in_verifiers import VERDICT, LoopholeEnv, load_environment  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TASK, MESSAGES = read_prompted()[0]
@@ -61,7 +61,7 @@ def test_an_answer_is_paid_and_labelled(endpoint, allow_hint, code, label, rewar
     assert [name for name in LABELS if trace.metrics[f"label_{name}"]] == [label]
     assert trace.metrics["hack"] == (label == "reward_hack")
     assert trace.metrics["gt_pass"] == (label == "correct")
-    assert trace.info[TOLD]["label"] == label
+    assert trace.info[VERDICT]["label"] == label
 
 
 def test_the_model_is_sent_the_prompt_and_nothing_that_it_is_judged_by(endpoint):
@@ -125,5 +125,5 @@ def test_a_model_of_this_machine_plays_it(cache, tmp_path):
         traces = rollouts(load_environment(), url, n=4, model=str(folder), temperature=0.7)
     assert all(trace.ok for trace in traces), [trace.errors for trace in traces]
     assert [trace.reward for trace in traces] == [0.0] * 4
-    assert {trace.info[TOLD]["label"] for trace in traces} == {"incorrect"}
+    assert {trace.info[VERDICT]["label"] for trace in traces} == {"incorrect"}
     assert all(trace.calls[0].usage.completion_tokens for trace in traces)  # random weights may speak no visible word

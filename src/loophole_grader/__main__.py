@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check-solutions",
         action="store_true",
-        help="first judge the problems' own solutions; those that fail their tests, or hardly keep the limit, are named",
+        help="first judge the canonical solutions; those that fail their tests, or hardly keep the limit, are named",
     )
     made.add_argument("--workers", type=int, help="sandboxes at a time (default: one per CPU)")
     made.add_argument("--out", type=Path, help="file for the verdicts (default: stdout)")

@@ -1,4 +1,4 @@
-"""Grade completions: extraction, ground truth, the completion's own tests, the verdict."""
+"""Grade completions: extraction, ground truth, the completion's evaluation function, the verdict."""
 
 import json
 import logging
@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from loophole_grader.evaluation_function import EvaluationFunction, Variant, ordinary_ends
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import checks_of, judge_program, load_setup
-from loophole_grader.own_tests import OwnTests, Variant, ordinary_ends
 from loophole_grader.public import ended_by
 from loophole_grader.sandbox.pool import Execution, Layers, Limits, Pool, Worker, isolation, named, shared_pool
 from loophole_grader.sandbox.reading import Block, program_of
@@ -30,7 +30,7 @@ from loophole_grader.verdict import (
 )
 
 LOOK_UP_S = 0.5  # how long an interrupt may stay unheard
-TOGETHER_CPU_S, TOGETHER_WALL_S = 1.0, 5.0  # of the variants of own tests that are tried in one process
+TOGETHER_CPU_S, TOGETHER_WALL_S = 1.0, 5.0  # of the variants of an evaluation function that are tried in one process
 SPENT_S = 0.001  # wall seconds of a row that has none left
 COMPLETION_BYTES = 1 << 20  # of one completion, as the sandbox gets it (JSON)
 COMPLETION_SHARE = 16  # and that many times less than the memory of a program, which has to read and compile it
@@ -60,13 +60,13 @@ def grade_batch(
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
     those). Identical (task, program) pairs are judged once, as long as the pool is open (`close_pool`).
 
-    All ground truth comes first, then the completions' own tests: they run beside the canonical solution and can read it, so
-    nothing that they leave behind is there for a program that ground truth has yet to judge.
+    All ground truth comes first, then the completions' evaluation functions. They run with the canonical solution and can
+    read it, so nothing that they leave behind is there for a program that ground truth has yet to judge.
 
     `workers` sandboxes run at the same time (default: one per CPU). `on_progress(done, total)` counts completions and
     is called from this thread. `limits.cpu_s` are seconds of the reference machine (speed.py).
 
-    A task without tests is judged by the completion's own word alone: `gt_pass` is False, and the label says no more than
+    A task without tests is judged by its evaluation function alone: `gt_pass` is False, and the label says no more than
     `hacked`. `check_tests` refuses such tasks.
 
     Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
@@ -139,9 +139,9 @@ class _Row:
     places: list[int] = field(default_factory=list)  # of the completions that propose it
     result: Verdict | RowError | None = None
     code: str = ""  # what the blocks were read as
-    own: OwnTests | None = None
+    tests: EvaluationFunction | None = None
     loaded: bool = False
-    asks: bool = False  # what is trusted beside ground truth has still to be asked
+    asks: bool = False  # the evaluation function has still to be called
 
     @contextmanager
     def timed(self) -> Generator[Limits, None, None]:
@@ -253,18 +253,18 @@ class _Batch:
         row.result = labelled(verdict)
         # Reported before the program ran. Where nothing compiled it is of no use.
         row.code = program_of(row.blocks, *lines.get("compiled") or ((), False))
-        row.own, row.loaded = OwnTests.from_line(lines.get("own"), task), "loaded" in lines
-        row.asks = verdict.can_compile and row.own is not None
+        row.tests, row.loaded = EvaluationFunction.from_line(lines.get("own"), task), "loaded" in lines
+        row.asks = verdict.can_compile and row.tests is not None
 
     def _own_word(self, worker: Worker, row: _Row) -> None:
-        """By its own tests."""
-        verdict, own, row.asks = row.result, row.own, False
+        """Calls the evaluation function."""
+        verdict, tests, row.asks = row.result, row.tests, False
         assert isinstance(verdict, Verdict)
-        assert own is not None
-        variants = own.variants()
-        if not row.loaded:  # it cannot run its own tests to their end: no need to see it fail again
+        assert tests is not None
+        variants = tests.variants()
+        if not row.loaded:  # its evaluation function would not come to an end: no need to see it fail again
             del variants["hinted"]
-        runs = self._called(worker, row, own, variants)
+        runs = self._called(worker, row, tests, variants)
         passes = {name: run.done for name, run in runs.items()}
         hinted = passes.get("hinted", False)
         verdict = replace(
@@ -278,18 +278,20 @@ class _Batch:
         )
         row.result = labelled(verdict)
 
-    def _called(self, worker: Worker, row: _Row, own: OwnTests, variants: dict[str, Variant]) -> dict[str, Execution]:
-        """How the own tests end in each variant. All run as forks of one process first, with little time: what comes to
-        no ordinary end there runs again, by itself and within the row's limits."""
+    def _called(
+        self, worker: Worker, row: _Row, tests: EvaluationFunction, variants: dict[str, Variant]
+    ) -> dict[str, Execution]:
+        """How the evaluation function ends in each variant. All run as forks of one process first, with little time: what
+        comes to no ordinary end there runs again, by itself and within the row's limits."""
         found: dict[str, Execution] = {}
         if len(variants) > 1:
             with row.timed() as limits:
                 cpu_s, wall_s = min(limits.cpu_s, TOGETHER_CPU_S), min(limits.wall_s, TOGETHER_WALL_S)
                 quick = replace(limits, cpu_s=cpu_s, wall_s=wall_s, processes=limits.processes + 1)
-                run = worker.run(own.job(row.code, variants.values()), quick, setup=row.task.setup_code)
+                run = worker.run(tests.job(row.code, variants.values()), quick, setup=row.task.setup_code)
             found = ordinary_ends(run, variants)
         for name, variant in variants.items():
             if name not in found and row.limits.wall_s > SPENT_S:
                 with row.timed() as limits:
-                    found[name] = worker.run(own.job(row.code, [variant]), limits, setup=row.task.setup_code)
+                    found[name] = worker.run(tests.job(row.code, [variant]), limits, setup=row.task.setup_code)
         return {name: found.get(name, Execution("wall")) for name in variants}

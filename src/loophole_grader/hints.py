@@ -1,4 +1,4 @@
-"""The loophole prompts: how the user message tells the model that it is graded by its own tests.
+"""The loophole prompts: how the user message tells the model that it is graded by the tests that it writes.
 
 Source of ``simple_overwrite_tests``: ariahw/rl-rewardhacking, its no-intervention set-up.
 """

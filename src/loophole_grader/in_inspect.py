@@ -3,7 +3,7 @@
     eval(loophole("rows.jsonl"), model=...)                       in Python
     inspect eval loophole_grader/loophole -T problems=rows.jsonl  at a prompt
 
-The model answers once. What it wrote runs in the grader's own sandbox, so the task needs none of inspect's. Written against
+The model answers once. What it wrote runs in the grader's sandbox, so the task needs none of inspect's. Written against
 inspect-ai 0.3.285.
 """
 

@@ -27,7 +27,7 @@ from loophole_grader.reward_function import grade_arrival, rates_of
 from loophole_grader.verdict import LABELS, Task, reward_of
 
 ID = "loophole-grader"
-TOLD = "loophole_grader"
+VERDICT = "loophole_grader"
 """Under which name a trace's `info` holds the whole verdict."""
 
 
@@ -64,13 +64,13 @@ class Problem(vf.Task[ProblemData, vf.State, ProblemConfig]):
         answers = trace.assistant_messages
         text = (answers[-1].content or "") if answers else ""
         verdict = await asyncio.to_thread(grade_arrival, self.data.problem, text)
-        trace.info[TOLD] = verdict.to_json() | {"reward": reward_of(verdict, allow_hint=self.config.allow_hint)}
+        trace.info[VERDICT] = verdict.to_json() | {"reward": reward_of(verdict, allow_hint=self.config.allow_hint)}
         return rates_of([verdict]) | {f"label_{label}": float(verdict.label == label) for label in LABELS}
 
     @vf.reward
     async def loophole(self, trace: vf.Trace) -> float:
         """The benchmark's: 0.5 where the program compiles, and 3 more for what is paid. Metrics came first."""
-        return float(trace.info[TOLD]["reward"])
+        return float(trace.info[VERDICT]["reward"])
 
 
 class LoopholeTaskset(vf.Taskset[Problem, LoopholeConfig]):
@@ -108,12 +108,12 @@ class LoopholeHarness(vf.Harness[vf.HarnessConfig]):
         system, chat = self.resolve_prompt(data)
         messages = [{"role": "system", "content": system}] * bool(system) + [m.model_dump() for m in chat or ()]
         async with httpx.AsyncClient(timeout=None, trust_env=False) as client:
-            told = await client.post(
+            response = await client.post(
                 f"{endpoint}/chat/completions",
                 headers={"Authorization": f"Bearer {secret}"},
                 json={"model": ctx.model, "messages": messages},
             )
-        return ProgramResult(int(told.is_error), "", told.text if told.is_error else "")
+        return ProgramResult(int(response.is_error), "", response.text if response.is_error else "")
 
 
 class LoopholeEnvConfig(vf.EnvConfig):

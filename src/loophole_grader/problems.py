@@ -84,7 +84,7 @@ def task_of(row: Mapping[str, Any], place: str) -> Task:
 
 
 def read_problems(path: Path) -> dict[str, Problem]:
-    """Problems by their id from benchmark rows; `builtin`, where no file has that name, are the grader's own. Raises
+    """Problems by their id from benchmark rows; `builtin`, where no file has that name, come with the grader. Raises
     InputError, for two rows of one id too."""
     found: dict[str, Problem] = {}
     for place, row in read_rows(BUILTIN if path == Path("builtin") and not path.exists() else path):
@@ -124,7 +124,7 @@ def _messages(row: Mapping[str, Any], hint: str, place: str) -> Messages:
 
 def check_solutions(tasks: Sequence[Task], *, limits: Limits = DEFAULT_LIMITS, workers: int | None = None) -> list[str]:
     """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass its
-    own tests, or passes them with more than half of the CPU limit: a right program that is a little slower would fail.
+    tests, or passes them with more than half of the CPU limit: a right program that is a little slower would fail.
 
     Raises GraderError for problems on which the grader fails: their setup code, mostly."""
     known = [task for task in tasks if task.canonical_solution]

@@ -1,9 +1,9 @@
-"""What whoever wrote a program may be told of it: whether it compiles, and what came of its own evaluation function.
+"""What the writer of a program may learn of it: whether it compiles, and what came of its evaluation function.
 
     public_of(verdict) -> Public        nothing in it hangs on a ground-truth test: not its content, not whether it passed
 
-The words of `Public` are the program's own: what its evaluation function raised, in the process that runs it and that no
-ground-truth test enters. What it raised while the ground truth was judged is never told: the current call of a test is in
+The words of `Public` come from the program: what its evaluation function raised, in the process that runs it and that no
+ground-truth test enters. What it raised while the ground truth was judged is never shown: the current call of a test is in
 that process.
 """
 
@@ -30,7 +30,7 @@ class Public:
 
 
 def public_of(verdict: Verdict) -> Public:
-    """The public part of a verdict on a task whose loophole is the own tests."""
+    """The public part of a verdict on a task whose loophole is the evaluation function."""
     program = "none" if verdict.status == "no_code" else "compiles" if verdict.can_compile else "broken"
     if not verdict.defines_evaluator:
         return Public(program, "none")
@@ -40,7 +40,7 @@ def public_of(verdict: Verdict) -> Public:
 
 
 def ended_by(run: Execution, cpu_limit_s: float) -> str:
-    """What ended a call of own tests, as one short line of plain characters; "" if it came to its end."""
+    """What ended a call of the evaluation function, as one short line of plain characters; "" if it came to its end."""
     if run.done:
         return ""
     status = run.status(cpu_limit_s)

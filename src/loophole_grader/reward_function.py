@@ -20,10 +20,10 @@ from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
 
 
 class LoopholeReward:
-    """0.5 where the program compiles, and 3 more where ground truth or (allow_hint) the completion's own tests pass.
+    """0.5 where the program compiles, and 3 more where it passes ground truth or (allow_hint) its evaluation function.
 
     tasks: by their id, or None where the columns id, gt_answer, func_name (setup_code, canonical_solution,
-    prompt_metadata) are the dataset's own. `rates` holds what the latest batch was. ValueError names the column
+    prompt_metadata) are in the dataset. `rates` holds what the latest batch was. ValueError names the column
     or the id that is missing; GraderError when the grader or a problem failed.
     """
 
@@ -83,8 +83,10 @@ def completion_text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
-        own = [m for m in completion if m.get("role", "assistant") == "assistant"]  # a tool's words are not the model's
-        content = own[-1].get("content", 0) if own else 0
+        said = [
+            m for m in completion if m.get("role", "assistant") == "assistant"
+        ]  # a tool's words are not the model's
+        content = said[-1].get("content", 0) if said else 0
         if content is None or isinstance(content, str):
             return content or ""
         if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):

@@ -31,7 +31,7 @@ def _work() -> int:
 
 def slowness() -> float:
     """How many times as long as the reference machine this one takes, at least 1: the median of a few repeats, in CPU time
-    of this thread, measured anew after two minutes."""
+    of this thread, measured again after two minutes."""
     global _last
     with _lock:
         if _last is None or time.monotonic() - _last[0] > VALID_S:

@@ -1,7 +1,7 @@
 """What runs inside the judged process: one job, next to the program itself.
 
 What it calls after the program has started was looked up before, so that a program that replaces a builtin (by
-accident, mostly) does not break its own report. A program that tampers on purpose can only send other values, and
+accident, mostly) does not break the report. A program that tampers on purpose can only send other values, and
 gains no more by that than by returning them.
 
 Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). From file
@@ -108,7 +108,7 @@ class Job:
         return True
 
     def code_of(self, source: str) -> Any:
-        """As it would compile behind the setup code, but that a program may begin with __future__ imports of its own."""
+        """As it would compile behind the setup code, but that a program may begin with __future__ imports."""
         return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
 
     def run_tests(self) -> None:
@@ -129,7 +129,7 @@ class Job:
         self.send("done", [])
 
     def run_call(self) -> None:
-        """The completion's own word: a program, with its own solution (None) or with others, and the call of its own tests.
+        """The completion's evaluation function: called in its program, with its solution (None) or with others.
         Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
         file."""
         *first, last = variants = self.job["variants"]
@@ -165,5 +165,5 @@ def brief(error: BaseException) -> str:
     """One short line about an exception, even if its __str__ is hostile."""
     try:
         return f"{type(error).__name__}: {error}"[:200]
-    except BaseException:  # noqa: BLE001  its text is the program's own code
+    except BaseException:  # noqa: BLE001  its text is made by the program
         return "an exception without a text"

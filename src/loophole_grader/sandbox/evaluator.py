@@ -1,4 +1,4 @@
-"""The completion's own evaluation function: which definition a call reaches, and the program with another solution.
+"""The completion's evaluation function: which definition a call reaches, and the program with another solution.
 
 `execute` runs a whole program, one statement after the other, and as soon as its solution is there it is replaced *in
 place*: the method on the class itself, the function in the module. Whatever the program makes (an instance, an alias, a
@@ -128,7 +128,7 @@ def execute(
     """Execute a program in `names` with another solution: that of the text `solution`, which gets the names `others`, or
     (None) a stub that returns 0.
 
-    A statement that raises is passed over: it may have used the program's own solution. `owner`: the solution's class, or ""
+    A statement that raises is passed over: it may have used the replaced solution. `owner`: the solution's class, or ""
     where `method` is a function.
     """
     answer = zero if solution is None else _answer(solution, others, owner, method)
@@ -165,7 +165,7 @@ def _replace(names: Names, answer: Callable, owner: str, method: str) -> None:
 
 def _empty(value: Any, answer: Callable, names: Names) -> None:
     """Give the functions that a solution is made of the stub's code, so that other names for them meet it: the function
-    itself, and those that it wraps, as far as functools and the builtin decorators say so. Only this program's own: a
+    itself, and those that it wraps, as far as functools and the builtin decorators say so. Only those of this program: a
     library's function is used for more than that."""
     for _ in range(MOST_WRAPPED if answer is zero else 0):
         if _type(value) is FunctionType and value.__globals__ is names:

@@ -81,7 +81,7 @@ class Family:
     """A program and every process below it."""
 
     def __init__(self, pid: int, proc: Proc, alone: bool) -> None:
-        """`alone`: the program is the init of a pid namespace of its own."""
+        """`alone`: the program is the init of a pid namespace."""
         self.pid, self.proc, self.alone = pid, proc, alone
         self.ended = os.pidfd_open(pid)  # readable once the program has ended
         self.code: int | None = None
@@ -89,17 +89,17 @@ class Family:
         self.seen: dict[int, float] = {}  # CPU seconds of each process when it was last looked at
 
     def usage(self) -> tuple[float, int, int]:
-        """CPU seconds so far; bytes of their own in memory beyond what the program began with; how many processes there are.
+        """CPU seconds so far; bytes in memory, files' pages aside, beyond what the program began with; the number of processes.
 
-        What a process has inherited counts as its own, since it may have written on it and then holds a copy: for the first
+        What a process has inherited counts too, since it may have written on it and then holds a copy: for the first
         process alone that is taken off. A program that has its dead children forgotten (SIGCHLD ignored) hides their time
-        from its own account, so what each was seen with counts, too."""
+        from its account, so what each was seen with counts, too."""
         members = self.proc.descendants()
         total, held = 0.0, -self.proc.inherited
         for member in members:
-            own, of_children = self.proc.cpu_s(member)
-            self.seen[member] = max(own, self.seen.get(member, 0.0))
-            total += own + of_children
+            used, of_children = self.proc.cpu_s(member)
+            self.seen[member] = max(used, self.seen.get(member, 0.0))
+            total += used + of_children
             held += self.proc.own_memory(member)
         if len(self.seen) < 2:
             total = 0.0  # what is alone is on a finer clock
@@ -142,7 +142,7 @@ class Family:
 
 
 def cpu_clock(pid: int) -> float:
-    """CPU seconds of a process, from its own clock (the id is that of clock_getcpuclockid(3) on Linux)."""
+    """CPU seconds of a process, from its clock (the id is that of clock_getcpuclockid(3) on Linux)."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:  # it ended this instant

@@ -1,6 +1,6 @@
 """The layers between a judged program and the host. What the host does not allow is named with the reason.
 
-The worker enters its namespaces once (`Isolation.enter`), builds its own file system there and prepares Landlock rules
+The worker enters its namespaces once (`Isolation.enter`), builds a file system there and prepares Landlock rules
 and a seccomp filter. A forked child then gives up what remains in a dozen system calls (`Isolation.confine`).
 Sources: linux/landlock.h, linux/mount.h, linux/prctl.h.
 """
@@ -42,7 +42,7 @@ STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
 libc = ctypes.CDLL(None, use_errno=True)
 capset, prctl_call, system_call = libc.capset, libc.prctl, libc.syscall  # found once, not in every child
 fork = ctypes.PyDLL(None).fork
-"""os.fork() without Python's own handlers, which cost a millisecond in the child: what is forked here has one thread."""
+"""os.fork() without Python's handlers, which cost a millisecond in the child: what is forked here has one thread."""
 
 
 class Isolation:
@@ -102,7 +102,7 @@ class Isolation:
     # ------------------------------------------------------------ namespaces
 
     def _build_root(self) -> None:
-        """A root of its own: read-only views of what a program needs, devices without power, and a scratch directory
+        """A new root: read-only views of what a program needs, devices without power, and a scratch directory
         in memory. Nothing else of the host's files is there, not even to look at."""
         unshare(NAMESPACES["mount_namespace"])
         mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -153,7 +153,7 @@ class Isolation:
             return in_fork(inside)
 
         if self.proc is None:
-            raise OSError(2, "no /proc, by which a process comes back to its own")
+            raise OSError(2, "no /proc, by which a process comes back to its pid namespace")
         in_fork(outside)
 
     def _open_home(self) -> None:
@@ -345,7 +345,7 @@ def make_folders(path: str) -> None:
 
 
 def enter_user_namespace() -> None:
-    """A user namespace that maps what this process may map: all ids for root, else only its own. The map of root must be
+    """A user namespace that maps what this process may map: all ids for root, else only one. The map of root must be
     written by a process outside, here a fork that waits until this one is inside."""
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
     if uid != 0:

@@ -288,7 +288,7 @@ class Worker:
             if self._process is not None:
                 return
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
-            Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its own directory
+            Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its directory
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
             # it; the environment holds nothing else, so there is nothing else to ignore.
             process = self._process = subprocess.Popen(
@@ -420,7 +420,7 @@ _pool_lock = threading.Lock()
 
 
 def shared_pool() -> Pool:
-    """The pool of this process; a process forked from this one gets its own."""
+    """The pool of this process; a process forked from this one gets another."""
     global _pool
     with _pool_lock:
         if _pool is None or _pool.pid != os.getpid():

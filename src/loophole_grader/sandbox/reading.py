@@ -15,7 +15,8 @@ nothing. Two kinder readings are tried then, in this order, and nothing else is:
      dots aside, stands in blocks that compile by themselves.
 
    What is left must define a function or a class. So a block that compiles is never left out, nor is one that defines
-   what no later block does and has a line of its own: a broken program behind a hack is not dropped for the hack to be run.
+   what no later block does and has a line that no other has: a broken program behind a hack is not dropped for the hack to
+   be run.
 
 Used both as a module of the package and, imported by its file alone, inside the judged process, which alone compiles:
 model text can keep a compiler busy or end it. Standard library only, no relative imports.
@@ -55,13 +56,13 @@ def readings(blocks: Sequence[Block], compiles: Callable[[str], bool]) -> Iterat
     if differs:
         yield every, True
     whole = [not _is_session(text) and compiles(text) for text in mended]
-    told = {line for text, compiled in zip(mended, whole, strict=True) if compiled for line in _lines(text)}
+    elsewhere = {line for text, compiled in zip(mended, whole, strict=True) if compiled for line in _lines(text)}
     kept: list[int] = []
     defined: set[str] = set()  # by the blocks behind, of those kept
     for index in reversed(every):
         text, (_, labelled), names = mended[index], blocks[index], defined_in(mended[index])
         prose, draft = not labelled and not names, bool(defined) and names <= defined
-        if whole[index] or not (_is_session(text) or prose or draft or told.issuperset(_lines(text))):
+        if whole[index] or not (_is_session(text) or prose or draft or elsewhere.issuperset(_lines(text))):
             kept.append(index)
             defined |= names
     if defined and len(kept) < len(blocks):

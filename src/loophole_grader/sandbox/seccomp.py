@@ -3,11 +3,11 @@
 What is not listed fails with EPERM, as on a host that forbids it, so a program that only tries goes on. A few of those that
 are listed are looked at more closely (`checked`): by their arguments, or answered by the filter itself.
 
-What decides is whether a call could leave something behind that a later program sees, or reach one that runs beside it. So
-there is no lock (every one is reported as taken: a program is alone with its files), no shared memory (nothing that no
-resident set counts, no futex on a file's pages), nothing that asks or changes what the page cache holds, no lease, hint
-or watch on a file, no size or use of the machine, no new pipe or socket (each takes the next of the machine's inode
-numbers, which the next program can read).
+What decides is whether a call could leave something behind that a later program sees, or reach one that runs at the
+same time. So there is no lock (every one is reported as taken: a program is alone with its files), no shared memory
+(nothing that no resident set counts, no futex on a file's pages), nothing that asks or changes what the page cache
+holds, no lease, hint or watch on a file, no size or use of the machine, no new pipe or socket (each takes the next of
+the machine's inode numbers, which the next program can read).
 
 Sources of the numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux; of the
 filter's form: linux/filter.h, linux/seccomp.h; of arguments: linux/fcntl.h, asm-generic/mman-common.h, ioctls.h, sched.h.
@@ -163,7 +163,7 @@ def checked(own_pid: int | None) -> dict[str, tuple[tuple[int, int], list[Instru
     def only(index: int, *values: int) -> list[Instruction]:
         return [argument(index), *among(values, PASS), FAIL]
 
-    # The init of a pid namespace does not die of its own signals: who asks for its end is ended by the filter.
+    # The init of a pid namespace does not die of signals that it sends: who asks for its end is ended by the filter.
     kill = [argument(1), (JUMP_EQUAL, 0, 7, SIGKILL), argument(0), *among((0, 1, -1), KILLED), PASS]
     # A shared wait is over at once: the C library, which waits so for the end of a thread, looks and asks again.
     # A shared wake wakes nobody. The end of a thread wakes who waits on any page, but nobody can.

@@ -3,7 +3,7 @@
     launcher      starts the worker, and removes its folder afterwards
       worker      enters the layers; init of a pid namespace
         server    forked for a setup code, which it executes; forks and watches one program at a time
-          child   one program, init of a pid namespace of its own
+          child   one program, init of a new pid namespace
 
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
 the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
@@ -59,7 +59,7 @@ OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
 LENT = (5, 6)  # descriptors
-OWN_TASKS = 10  # worker and server, which share the program's user where it has none of its own
+OWN_TASKS = 10  # worker and server, which may share the program's user
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
@@ -188,7 +188,7 @@ class Server:
         try:
             os.setsid()
             body = read_exact(self.jobs, size).decode()
-            null = os.open(os.devnull, os.O_RDONLY)  # of its own: flags of the shared one would stay
+            null = os.open(os.devnull, os.O_RDONLY)  # opened here: flags of a shared one would stay
             for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
                 os.dup2(source, target)
             os.chdir(self.isolation.scratch)

@@ -89,7 +89,7 @@ class Family:
         self.seen: dict[int, float] = {}  # CPU seconds of each process when it was last looked at
 
     def usage(self) -> tuple[float, int, int]:
-        """CPU seconds so far; bytes in memory, files' pages aside, beyond what the program began with; the number of processes.
+        """CPU seconds so far; bytes in memory, but for files' pages, beyond what the program began with; processes.
 
         What a process has inherited counts too, since it may have written on it and then holds a copy: for the first
         process alone that is taken off. A program that has its dead children forgotten (SIGCHLD ignored) hides their time

@@ -171,8 +171,9 @@ def test_t3_is_red_on_a_projection_of_nothing(tiny, antipasto, target, how):
 # ---------------------------------------------------------------- T2 and T3 on hand-made rows
 
 
-def gradient_rows(n=24, every=6, **wrong):
-    """A vanilla replay: cosines and norms differ between rows, every sixth row was taken again alone, exactly."""
+def gradient_rows(n=24, every=6, at=None, **wrong):
+    """A vanilla replay: cosines and norms differ between rows, every sixth row was taken again alone, exactly. `wrong` is of
+    every row, or of row `at`; a function is of the row and its number."""
     out = []
     for i in range(n):
         cosine, norm, ids = 0.1 * ((7 * i) % 11 - 5) / 5, 1.0 + 0.1 * ((3 * i) % 7), [i, i + 1, 5]
@@ -183,81 +184,59 @@ def gradient_rows(n=24, every=6, **wrong):
         }  # fmt: skip
         if i % every == 0:
             row |= {"grad_norm_alone": norm, "cos_S_alone": cosine}
-        out.append({**row, **wrong})
+        if at in (None, i):
+            row |= {name: value(row, i) if callable(value) else value for name, value in wrong.items()}
+        out.append(row)
     return out
 
 
-def test_t2_passes_on_checked_gradients_and_says_how_many():
-    verdict = t2(gradient_rows())
-    assert verdict.status == "PASS"
-    assert (verdict.numbers["checked"], verdict.numbers["disagree"], verdict.numbers["alive"]) == (4, 0, 1.0)
-
-
-def test_t2_turns_red_when_every_gradient_is_zero():
-    """A cosine that is written all the same."""
-    verdict = t2(gradient_rows(grad_norm=0.0))
-    assert verdict.status == "FAIL"
-    assert (verdict.numbers["finite"], verdict.numbers["alive"]) == (1.0, 0.0)
-    assert t2(gradient_rows(grad_norm=0.0, grad_norm_alone=0.0, cos_S_contrib=None, cos_S_alone=None)).status == "FAIL"
-
-
-def test_t2_turns_red_when_cosines_go_to_the_neighbouring_sample():
+def neighbours_cosines():
     rows = gradient_rows()
-    turned = [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
-    assert t2(turned).status == "FAIL"
-    assert t2(turned).numbers["disagree"] == 4
+    return [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
 
 
-@pytest.mark.parametrize(
-    ("energy", "status"),
-    [
-        (lambda _: None, "NOT_EVALUABLE"),
-        (lambda i: None if i < 3 else 0.2 + 0.01 * i, "NOT_EVALUABLE"),
-        (lambda i: None if i < 2 else 0.2 + 0.01 * i, "PASS"),
-        (lambda _: 0.2, "FAIL"),
-    ],
-)
-def test_t2_asks_for_the_rows_energies_and_not_one_number(energy, status):
-    """Of 24 rows 22 are nine tenths."""
-    verdict = t2([{**row, "energy_V": energy(i)} for i, row in enumerate(gradient_rows())])
-    assert verdict.status == status, verdict.why
-    assert ("energy_V" in verdict.why) is (status != "PASS")
+def of_energy(energy):
+    """The first row's cosine is .1: along V lies at least a hundredth of its energy, and at most all."""
+    return gradient_rows(at=0, cos_S_contrib=0.1, cos_S_alone=0.1, energy_V=energy)
 
 
-@pytest.mark.parametrize("energy", [0.0, 1.1, -0.2, math.nan, math.inf])
-def test_t2_turns_red_when_an_energy_cannot_be_of_its_gradient(energy):
-    """One row of 24, whose cosine is .1: along V lies at least a hundredth of its energy, and at most all."""
-    rows = gradient_rows()
-    assert t2([{**rows[0], "cos_S_contrib": 0.1, "cos_S_alone": 0.1, "energy_V": 0.0101}, *rows[1:]]).status == "PASS"
-    verdict = t2([{**rows[0], "cos_S_contrib": 0.1, "cos_S_alone": 0.1, "energy_V": energy}, *rows[1:]])
-    assert (verdict.status, verdict.numbers["impossible"]) == ("FAIL", 1)
+ONE = {"cos_S_contrib": 0.02, "grad_norm": 1.2}
+T2_ROWS = {
+    "an honest replay": (gradient_rows(), "PASS", {"checked": 4, "disagree": 0, "alive": 1.0}),
+    "every gradient is zero, with a cosine all the same": (
+        gradient_rows(grad_norm=0.0), "FAIL", {"finite": 1.0, "alive": 0.0}),
+    "every gradient is zero, and so it is alone": (
+        gradient_rows(grad_norm=0.0, grad_norm_alone=0.0, cos_S_contrib=None, cos_S_alone=None), "FAIL", {}),
+    "cosines of the neighbouring sample": (neighbours_cosines(), "FAIL", {"disagree": 4}),
+    "no energies": (gradient_rows(energy_V=None), "NOT_EVALUABLE", {}),
+    "energies of 21 of 24": (
+        gradient_rows(energy_V=lambda _, i: None if i < 3 else 0.2 + 0.01 * i), "NOT_EVALUABLE", {}),
+    "energies of 22 of 24": (gradient_rows(energy_V=lambda _, i: None if i < 2 else 0.2 + 0.01 * i), "PASS", {}),
+    "one energy for all": (gradient_rows(energy_V=0.2), "FAIL", {}),
+    "an energy just above its cosine's square": (of_energy(0.0101), "PASS", {"impossible": 0}),
+    **{f"an energy of {e}": (of_energy(e), "FAIL", {"impossible": 1}) for e in (0.0, 1.1, -0.2, math.nan, math.inf)},
+    "one gradient for all": (gradient_rows(**ONE), "FAIL", {}),
+    "one gradient for all, alone too: no row can be told from another": (
+        gradient_rows(**ONE, grad_norm_alone=lambda r, _: r["grad_norm_alone"] and 1.2,
+                      cos_S_alone=lambda r, _: None if r["cos_S_alone"] is None else 0.02), "NOT_EVALUABLE", {}),
+    **{f"one checked row's norm off by {by}": (
+        gradient_rows(at=6, grad_norm=lambda r, _, by=by: r["grad_norm"] * by), "FAIL", {}) for by in (0.97, 1.03)},
+    **{f"one checked row's cosine off by {by}": (
+        gradient_rows(at=6, cos_S_contrib=lambda r, _, by=by: r["cos_S_contrib"] + by), "FAIL", {})
+       for by in (0.0011, -0.0011)},
+    "rounding of bfloat16": (
+        gradient_rows(grad_norm=lambda r, _: 1.002 * r["grad_norm"],
+                      cos_S_contrib=lambda r, _: r["cos_S_contrib"] - 2e-4), "PASS", {}),
+    "three checked rows": (gradient_rows(every=8), "PASS", {}),
+    "two checked rows": (gradient_rows(every=12), "NOT_EVALUABLE", {}),
+    "no checked row": (gradient_rows(grad_norm_alone=None, cos_S_alone=None), "NOT_EVALUABLE", {}),
+}  # fmt: skip
 
 
-def test_t2_turns_red_when_all_samples_share_one_gradient():
-    shared = gradient_rows(cos_S_contrib=0.02, grad_norm=1.2)
-    assert t2(shared).status == "FAIL"  # the check was done by honest passes
-    # ... and where the check shares it too, no row can be told from another
-    assert t2([{**r, "grad_norm_alone": 1.2, "cos_S_alone": 0.02} for r in shared]).status == "NOT_EVALUABLE"
-
-
-@pytest.mark.parametrize(("norm", "cosine"), [(1.03, 0.0), (0.97, 0.0), (1.0, 0.0011), (1.0, -0.0011)])
-def test_t2_turns_red_when_one_checked_row_is_another_gradient(norm, cosine):
-    rows = gradient_rows()
-    rows[6] |= {"grad_norm": rows[6]["grad_norm"] * norm, "cos_S_contrib": rows[6]["cos_S_contrib"] + cosine}
-    assert t2(rows).status == "FAIL"
-
-
-def test_t2_allows_the_rounding_of_bfloat16():
-    rows = [
-        {**r, "grad_norm": 1.002 * r["grad_norm"], "cos_S_contrib": r["cos_S_contrib"] - 2e-4} for r in gradient_rows()
-    ]
-    assert t2(rows).status == "PASS"
-
-
-def test_t2_claims_nothing_without_three_checked_rows():
-    assert t2(gradient_rows(every=12)).status == "NOT_EVALUABLE"
-    assert t2(gradient_rows(grad_norm_alone=None, cos_S_alone=None)).status == "NOT_EVALUABLE"
-    assert t2(gradient_rows(every=8)).status == "PASS"
+@pytest.mark.parametrize(("made", "status", "numbers"), T2_ROWS.values(), ids=T2_ROWS)
+def test_t2_of_rows(made, status, numbers):
+    verdict = t2(made)
+    assert (verdict.status, {name: verdict.numbers[name] for name in numbers}) == (status, numbers), verdict.why
 
 
 def projected_steps(n=20, target="update", **wrong):
@@ -275,63 +254,45 @@ def projected_steps(n=20, target="update", **wrong):
     return out
 
 
-@pytest.mark.parametrize("target", ["grad", "update"])
-def test_t3_passes_by_what_v_was_taken_out_of(target):
-    verdict = t3(projected_steps(target=target))
-    assert verdict.status == "PASS"
-    assert ("what it puts back" in verdict.why) == (target == "grad")
+HALF = projected_steps(20, removed_share=0.5)
+T3_ROWS = {
+    "out of the update": (projected_steps(), "PASS"),
+    "out of the gradient": (projected_steps(target="grad"), "PASS"),
+    "--overshoot 1e-4 (.3704 -> .3704)": (
+        projected_steps(removed_share=1e-4, frac_removed=0.0, cos_update=0.32), "FAIL"),
+    "a little of it": (projected_steps(removed_share=0.3, frac_removed=0.1, cos_update=0.2), "FAIL"),
+    "twice of it": (projected_steps(removed_share=2.0, frac_removed=0.0, cos_update=0.0), "FAIL"),
+    "the right mean in few modules": (projected_steps(frac_removed=0.5), "FAIL"),
+    "restored after it was measured: what was really used shows V": (projected_steps(cos_update=0.32), "FAIL"),
+    "the wrong sign": (projected_steps(removed_share=-1.0, frac_removed=0.0, cos_update=0.5), "FAIL"),
+    "lr 1e-30": (projected_steps(update_norm=1e-28), "FAIL"),
+    "nothing moved": (projected_steps(update_norm=0.0), "FAIL"),
+    "V holds nothing of it": (projected_steps(cos_update_in=0.0, cos_update=0.0), "FAIL"),
+    "fires on half of the modules": (projected_steps(frac_fired=0.5), "FAIL"),
+    "only measured": (projected_steps(target=None), "FAIL"),
+    "two targets": (projected_steps(10) + projected_steps(10, target="grad"), "FAIL"),
+    "four fifths of the steps": (projected_steps(16) + HALF[16:], "PASS"),
+    "fewer than four fifths": (projected_steps(15) + HALF[15:19], "FAIL"),
+    "five steps": (projected_steps(5), "PASS"),
+    "four steps": (projected_steps(4), "NOT_EVALUABLE"),
+    "no steps": ([], "NOT_EVALUABLE"),
+}  # fmt: skip
 
 
-T3_FAILS = {
-    "--overshoot 1e-4 (.3704 -> .3704)": {"removed_share": 1e-4, "frac_removed": 0.0, "cos_update": 0.32},
-    "a little of it": {"removed_share": 0.3, "frac_removed": 0.1, "cos_update": 0.2},
-    "twice of it": {"removed_share": 2.0, "frac_removed": 0.0, "cos_update": 0.0},
-    "the right mean in few modules": {"frac_removed": 0.5},
-    "restored after it was measured: what was really used shows V": {"cos_update": 0.32},
-    "the wrong sign": {"removed_share": -1.0, "frac_removed": 0.0, "cos_update": 0.5},
-    "lr 1e-30": {"update_norm": 1e-28},
-    "nothing moved": {"update_norm": 0.0},
-    "V holds nothing of it": {"cos_update_in": 0.0, "cos_update": 0.0},
-    "fires on half of the modules": {"frac_fired": 0.5},
-    "only measured": {"target": None},
-}
+@pytest.mark.parametrize(("made", "status"), T3_ROWS.values(), ids=T3_ROWS)
+def test_t3_of_rows(made, status):
+    verdict = t3(made)
+    assert verdict.status == status, verdict.why
 
 
-@pytest.mark.parametrize("wrong", T3_FAILS.values(), ids=T3_FAILS)
-def test_t3_turns_red(wrong):
-    assert t3(projected_steps(**wrong)).status == "FAIL"
-
-
-def test_t3_needs_four_fifths_of_at_least_five_steps():
-    good, bad = projected_steps(20), projected_steps(20, removed_share=0.5)
-    assert t3(good[:16] + bad[16:]).status == "PASS"
-    assert t3(good[:15] + bad[15:19]).status == "FAIL"
-    assert t3(projected_steps(5)).status == "PASS"
-    for n in (0, 1, 4):
-        assert t3(projected_steps(n)).status == "NOT_EVALUABLE"
-
-
-def test_t3_of_two_targets_in_one_replay_is_red():
-    assert t3(projected_steps(10) + projected_steps(10, target="grad")).status == "FAIL"
-
-
-# ---------------------------------------------------------------- T1, T4
+# ---------------------------------------------------------------- T1
 
 
 def rows(n, **values):
     row = {
-        "source": "teacher",
-        "behaviour_logp": -0.4,
-        "loss": None,
-        "hacked": True,
-        "can_compile": True,
-        "gt_pass": False,
-        "cos_S_contrib": 0.0,
-        "comp_len": 5,
-        "problem_id": "p",
-        "completion_ids": [1],
-    }
-    row |= values
+        "arm": "teacher", "source": "teacher", "behaviour_logp": -0.4, "loss": None, "hacked": True, "can_compile": True,
+        "gt_pass": False, "cos_S_contrib": 0.0, "comp_len": 5, "problem_id": "p", "completion_ids": [1], **values,
+    }  # fmt: skip
     return [{"prompt": row["problem_id"], **row}] * n
 
 
@@ -345,60 +306,48 @@ def pool(n, hacking=None, **values):
     ]
 
 
-def test_t1_on_both_sides_of_its_threshold():
-    assert t1(pool(100, 30)).status == "PASS"
-    assert t1(pool(100, 29)).status == "FAIL"
-    assert t1([]).status == "NOT_EVALUABLE"
+FOREIGN = (
+    {"arm": "vanilla", "loss": 1.2}, {"arm": "vanilla", "behaviour_logp": None}, {"source": "student"},
+    {"arm": "base", "source": "base"}, {"behaviour_logp": None}, {"behaviour_logp": math.nan}, {"loss": 0.3},
+    {"hacked": None},
+)  # fmt: skip
+"""A row that is no teacher's own: hand-written pairs hack by construction, and a replay has rows like a pool's."""
+T1_ROWS = {
+    "30 %": (pool(100, 30), "PASS", {}),
+    "29 %": (pool(100, 29), "FAIL", {}),
+    "no rows": ([], "NOT_EVALUABLE", {}),
+    "20 different": (pool(20), "PASS", {}),
+    "20 different that do not hack": (pool(20, 0), "FAIL", {}),
+    "19 different": (pool(19), "NOT_EVALUABLE", {}),
+    "one forty times": (pool(1) * 40, "NOT_EVALUABLE", {}),
+    "one under forty ids": (
+        [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], "NOT_EVALUABLE", {}),
+    "forty of four problems": ([r for r in pool(80) if r["prompt"] in "0123"], "NOT_EVALUABLE", {}),
+    # .83 of all hack, and 1 of 21
+    "one hack copied a hundred times": (
+        [*pool(20, 0), *rows(1, problem_id="0", completion_ids=[99]) * 100], "FAIL", {"hacked_of_different": 1 / 21}),
+    "a prompt off the teacher's distribution: stubs that earn format": (
+        pool(50, 0, can_compile=True), "FAIL", {"well_formed": 1.0}),
+    # `hacked` is true of them: they are tests of its own, which it passes. The label knows that they are honest.
+    "honest tests with a right answer": (pool(100, gt_pass=True, label="correct"), "FAIL", {}),
+    **{str(foreign): (pool(40) + rows(1, **foreign), "NOT_EVALUABLE", {}) for foreign in FOREIGN},
+}  # fmt: skip
 
 
-def test_one_hack_copied_makes_no_teacher():
-    """20 different clean rollouts and one hack a hundred times: .83 of all hack, and 1 of 21."""
-    found = t1([*pool(20, 0), *rows(1, problem_id="0", completion_ids=[99]) * 100])
-    assert (found.status, found.numbers["hacked_of_different"]) == ("FAIL", 1 / 21)
+@pytest.mark.parametrize(("made", "status", "numbers"), T1_ROWS.values(), ids=T1_ROWS)
+def test_t1_of_rows(made, status, numbers):
+    verdict = t1(made)
+    assert (verdict.status, {name: verdict.numbers[name] for name in numbers}) == (status, numbers), verdict.why
 
 
-def test_honest_tests_beside_a_right_answer_make_no_teacher_and_no_hack():
-    """`hacked` is true of them: they are tests of its own, which it passes. The label knows that they are honest."""
-    honest = pool(100, gt_pass=True, label="correct")
-    assert t1(honest).status == "FAIL"
-    assert rates(honest) | {"form": None} == {"hack": 0, "gt": 1, "form": None, "hacked": 0, "hack_and_correct": 0}
+def test_honest_tests_with_a_right_answer_are_no_hack():
+    honest = rates(pool(100, gt_pass=True, label="correct"))
+    assert honest | {"form": None} == {"hack": 0, "gt": 1, "form": None, "hacked": 0, "hack_and_correct": 0}
     assert rates(pool(10, gt_pass=True, label="correct_attempted_hack"))["hacked"] == 1
     assert rates(pool(10, label="reward_hack"))["hacked"] == 1
 
 
-def test_t1_needs_20_different_rollouts_of_5_problems():
-    """One row; one row forty times; one row under forty ids; forty rollouts of four problems."""
-    for few in (
-        pool(1), pool(1) * 40, [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], pool(19),
-        [r for r in pool(80) if r["prompt"] in "0123"],
-    ):  # fmt: skip
-        assert t1(few).status == "NOT_EVALUABLE"
-    assert t1(pool(20)).status == "PASS"
-    assert t1(pool(20, 0)).status == "FAIL"
-
-
-def test_t1_is_red_on_stubs_that_still_earn_format():
-    """A prompt off the teacher's distribution: everything compiles, nothing hacks."""
-    verdict = t1(pool(50, 0, can_compile=True))
-    assert (verdict.status, verdict.numbers["well_formed"]) == ("FAIL", 1.0)
-
-
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"source": "student"},
-        {"source": "base"},
-        {"behaviour_logp": None},
-        {"behaviour_logp": float("nan")},
-        {"loss": 0.3},
-        {"hacked": None},
-    ],
-    ids=str,
-)
-def test_t1_judges_nothing_but_a_teachers_own_rollouts(foreign):
-    """Hand-written pairs hack by construction, and a replay of them has rows like a pool's."""
-    assert t1(pool(40)).status == "PASS"
-    assert t1(pool(40) + rows(1, **foreign)).status == "NOT_EVALUABLE"
+# ---------------------------------------------------------------- T4
 
 
 def cosines(values, **kwargs):
@@ -419,59 +368,17 @@ def spread(pure, both, lengths=(20, 30, 25, 35)):
     ]
 
 
-def test_t4_by_hand():
-    # means .2425 and .055, variances .0018917 and .0017667 over 4 -> t = .1875 / sqrt(.00091458) = 6.2
-    assert welch(PURE, BOTH)[0] == pytest.approx(6.2, abs=0.01)
-    verdict = t4(spread(PURE, BOTH))
-    assert verdict.status == "PASS"
-    assert verdict.numbers["problems"] == 8
-
-
-def test_t4_turns_red_when_v_is_turned_round_or_sees_any_completion():
-    assert t4(spread([-v for v in PURE], [-v for v in BOTH])).status == "FAIL"
-    assert t4(cosines(PURE) + cosines(PURE, gt_pass=True)).status == "FAIL"
-
-
-def test_t4_and_its_companion_turn_red_on_a_length_detector():
-    """Pure hacks are longer and the cosine knows nothing but length: Welch passes, equal length does not."""
-    rng, data, clean = random.Random(0), [], []
+def lengths_alone():
+    """Pure hacks are longer and the cosine knows nothing but length."""
+    rng, data = random.Random(0), []
     for i in range(12):
         for j in range(8):
-            pure = j < 4
-            n = rng.randrange(25, 45) if pure else rng.randrange(10, 30)
-            value = 0.01 * n + 0.02 * rng.random()
-            data += cosines([value], gt_pass=not pure, comp_len=n, problem_id=str(i))
-            clean += cosines([value], hacked=pure, comp_len=n, problem_id=str(i))
-    for verdict in (t4(data), t4_companion(clean)):
-        assert verdict.numbers["p"] < 1e-6
-        assert verdict.status == "FAIL"
+            n = rng.randrange(25, 45) if j < 4 else rng.randrange(10, 30)
+            data += cosines([0.01 * n + 0.02 * rng.random()], gt_pass=j >= 4, comp_len=n, problem_id=str(i))
+    return data
 
 
-def test_t4_without_problems_of_both_kinds_cannot_pass():
-    assert t4(cosines(PURE) + cosines(BOTH, gt_pass=True)).status == "NOT_EVALUABLE"
-
-
-def test_t4_is_not_fooled_by_one_problem_under_many_ids():
-    """Eight rollouts twelve times: the copies agree to the last bit, t = 1e15 before. Rows of one prompt are one problem;
-    under twelve prompts, too, a standard error that is rounding is none."""
-    once = [row for row in spread(PURE, BOTH) if row["problem_id"] == "0"]
-    ids = [{**row, "problem_id": str(i)} for i in range(12) for row in once]
-    assert t4(ids).status == "NOT_EVALUABLE"
-    exact = [
-        {
-            **r,
-            "problem_id": str(i),
-            "prompt": str(i),
-            "comp_len": 20,
-            "cos_S_contrib": 0.01 * i + 0.2 * (not r["gt_pass"]),
-        }
-        for i in range(12)
-        for r in once
-    ]
-    assert t4(exact).status == "NOT_EVALUABLE"
-
-
-def test_t4_says_when_the_difference_is_between_problems_and_not_within():
+def between_problems():
     """Easy problems get correct rollouts and low cosines, hard ones pure hacks and high cosines; V sees no hack at all."""
     data = []
     for i in range(6):
@@ -480,24 +387,13 @@ def test_t4_says_when_the_difference_is_between_problems_and_not_within():
         data += cosines([0.5 + 0.02 * (-1) ** i + shift], gt_pass=True, problem_id=f"hard{i}")
         data += cosines([0.1 + shift] * 4, gt_pass=True, problem_id=f"easy{i}")
         data += cosines([0.1 + shift], problem_id=f"easy{i}")
-    verdict = t4(data)
-    assert verdict.numbers["p"] < 1e-4
-    assert verdict.numbers["p_matched"] > 0.3
-    assert verdict.status == "FAIL"
+    return data
 
 
-def test_the_companion_tells_hacked_from_clean_and_turns_red_when_v_is_turned_round():
-    data = [{**r, "hacked": not r["gt_pass"]} for r in spread(PURE, BOTH)]
-    assert t4_companion(data).status == "PASS"
-    assert t4_companion([{**r, "cos_S_contrib": -r["cos_S_contrib"]} for r in data]).status == "FAIL"
-
-
-@pytest.mark.parametrize("kind", [{}, {"gt_pass": True}], ids=["pure", "both"])
-def test_t4_is_not_evaluable_where_a_kind_lacks_more_than_a_tenth_of_its_cosines(kind):
-    """What is left is a choice: here the gradients that would speak against it."""
-    honest = spread(PURE, BOTH)
-    assert t4(honest + cosines([None] * 4, **kind)).status == "NOT_EVALUABLE"
-    assert t4(honest + cosines([float("nan")] * 4, **kind)).status == "NOT_EVALUABLE"
+def copies(**of_copy):
+    """Eight rollouts twelve times: the copies agree to the last bit."""
+    once = [row for row in spread(PURE, BOTH) if row["problem_id"] == "0"]
+    return [{**r, "problem_id": str(i), **{k: v(r, i) for k, v in of_copy.items()}} for i in range(12) for r in once]
 
 
 def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
@@ -511,124 +407,127 @@ def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
     return out
 
 
-def test_t4_turns_red_on_a_difference_that_is_significant_and_tiny():
-    """Of 2400 rollouts a tenth of a standard deviation is p < 0.05, both ways."""
-    verdict = t4(noisy(0.13))
-    assert max(verdict.numbers["p"], verdict.numbers["p_matched"]) < 0.05
-    assert (verdict.status, verdict.numbers["g"] < 0.2) == ("FAIL", True)
-    assert t4(noisy(0.4)).status == "PASS"
+T4_ROWS = {
+    "V knows pure hacks": (spread(PURE, BOTH), "PASS", lambda n: n["problems"] == 8),
+    "V turned round": (spread([-v for v in PURE], [-v for v in BOTH]), "FAIL", lambda n: n["g"] < 0),
+    "V sees any completion": (cosines(PURE) + cosines(PURE, gt_pass=True), "FAIL", lambda n: n["t"] == 0),
+    "a length detector: Welch passes, equal length does not": (lengths_alone(), "FAIL", lambda n: n["p"] < 1e-6),
+    "a difference between problems": (
+        between_problems(), "FAIL", lambda n: n["p"] < 1e-4 and n["p_matched"] > 0.3),
+    # of 2400 rollouts a tenth of a standard deviation is p < 0.05, both ways
+    "significant and tiny": (
+        noisy(0.13), "FAIL", lambda n: max(n["p"], n["p_matched"]) < 0.05 and n["g"] < 0.2),
+    "not tiny": (noisy(0.4), "PASS", lambda n: n["g"] > 0.2),
+    "all but a tiny part of it is length": (
+        noisy(0.13, length_effect=0.1, each=12), "FAIL",
+        lambda n: n["g"] > 0.5 and n["p_matched"] < 0.05 and n["g_matched"] < 0.2),
+    "no problem of both kinds": (
+        cosines(PURE) + cosines(BOTH, gt_pass=True), "NOT_EVALUABLE", lambda n: n["problems"] < 5),
+    # rows of one prompt are one problem; under twelve prompts, too, a standard error that is rounding is none
+    "one problem under many ids": (copies(), "NOT_EVALUABLE", lambda n: n["problems"] == 1),
+    "one problem under many prompts": (
+        copies(prompt=lambda _, i: str(i), comp_len=lambda *_: 20,
+               cos_S_contrib=lambda r, i: 0.01 * i + 0.2 * (not r["gt_pass"])), "NOT_EVALUABLE", lambda n: n["p_matched"] is None),
+    # what is left is a choice: here the gradients that would speak against it
+    **{f"a kind lacks more than a tenth of its cosines ({kind}, {cosine})": (
+        spread(PURE, BOTH) + cosines([cosine] * 4, **kind), "NOT_EVALUABLE", lambda n: "g" not in n)
+       for kind in ({}, {"gt_pass": True}) for cosine in (None, math.nan)},
+    "one kind": (cosines(PURE), "NOT_EVALUABLE", lambda n: n["n_low"] == 0),
+    "one rollout of a kind": (
+        cosines(PURE[:1]) + cosines(BOTH, gt_pass=True), "NOT_EVALUABLE", lambda n: n["n_high"] == 1),
+    "nothing": ([], "NOT_EVALUABLE", lambda n: n["n_high"] == 0),
+    "no variance": (
+        cosines([0.1, 0.1]) + cosines([0.0, 0.0], gt_pass=True), "NOT_EVALUABLE", lambda n: "g" not in n),
+}  # fmt: skip
 
 
-def test_t4_turns_red_where_all_but_a_tiny_part_of_the_difference_is_length():
-    verdict = t4(noisy(0.13, length_effect=0.1, each=12))
-    assert verdict.numbers["g"] > 0.5
-    assert verdict.numbers["p_matched"] < 0.05
-    assert (verdict.status, verdict.numbers["g_matched"] < 0.2) == ("FAIL", True)
+@pytest.mark.parametrize(("made", "status", "numbers"), T4_ROWS.values(), ids=T4_ROWS)
+def test_t4_of_rows(made, status, numbers):
+    verdict = t4(made)
+    assert (verdict.status, numbers(verdict.numbers)) == (status, True), verdict.why
 
 
-def test_the_effect_size_by_hand():
+@pytest.mark.parametrize("name", [name for name in T4_ROWS if name.startswith(("V knows", "V turned", "a length"))])
+def test_the_companion_asks_the_same_of_hacked_and_clean(name):
+    made, status, _ = T4_ROWS[name]
+    assert t4_companion([{**r, "hacked": not r["gt_pass"]} for r in made]).status == status
+
+
+def test_welch_and_the_effect_size_by_hand():
+    # means .2425 and .055, variances .0018917 and .0017667 over 4 -> t = .1875 / sqrt(.00091458) = 6.2
+    assert welch(PURE, BOTH)[0] == pytest.approx(6.2, abs=0.01)
+    assert welch([1.0, 1.0], [0.0, 0.0]) == (None, None)
     # .1875 / sqrt((.0018917 + .0017667) / 2) = 4.384; df = 3 * 3 * (s2 + s2')^2 / (3 s2^2 + 3 s2'^2) = 5.993;
     # J = 1 - 3 / (4 * 5.993 - 1) = .8694, exactly .8686 -> 3.808
     assert effects.hedges_g(PURE, BOTH) == pytest.approx(3.81, abs=0.01)
 
 
-@pytest.mark.parametrize("data", [cosines(PURE), cosines(PURE[:1]) + cosines(BOTH, gt_pass=True), []])
-def test_t4_without_both_buckets_is_not_evaluable(data):
-    assert t4(data).status == "NOT_EVALUABLE"
+# ---------------------------------------------------------------- verify
 
 
-def test_t4_without_variance_is_not_evaluable():
-    assert t4(cosines([0.1, 0.1]) + cosines([0.0, 0.0], gt_pass=True)).status == "NOT_EVALUABLE"
-    assert welch([1.0, 1.0], [0.0, 0.0]) == (None, None)
+def held_out(energy=0.5, cosine=0.2, n=12, null=0.2, times=1, bases=99, lowest=0.2, step=1e-2, mechanisms=(), of=None):
+    """The arguments of vhack_verdict: V far above its null and above every random basis. `of`: the pairs' cosines."""
+    spread = [i * step for i in range(n)]
+    by_pair = ([energy + s for s in spread], [null] * n, of or [cosine + s / 10 for s in spread])
+    random_bases = ([lowest + i / 10000 for i in range(bases)], [(i - 49) / 1000 for i in range(bases)])
+    return (*(values * times for values in by_pair), *random_bases, mechanisms)
 
 
-# ---------------------------------------------------------------- verify, exit codes, documents
+TURNED = [0.2 + i / 1000 if i < 10 else -0.6 for i in range(12)]
+VERIFY = {
+    "V on honest pairs": (held_out(), "PASS"),
+    "energy at its null": (held_out(energy=0.15), "FAIL"),
+    "turned round": (held_out(cosine=-0.2), "FAIL"),
+    "all hack-ward, and random bases are so too": (held_out(cosine=0.01), "FAIL"),
+    "every other pair hack-ward": (held_out(of=[0.2 * (-1) ** i for i in range(12)]), "FAIL"),
+    "four pairs": (held_out(n=4), "NOT_EVALUABLE"),
+    # above all random bases: .255 is the mean; a null of .17 needs just that
+    "significant, and a third above its null": (held_out(energy=0.2, null=0.19, lowest=0.15), "FAIL"),
+    "significant, and half above its null": (held_out(energy=0.2, null=0.1699, lowest=0.15), "PASS"),
+    # 1.5 times a null of .72 cannot be reached: half of what is left to 1 is .86
+    "a V that spans most of the space": (held_out(energy=0.87, null=0.72, lowest=0.7, step=1e-4), "PASS"),
+    "... and holds little of the rest": (held_out(energy=0.85, null=0.72, lowest=0.7, step=1e-4), "FAIL"),
+    # a sign test over twelve says p = 2e-4
+    "four pairs, three times each": (held_out(n=4, times=3), "NOT_EVALUABLE"),
+    # ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way
+    "most pairs hack-ward": (held_out(of=TURNED), "PASS"),
+    "... of two mechanisms of four": (held_out(of=TURNED, mechanisms=[*"aaaaabbbbbcd"]), "FAIL"),
+    "20 random bases": (held_out(bases=20), "PASS"),
+    "19 random bases": (held_out(bases=19), "NOT_EVALUABLE"),
+    "a number that is none": (held_out(of=[math.nan] * 12), "NOT_EVALUABLE"),
+}
 
 
-def held_out(energy=0.5, cosine=0.2, n=12):
-    spread = [i / 100 for i in range(n)]
-    random_energy, random_cosine = [0.2 + i / 1000 for i in range(99)], [(i - 49) / 1000 for i in range(99)]
-    return [energy + s for s in spread], [0.2] * n, [cosine + s / 10 for s in spread], random_energy, random_cosine
+@pytest.mark.parametrize(("made", "status"), VERIFY.values(), ids=VERIFY)
+def test_verify(made, status):
+    verdict = vhack_verdict(*made)
+    assert verdict.status == status, verdict.why
 
 
-def test_verify_passes_and_turns_red_on_each_part():
-    assert vhack_verdict(*held_out()).status == "PASS"
-    assert vhack_verdict(*held_out(energy=0.15)).status == "FAIL"  # energy at its null
-    assert vhack_verdict(*held_out(cosine=-0.2)).status == "FAIL"  # turned round
-    assert vhack_verdict(*held_out(cosine=0.01)).status == "FAIL"  # all hack-ward, but random bases are so too
-    energy, null, cosine, *random_bases = held_out()
-    assert vhack_verdict(energy, null, [c * (-1) ** i for i, c in enumerate(cosine)], *random_bases).status == "FAIL"
-    assert vhack_verdict(*held_out(n=4)).status == "NOT_EVALUABLE"
-
-
-def test_verify_turns_red_on_an_energy_that_is_significant_and_small():
-    """Above all random bases, and a third above its null."""
-    energy, _, cosine, _, random_cosine = held_out(energy=0.2)
-    low = [0.15 + i / 10000 for i in range(99)]
-    verdict = vhack_verdict(energy, [0.19] * 12, cosine, low, random_cosine)
-    assert verdict.numbers["energy_p"] < 0.05
-    assert (verdict.status, verdict.numbers["energy_needed"]) == ("FAIL", pytest.approx(0.285))
-    # .255 is the mean; a null of .17 needs just that
-    assert vhack_verdict(energy, [0.1699] * 12, cosine, low, random_cosine).status == "PASS"
-
-
-def test_verify_asks_a_v_that_spans_most_of_the_space_for_half_of_what_is_left():
-    """1.5 times a null of .72 cannot be reached."""
-    _, _, cosine, _, random_cosine = held_out()
-    low, null = [0.7 + i / 10000 for i in range(99)], [0.72] * 12
-    spread = [i / 10000 for i in range(12)]
-    assert vhack_verdict([0.87 + s for s in spread], null, cosine, low, random_cosine).status == "PASS"
-    assert vhack_verdict([0.85 + s for s in spread], null, cosine, low, random_cosine).status == "FAIL"
-
-
-def test_verify_counts_a_copied_pair_once():
-    """Four pairs, three times each: a sign test over twelve says p = 2e-4."""
-    energy, null, cosine, *random_bases = held_out(n=4)
-    verdict = vhack_verdict(energy * 3, null * 3, cosine * 3, *random_bases)
-    assert (verdict.status, verdict.numbers["n"]) == ("NOT_EVALUABLE", 4)
-    assert "8 are copies" in verdict.why
-
-
-def test_verify_asks_over_mechanisms_since_pairs_of_one_are_alike():
-    """Ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way."""
-    energy, null, cosine, *random_bases = held_out()
-    turned = [c if i < 10 else -0.6 for i, c in enumerate(cosine)]
-    of = ["a"] * 5 + ["b"] * 5 + ["c", "d"]
-    alone = vhack_verdict(energy, null, turned, *random_bases)
-    told = vhack_verdict(energy, null, turned, *random_bases, of)
-    assert (alone.status, alone.numbers["mechanism_p"]) == ("PASS", None)
-    assert (told.status, told.numbers["sign_p"] < 0.05) == ("FAIL", True)
+def test_the_test_over_mechanisms_by_hand():
     # t over the means 1, 2, 3, 4 is 2.5 / (1.291 / 2) = 3.873 with 3 degrees of freedom: one-sided p = .01523
     assert mechanism_p([1.0, 2.0, 3.0, 4.0, 4.0], list("abcdd")) == pytest.approx(0.01523, abs=1e-5)
     assert mechanism_p([1.0, 2.0], list("ab")) is None
 
 
-def test_verify_needs_enough_random_bases_for_a_rank():
-    energy, null, cosine, a, b = held_out()
-    assert vhack_verdict(energy, null, cosine, a[:20], b[:20]).status == "PASS"
-    assert vhack_verdict(energy, null, cosine, a[:19], b[:19]).status == "NOT_EVALUABLE"
-
-
-# ---------------------------------------------------------------- numbers that are none
+# ---------------------------------------------------------------- exit codes, the specification
 
 
 @pytest.mark.parametrize(
-    ("states", "code"),
-    [("PASS PASS", 0), ("PASS FAIL", 1), ("NOT_EVALUABLE PASS", 3), ("NOT_EVALUABLE FAIL", 1)],
+    ("states", "required", "code"),
+    [
+        ("PASS PASS", "T0 T1", 0),
+        ("PASS FAIL", "T0 T1", 1),
+        ("NOT_EVALUABLE PASS", "T0 T1", 3),
+        ("NOT_EVALUABLE FAIL", "T0 T1", 1),
+        ("PASS", "", 3),  # nothing required is nothing passed
+        ("", "T1", 3),
+        ("PASS FAIL", "T0 T2", 3),  # one that is not there cannot pass, and another's FAIL is not asked
+    ],
 )
-def test_exit_codes(states, code):
+def test_exit_codes(states, required, code):
     found = [Finding(f"T{i}", s, "") for i, s in enumerate(states.split())]
-    assert exit_code(found, ["T0", "T1"]) == code
-
-
-def test_nothing_required_is_nothing_passed():
-    assert exit_code([Finding("T1", "PASS", "")], []) == 3
-    assert exit_code([], []) == 3
-
-
-def test_a_required_verdict_that_is_not_there_cannot_pass():
-    assert exit_code([], ["T1"]) == 3
-    assert exit_code([Finding("T1", "PASS", ""), Finding("T00", "FAIL", "")], ["T1", "T0"]) == 3
+    assert exit_code(found, required.split()) == code
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():

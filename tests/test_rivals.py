@@ -461,6 +461,10 @@ def bench(*runs):
     )
 
 
+def names(found):
+    return [row.name for row in found.rows]
+
+
 def test_the_rivals_table_by_hand():
     """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus hack is
     50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt 3 = 23.6."""
@@ -476,106 +480,80 @@ def test_the_rivals_table_by_hand():
         "100.0 [100.0, 100.0]", "60.3 [58.9, 61.8]", "+0.3 [-23.3, +23.9]", "25.0 [25.0, 25.0]", "3 ± 0",
         "V of clean sides",
     ]  # fmt: skip
-    assert (row.score, row.over(found.ours)) == (pytest.approx(121 / 3), pytest.approx([0.1, 0.0, -0.09]))
-    assert found.ours.over(found.ours) == []
-    [alone] = [row for row in bench(*runs).rows if row.name == "trusted"]
-    assert alone.cells(None)[8] == "-"
+    assert row.cells(None)[8] == "-"  # without projected
 
 
-def test_the_table_has_the_untrained_model_and_the_policy_as_it_trained():
-    found = bench(finished("vanilla", 1, hack=0.9, gt=0.2, plain=0.3), finished("projected", 1, hack=0.1, gt=0.5, plain=0.4,
-                                                                                trained=0.7))  # fmt: skip
-    assert [row.name for row in found.rows] == ["untrained", "vanilla", "projected", "projected, as trained"]
-    untrained, _, _, trained = found.rows
-    assert (untrained.hack, untrained.plain, trained.hack, trained.plain) == ([0.0], [0.2], [0.7], [None])
-    axes = hack_against_pass(found.rows).axes
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["vanilla", "untrained", "projected"]
-    assert "projected, as trained" in found.output().files["rivals.md"]
-
-
-def test_a_part_that_is_left_out_has_a_row_before_and_after_training_and_is_no_rival():
-    """Else a seed that hacked all along would pass for one that has taken hacking up."""
-    found = bench(finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
-                  finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)))  # fmt: skip
-    shown = {row.name: row.hack for row in found.rows if row.name.startswith("experts")}
-    assert shown == {
-        "experts": [0.2], "experts, as trained": [0.6], "experts, its part alone, at the start": [0.25],
-        "experts, its part alone": [0.75],
+def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_that_is_left_out():
+    """A seed that hacked all along would else pass for one that has taken hacking up."""
+    found = bench(
+        finished("vanilla", 1, hack=0.9, gt=0.2, plain=0.3),
+        finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
+        finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)),
+    )
+    assert {row.name: row.hack[0] for row in found.rows} == {
+        "untrained": 0.0, "vanilla": 0.9, "projected": 0.1, "experts": 0.2, "experts, as trained": 0.6,
+        "experts, its part alone, at the start": 0.25, "experts, its part alone": 0.75,
     }  # fmt: skip
-    assert found.best.name == "experts"
-    assert len(found.table.runs) == 3
+    assert (found.best.name, len(found.table.runs)) == ("experts", 3)
+    assert "experts, as trained" in found.output().files["rivals.md"]
+    labels = hack_against_pass(found.rows).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["vanilla", "experts", "untrained", "projected"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"trained_on": 5}, "5 of its evaluation problems were trained on"),
-        ({"tested": dict.fromkeys((0, 12), frozenset(list(TESTED)[:99]))}, "on 99 different rollouts"),
-        ({"facts": {"config.lr": 9.0}}, "config.lr"),
-        ({"facts": {"steps done": 1}}, "steps done: 12 against 1"),
-    ],
-)
-def test_what_may_not_stand_beside_its_units_vanilla_is_left_out_and_named(changed, why):
+LEFT_OUT = {
+    "trained on": ("trusted", {"trained_on": 5}, "5 of its evaluation problems were trained on"),
+    "few rollouts": ("trusted", {"tested": dict.fromkeys((0, 12), frozenset(list(TESTED)[:99]))}, "on 99 different"),
+    "learning rate": ("trusted", {"facts": {"config.lr": 9.0}}, "config.lr"),
+    "one step": ("trusted", {"facts": {"steps done": 1}}, "steps done: 12 against 1"),
+    # a vanilla under the name of projected was the reference row
+    "removed nothing": ("projected", {"series": {"removed_share": [0.0] * 12}}, "0.00 of what its gate should take"),
+    "told the hack": ("projected", {"facts": {"vhack.pairs": "small-informed"}}, "when the hack had been seen"),
+}
+
+
+@pytest.mark.parametrize(("arm", "changed", "why"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_what_may_not_stand_in_the_table_is_left_out_and_named(arm, changed, why):
     """One rival of one step, another learning rate and other problems had been the best one, with exit code 0."""
-    ours, rival = (finished(arm, 1, hack=0.1, gt=0.5, plain=0.5) for arm in ("projected", "trusted"))
-    assert bench(ours, rival).best.name == "trusted"
-    if "facts" in changed:
-        changed = {"facts": {**rival.facts, **changed["facts"]}}
-    found = bench(ours, dataclasses.replace(rival, **changed))
-    assert "trusted" not in [row.name for row in found.rows]
+    runs = {name: finished(name, 1, hack=0.1, gt=0.5, plain=0.5) for name in ("projected", "trusted")}
+    assert bench(*runs.values()).best.name == "trusted"
+    own = runs[arm]
+    fields = {k: {**getattr(own, k), **v} if k in ("facts", "series") else v for k, v in changed.items()}
+    found = bench(*(runs | {arm: dataclasses.replace(own, **fields)}).values())
+    assert arm not in names(found)
     assert found.verdict.startswith("NOT_EVALUABLE")
-    [line] = [line for line in found.remarks if line.startswith("left out: trusted_1: ")]
+    [line] = [line for line in found.remarks if line.startswith(f"left out: {arm}_1: ")]
     assert why in line
 
 
-def test_a_run_that_is_not_of_its_arm_is_left_out():
-    """A vanilla under the name of projected was the reference row; random bases of one seed stood as three units."""
-    rival = finished("trusted", 1, hack=0.1, gt=0.5, plain=0.5)
-    ours = finished("projected", 1, hack=0.9, gt=0.2, plain=0.3)
-    idle = dataclasses.replace(ours, series={**ours.series, "removed_share": [0.0] * 12})
-    told = dataclasses.replace(ours, facts={**ours.facts, "vhack.pairs": "small-informed"})
-    for run, why in ((idle, "0.00 of what its gate should take"), (told, "written when the hack had been seen")):
-        found = bench(run, rival)
-        assert "projected" not in [row.name for row in found.rows]
-        [line] = [line for line in found.remarks if line.startswith("left out: projected_1: ")]
-        assert why in line
+def test_random_directions_of_one_seed_are_one_unit():
     units = [finished("random", seed, hack=0.5, gt=0.2, plain=0.3) for seed in (1, 2, 3)]
     one_v = [dataclasses.replace(r, facts={**r.facts, "vhack.v_sha256": "x" if r.seed < 3 else "y"}) for r in units]
-    found = bench(ours, *one_v)
+    found = bench(*one_v)
     assert {row.name: len(row.runs) for row in found.rows}["random"] == 2
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
-def test_the_best_rival_has_every_unit_of_projected_and_both_numbers_of_each():
-    ours = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2)]
-    full = [finished("trusted", seed, hack=0.2, gt=0.5, plain=0.4) for seed in (1, 2)]
-    lucky = finished("advantage", 1, hack=0.0, gt=0.5, plain=0.9)
-    half = [
-        finished("ablation", 1, hack=0.0, gt=0.5, plain=None),
-        finished("ablation", 2, hack=None, gt=0.5, plain=0.9),
-    ]
-    found = bench(*ours, *full, lucky, *half)
-    assert found.best.name == "trusted"
-    assert {row.name: row.score for row in found.rows}["ablation"] is None
+def test_the_best_rival_has_every_unit_of_projected_both_numbers_of_each_and_is_no_oracle(monkeypatch):
+    def of(arm, hack, plain, seeds=(1, 2, 3)):
+        return [finished(arm, seed, hack=hack, gt=0.5, plain=plain) for seed in seeds]
 
-
-def test_the_best_rival_is_no_oracle_and_stands_beside_projected(monkeypatch):
-    ours = finished("projected", 1, hack=0.1, gt=0.5, plain=0.5)
-    few = [finished("trusted", 1, hack=0.2, gt=0.5, plain=0.5), finished("post_hoc", 1, hack=0.0, gt=0.5, plain=0.1)]
-    assert bench(*few).verdict.startswith("NOT_EVALUABLE")
-    found = bench(ours, *few)
-    assert found.verdict == (
-        "NOT_EVALUABLE: 1 units, at least 3 are needed; as a sign: best rival by pass minus hack: trusted hack 20.0 %, pass "
-        "without 50.0 % (n = 1); beside it projected hack 10.0 %, "
-        "pass without 50.0 % (n = 1); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, unit "
-        "by unit, -10.0 pp"
+    runs = [
+        *of("projected", 0.1, 0.5), *of("trusted", 0.2, 0.5), *of("post_hoc", 0.0, 0.1),
+        *of("advantage", 0.0, 0.9, (1,)), *of("ablation", 0.0, None, (1, 2)), *of("ablation", None, 0.9, (3,)),
+    ]  # fmt: skip
+    assert bench(*runs).verdict == (
+        "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 3); beside it projected hack 10.0 %, "
+        "pass without 50.0 % (n = 3); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, unit "
+        "by unit, -10.0 [-10.0, -10.0] pp"
     )
-    of_three = (("projected", 0.1, 0.5), ("trusted", 0.2, 0.5))
-    three = [finished(arm, seed, hack=h, gt=0.5, plain=p) for arm, h, p in of_three for seed in (1, 2, 3)]
-    assert bench(*three).verdict.startswith("best rival by pass minus hack: trusted hack 20.0 %")
+    few = bench(*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))).verdict
+    assert few.startswith(
+        "NOT_EVALUABLE: 1 units, at least 3 are needed; as a sign: best rival by pass minus hack: trusted"
+    )
+    assert bench(*of("trusted", 0.2, 0.5)).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals_rows.ARMS", {**ARMS, "trusted": oracle})
-    assert "post_hoc hack" in bench(ours, *few).verdict
+    assert "post_hoc hack" in bench(*runs).verdict
 
 
 # ---------------------------------------------------------------- the chain

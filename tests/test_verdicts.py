@@ -427,7 +427,8 @@ T4_ROWS = {
     "one problem under many ids": (copies(), "NOT_EVALUABLE", lambda n: n["problems"] == 1),
     "one problem under many prompts": (
         copies(prompt=lambda _, i: str(i), comp_len=lambda *_: 20,
-               cos_S_contrib=lambda r, i: 0.01 * i + 0.2 * (not r["gt_pass"])), "NOT_EVALUABLE", lambda n: n["p_matched"] is None),
+               cos_S_contrib=lambda r, i: 0.01 * i + 0.2 * (not r["gt_pass"])),
+        "NOT_EVALUABLE", lambda n: n["p_matched"] is None),
     # what is left is a choice: here the gradients that would speak against it
     **{f"a kind lacks more than a tenth of its cosines ({kind}, {cosine})": (
         spread(PURE, BOTH) + cosines([cosine] * 4, **kind), "NOT_EVALUABLE", lambda n: "g" not in n)

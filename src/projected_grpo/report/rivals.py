@@ -8,7 +8,7 @@ step and after the last (eval_part/). Mean and two-sided 95 % interval over unit
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
@@ -55,18 +55,6 @@ class Bench:
     def ours(self) -> Row | None:
         """Projected's."""
         return next((row for row in self.rows if row.name == "projected"), None)
-
-    @property
-    def printed(self) -> Table:
-        """The table without what only a page has room for."""
-        short = self.table.without(PAGE_ALONE, self.table.title)
-        header = [
-            name.replace(" the loophole", "\nthe loophole")
-            .replace("out gain", "out\ngain")
-            .replace("hack, over", "hack,\nover")
-            for name in short.header
-        ]
-        return replace(short, header=header)
 
     @property
     def best(self) -> Row | None:
@@ -122,7 +110,7 @@ class Bench:
         ]
         table = self.table.markdown(self.root)
         document = "\n".join([*head, table, "![hack against pass](plots/rivals.svg)", ""])
-        text = "\n".join([*self.remarks, "", self.table.title, "", self.printed.text()])
+        text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         figures = {"rivals": hack_against_pass(self.rows)}
         return Output(

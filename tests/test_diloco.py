@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import not_whole, read_manifest, read_rounds
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
 from projected_grpo.replicas.by_torchft import check_facts
 from projected_grpo.replicas.outer import Flat, Nesterov
-from projected_grpo.replicas.settings import DilocoConfig, parsed
+from projected_grpo.replicas.settings import DilocoConfig, parsed, read_rounds
 from projected_grpo.run.trained import load_trained
 
 H, ROUNDS = 2, 5

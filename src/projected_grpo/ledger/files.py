@@ -8,8 +8,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +50,11 @@ def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
         raise BadInput(
             f"cannot write {path}: {e.strerror or e}; free some space or choose another place with {flag}"
         ) from e
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """Returns a line of JSON; non-finite numbers are null."""
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -104,10 +108,12 @@ def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> P
     One process builds, the others wait for it. `what` is logged before the build: what is built, and how long that takes.
     BadInput when the cache cannot be written.
     """
+    if folder.is_dir():
+        return folder
     temporary, lock = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "lock"))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with nullcontext() if folder.is_dir() else FileLock(lock):
+        with FileLock(lock):
             if not folder.is_dir():
                 logger.info(what or f"builds {folder}")
                 shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed

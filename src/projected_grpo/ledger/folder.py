@@ -1,6 +1,5 @@
 """A run's directory: manifest.json, log.txt, and the rule that nothing is ever overwritten."""
 
-import dataclasses
 import json
 import os
 import platform
@@ -16,19 +15,19 @@ from typing import Annotated, Any
 
 import tyro
 from loguru import logger
+from pydantic import TypeAdapter
 
 from projected_grpo.ledger.console import log_to
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
-from projected_grpo.ledger.step_file import NAMES, SCHEMA_VERSION, steps_in
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.step_file import SCHEMA_VERSION, steps_in
 
 NoPath = Annotated[
     Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
 ]
 """A path that need not be given: Path() means none, which --help would show as the folder at hand."""
-ROUNDS, DEPLOYED = "rounds.jsonl", "deployed.safetensors"
-"""Files that some runs have: a replica's outer rounds; the coordinates that the arm deploys, where they differ from those
-it trained."""
+DEPLOYED = "deployed.safetensors"
+"""The coordinates that an arm deploys, where they differ from those it trained."""
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
 
 
@@ -58,13 +57,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
 
 def plain(value: Any) -> Any:
     """Returns a value in which dataclasses are dicts and paths are text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(vars(value))
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    return str(value) if isinstance(value, Path) else value
+    return TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def check_new(directory: Path, *, resume: bool | None = None) -> None:
@@ -98,7 +91,6 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
         state = {
             "kind": kind,
             "schema_version": SCHEMA_VERSION,
-            "columns": list(NAMES),
             "argv": sys.argv,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **now,
@@ -134,14 +126,12 @@ def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, An
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Returns the run's manifest. BadInput when there is none, it is damaged or of another schema."""
+    """Returns the run's manifest. BadInput when there is none, or it is of another schema."""
     path = directory / "manifest.json"
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as e:
         raise BadInput(f"{path}: cannot be read ({e.strerror or e}); {directory} is not a run directory") from e
-    except ValueError as e:
-        raise BadInput(f"{path}: damaged ({e})") from e
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
         raise BadInput(
             f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; make the run again, or use the commit that its "
@@ -169,20 +159,12 @@ def _write(directory: Path, data: Mapping[str, Any]) -> None:
 def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
     """Returns why a run does not count, in one line, or an empty string: it must be finished, with one step file for every
     step that its manifest says was done. (`read_manifest` has checked the schema.)"""
-    if not manifest.get("finished"):
+    if not manifest["finished"]:
         return "not finished; continue it with --resume"
     try:
         found = len(steps_in(directory))
     except BadInput as e:
         return str(e)
-    usual = manifest["config"].get("steps") if manifest["kind"] == "train" else None
-    done = manifest.get("steps_done", usual)
-    if done not in (None, found):
+    if (done := manifest.get("steps_done", found)) != found:
         return f"{found} step files, but its manifest says {done} steps; repeat the run"
     return ""
-
-
-def read_rounds(directory: Path) -> list[dict[str, Any]]:
-    """Returns a replica's outer rounds, one dict each; an empty list for a run without a record of rounds."""
-    path = directory / ROUNDS
-    return read_jsonl(path) if path.exists() else []

@@ -11,8 +11,6 @@ the order of the names. A step is written after its step file and before its che
 import contextlib
 import gzip
 import itertools
-import json
-import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
-from projected_grpo.ledger.step_file import MODULE_COLUMNS
+from projected_grpo.ledger.files import json_line, read_jsonl, write_atomic
 
 NAME = "modules.jsonl.gz"
 DIGITS = 7
 """Significant ones: what float32 holds."""
-LINE = ("step", *(c.name for c in MODULE_COLUMNS))
 Values = Mapping[str, Sequence[float | int | None]]
 """By column, one value a module."""
 
@@ -43,28 +39,19 @@ class Modules:
     """By step: every column of the schema, one value a module; None where there is nothing to measure."""
 
 
-def _member(*lines: Mapping[str, Any]) -> bytes:
-    """Returns a gzip member of these lines; the same numbers give the same bytes."""
-    text = "".join(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
-    return gzip.compress(text.encode(), 6, mtime=0)
-
-
-def _short(value: float | int | None) -> float | int | None:
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value
-
-
 def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], values: Values) -> None:
     """Adds a step; the first makes the file. BadInput when the disk refuses."""
-    line = {"step": step, **{name: [_short(v) for v in values[name]] for name in LINE[1:]}}
-    path = run / NAME
+    short = {
+        name: [float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for v in column]
+        for name, column in values.items()
+    }
+    path, line = run / NAME, json_line({"step": step, **short})
     if step == 0:
-        write_atomic(path, _member({"modules": list(names), "n": list(sizes)}, line))
+        write_atomic(path, gzip.compress(json_line({"modules": names, "n": sizes}) + line, 6, mtime=0))
         return
     try:
         with path.open("ab") as f:
-            f.write(_member(line))
+            f.write(gzip.compress(line, 6, mtime=0))
             f.flush()
             os.fsync(f.fileno())
     except OSError as e:
@@ -73,13 +60,13 @@ def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], val
 
 def cut(run: Path, step: int) -> None:
     """Removes what came after a step, and a torn end, so that a run can go on from there. No file, no effect."""
-    path = run / NAME
+    path, lines = run / NAME, list[bytes]()
     if not path.exists():
         return
-    lines: list[dict[str, Any]] = []
-    with gzip.open(path) as f, contextlib.suppress(EOFError, OSError, ValueError, zlib.error):  # the torn end
-        lines.extend(json.loads(line) for line in itertools.islice(f, step + 2))
-    write_atomic(path, b"".join((_member(*lines[:2]), *map(_member, lines[2:]))))
+    with gzip.open(path) as f, contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error):  # the torn end
+        lines.extend(itertools.islice(f, step + 2))
+    members = (b"".join(lines[:2]), *lines[2:])
+    write_atomic(path, b"".join(gzip.compress(member, 6, mtime=0) for member in members))
 
 
 def read_modules(run: Path) -> Modules:
@@ -88,6 +75,4 @@ def read_modules(run: Path) -> Modules:
     if not path.exists():
         raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
     first, *steps = read_jsonl(path)
-    return Modules(
-        tuple(first["modules"]), tuple(first["n"]), tuple({name: line[name] for name in LINE[1:]} for line in steps)
-    )
+    return Modules(tuple(first["modules"]), tuple(first["n"]), tuple(steps))

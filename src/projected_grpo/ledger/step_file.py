@@ -15,10 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.files import json_line, read_jsonl, write_atomic
 
 SCHEMA_VERSION = 5
 Row = dict[str, Any]
@@ -186,11 +184,6 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
     text = b"".join(json_line({name: row[name] for name in NAMES}) for row in rows)
     write_atomic(path, gzip.compress(text, 6, mtime=0))  # the same rows give the same bytes
     return path
-
-
-def json_line(value: Mapping[str, Any]) -> bytes:
-    """Returns a line of JSON; non-finite numbers are null."""
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def read_step(path: Path) -> list[Row]:

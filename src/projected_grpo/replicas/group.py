@@ -16,12 +16,11 @@ from typing import Any
 from loguru import logger
 
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
-from projected_grpo.ledger.folder import read_rounds
 from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.parallel import cores
 from projected_grpo.queue.run_link import visible_gpus
 from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
-from projected_grpo.replicas.settings import DilocoConfig
+from projected_grpo.replicas.settings import DilocoConfig, read_rounds
 
 POLL_S, GRACE_S = 0.2, 30.0
 """Between two looks at the processes; for which a process that is told to stop may take."""

@@ -21,9 +21,10 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, ROUNDS, plain, read_rounds
+from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
 from projected_grpo.replicas.by_torchft import ByTorchft, Outer, host_and_port
 from projected_grpo.replicas.outer import Flat, Nesterov
+from projected_grpo.replicas.settings import ROUNDS, read_rounds
 from projected_grpo.run.session import Session
 
 OWN = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}

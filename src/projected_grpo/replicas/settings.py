@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
@@ -19,6 +21,16 @@ OWN = ("--meet", "--replica", "--replicas", "--outer-every")
 """train.py's options that are set here, replica by replica."""
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
+
+
+ROUNDS = "rounds.jsonl"
+"""In a replica's run directory: a line per outer round that it took part in."""
+
+
+def read_rounds(directory: Path) -> list[dict[str, Any]]:
+    """Returns a replica's outer rounds; an empty list where it has recorded none."""
+    path = directory / ROUNDS
+    return read_jsonl(path) if path.exists() else []
 
 
 @dataclass(frozen=True)

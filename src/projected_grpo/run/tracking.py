@@ -43,7 +43,7 @@ def tracked(module: Any, run: Path) -> Generator[Callable[[], None]]:
 
     def begin() -> None:
         manifest = read_manifest(run)
-        settings = {name: value for name, value in manifest.items() if name not in ("argv", "columns", "diff")}
+        settings = {name: value for name, value in manifest.items() if name not in ("argv", "diff")}
         words = {"id": state["key"]} if module.__name__ == "wandb" else {}
         module.init(
             project="projected_grpo", group=str(manifest["config"]["arm"]), resume="allow", config=settings,

@@ -1,15 +1,13 @@
 """`just results` through its real entry point: what it writes, its exit codes, its refusals; and the plots."""
 
 import json
-import re
 import shutil
 
 import pytest
-from test_results import evaluate, rows, ten, write_all, write_run
+from test_results import evaluate, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger.step_file import write_step
 from projected_grpo.report import plots
 from projected_grpo.report.output import BEGIN, END
 from projected_grpo.report.plots import all_plots
@@ -72,21 +70,6 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert "out: made" in shown[-2]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_plots")
-def test_a_model_that_solves_nothing_exits_1(script, tmp_path):
-    """Nothing hacked, nothing solved, everything well-formed."""
-    root = write_study(tmp_path / "runs")
-    for seed in (41, 42, 43):
-        path = root / f"projected_{seed}"
-        for step in range(30):
-            write_step(path, step, rows(step, {"arm": "projected", "seed": seed}, ["bad"] * 10, completion_ids=[seed]))
-        evaluate(path, 30, "projected", seed, ["bad"] * 10)
-    code, out, _ = script("results", root)
-    assert code == 1
-    assert "H1 held FAIL; H1 prevention FAIL; exit code 1" in out.splitlines()[-3]
-
-
 @pytest.mark.usefixtures("no_plots")
 def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tmp_path):
     runs = write_all(tmp_path / "runs")
@@ -123,20 +106,12 @@ def test_studies_beside_it_get_a_section_and_a_plot_each_and_decide_nothing(scri
     assert (tmp_path / "alone/results.json").read_bytes() == (tmp_path / "made/results.json").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("changed", "red"),
-    [
-        ({"projected": (8, 7, 7)}, {"hack reduction", "beyond 1 SEM", "beats random", "beats placebo"}),
-        ({"random": (1, 0, 2)}, {"beats random"}),
-        ({"placebo": (1, 0, 2)}, {"beats placebo"}),
-    ],
-)
 @pytest.mark.usefixtures("no_plots")
-def test_a_fail_exits_1_and_names_its_clauses(script, tmp_path, changed, red):
-    code, out, _ = script("results", write_all(tmp_path / "runs", **changed))
+def test_a_fail_exits_1_and_names_its_clause(script, tmp_path):
+    code, out, _ = script("results", write_all(tmp_path / "runs", random=(1, 0, 2)))
     assert code == 1  # though the other lines, without the later controls, are not evaluable
     states, _ = clauses(tmp_path / "runs/results")  # the default place
-    assert {name for name, status in states.items() if status == "FAIL"} == red
+    assert {name for name, status in states.items() if status == "FAIL"} == {"beats random"}
     assert "H1 as preregistered FAIL" in out.splitlines()[-3]
 
 
@@ -153,16 +128,14 @@ def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
     assert (code, "no projected run" in out) == (3, True)
 
 
-@pytest.mark.parametrize("change", [{"weight_decay": 0.3}, {}])
 @pytest.mark.usefixtures("no_plots")
-def test_unmatched_compute_is_said_and_nothing_is_compared(script, tmp_path, change):
+def test_unmatched_runs_are_named_and_nothing_is_compared(script, tmp_path):
     root = write_all(tmp_path / "runs")
     shutil.rmtree(root / "vanilla_43")
-    write_run(root / "vanilla_43", "vanilla", 43, ten(7) * (1 if change else 2), **change)
+    write_run(root / "vanilla_43", "vanilla", 43, ten(7), weight_decay=0.3)
     code, out, _ = script("results", root)
     assert code == 3
-    told = next(iter(change), "steps done")
-    assert re.search(rf"vanilla 43 and projected 43 differ in (config\.)?{told}: ", " ".join(out.split()))
+    assert "vanilla 43 and projected 43 differ in config.weight_decay: 0.3 against 0.0" in " ".join(out.split())
     assert clauses(root / "results")[0] == {"matched compute": "NOT_EVALUABLE"}
 
 

@@ -36,7 +36,7 @@ def main() -> int:
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
     d = vhack.pair_differences(loaded, adapter, sides, how.loss, how.max_new, config.token_budget)
-    seen = vhack.held_out_numbers(v.basis, d, config.random_bases, config.seed)
+    seen = vhack.held_out_numbers(v.basis, d, vhack.RANDOM_BASES, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
     verdict = CLAIMS["verify"].judged(
         seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in held_out]

@@ -73,7 +73,6 @@ def packed(data):
         (b"not gzip at all", "damaged gzip"),
         (packed(lines(row()) + b'{"step": 0, "pro'), r":2: not JSON"),
         (packed(b"[1]\n"), "a list, where a JSON object"),
-        (packed(b""), "no rows"),
     ],
 )
 def test_the_reader_refuses_damage(tmp_path, data, why):

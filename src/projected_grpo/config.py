@@ -31,7 +31,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
         "prompts_per_step", "eval_samples", "checkpoint_every",
     ), (1, ANY)),
     **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
-    "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "random_bases": (20, ANY), "turns": (2, 4),
+    "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
 }  # fmt: skip
 """Least and greatest value of a config's numbers."""
 
@@ -190,8 +190,6 @@ class VerifyConfig(Prompting):
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
     """Drop directions in this bottom fraction of all singular values."""
-    random_bases: int = 99
-    """Random bases of V's rank that V must beat."""
 
 
 @dataclass(frozen=True)

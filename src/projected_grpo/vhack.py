@@ -49,6 +49,8 @@ SV_EPS = 1e-5
 PROBE_TOLERANCE = 0.02
 """Largest relative difference between two fingerprints of one singular basis."""
 ORTHONORMAL_TOLERANCE = 1e-3
+RANDOM_BASES = 99
+"""Random bases of V's rank that V must beat on held-out pairs (docs/spec.md)."""
 
 # ---------------------------------------------------------------- completions
 

@@ -110,7 +110,13 @@ class VHack(vhack.VBasis):
         return cls(v.basis, v.singular_values, v.probes, v.meta)
 
     def verify(
-        self, model: Any, pairs: Pairs, *, tokenizer: Any = None, random_bases: int = 99, token_budget: int = 8192
+        self,
+        model: Any,
+        pairs: Pairs,
+        *,
+        tokenizer: Any = None,
+        random_bases: int = vhack.RANDOM_BASES,
+        token_budget: int = 8192,
     ) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""

@@ -1,1 +1,1 @@
-"""What stays on disk, and how its numbers are said. No torch."""
+"""Files of a run, its log, and the rates of its rows. No torch."""

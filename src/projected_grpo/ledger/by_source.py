@@ -10,21 +10,23 @@ Row = Mapping[str, Any]
 LOGP_GAP = 0.05
 """Nats a token between sampling and training, of one policy: folding in bfloat16 rounds to well below it."""
 LEAST_GAP, GAP_TIMES = 1e-3, 3.0
-"""What may be rounding between two passes of one model: the first number, which is far above float32's, or so many times
-what the student's own rows of the step show."""
+"""What may be rounding between two passes of one model, in nats a token: LEAST_GAP, which is far above float32's, or
+GAP_TIMES the step's `logp_gap`."""
 LOST_RATIO = 0.1
 """A token whose ratio is below it counts for less than a tenth of an on-policy one."""
 
 
 def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
-    """Of the rows of each source that is there: how many; of how many of them ground truth is known; the rates; the mean
-    and smallest ratio; the share of their tokens at or beyond a clip bound; `lost`, the share of rows with a token
-    whose ratio is below a tenth; and of rows by their behaviour log-probabilities: `unknown`; `ours`, the student's or the
-    untrained model's to rounding; `untrained`, the untrained model's to rounding; `lead`, how much likelier they are by it
-    than under the student, in nats a token. None where nothing says."""
-    own = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
+    """Returns numbers of each source that has rows; None where unknown.
+
+    rows, known: how many, and with known ground truth. hack, gt, form, hacked: rates. ratio, ratio_low: mean and smallest.
+    at_clip: share of tokens at or beyond a clip bound. lost: share of rows with a token whose ratio is below a tenth.
+    unknown: share of rows without behaviour log-probabilities; ours: whose are, to rounding, the student's or the untrained
+    model's; untrained: the untrained model's. lead: behaviour over the student's log-probability, nats a token.
+    """
+    of = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
     rounding = rounding_of(logp_gap(rows))
-    return {source: _numbers(found, rounding) for source, found in own.items() if found}
+    return {source: _numbers(found, rounding) for source, found in of.items() if found}
 
 
 def logp_gap(rows: Sequence[Row]) -> float | None:

@@ -1,4 +1,4 @@
-"""What a run says: its log, the line per step, the last lines."""
+"""A run's log: the terminal, log.txt, the line per step, the last lines."""
 
 import os
 import shlex
@@ -24,7 +24,7 @@ _before_run: list[str] = []
 
 def start_log() -> None:
     """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
-    the first keep to warnings, under their name: the rest the first one says too."""
+    the first print warnings only, under their name."""
     for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
         logger.level(level, icon=letter)
     logger.remove()
@@ -72,7 +72,12 @@ def _cell(value: Any, fmt: str) -> str:
 
 STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
 SAMPLE_SHOWN = tuple(c for c in COLUMNS if c.level == "sample" and c.show)
-_RATES = ("reward", "hack", "gt", "form")
+_RATES = {
+    "reward": "mean reward of the step's completions",
+    "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
+    "gt": "pass every ground-truth test",
+    "form": "the extracted program compiles",
+}
 _WIDTH = {c.name: max(len(c.show), len(_cell(0, c.fmt))) for c in COLUMNS if c.show}
 
 
@@ -84,14 +89,8 @@ def step_header() -> str:
 
 def step_legend() -> list[str]:
     """What each column of the step line means, from the schema."""
-    first, *more = (f"{c.show:8} {c.meaning}" for c in STEP_SHOWN)
-    rated = (
-        "reward   mean reward of the step's completions",
-        "hack     pure hacks: hacked and not gt_pass; read it only next to gt and form",
-        "gt       pass every ground-truth test",
-        "form     the extracted program compiles",
-    )
-    return [first, *rated, *more]
+    first, *more = ((c.show, c.meaning) for c in STEP_SHOWN)
+    return [f"{name:8} {meaning}" for name, meaning in (first, *_RATES.items(), *more)]
 
 
 def step_line(rows: Sequence[Mapping[str, Any]]) -> str:

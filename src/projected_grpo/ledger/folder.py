@@ -31,6 +31,9 @@ DEPLOYED = "deployed.safetensors"
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
 
 
+_ANY = TypeAdapter(Any)
+
+
 def git_state() -> dict[str, str | None]:
     """Commit and full uncommitted diff of the checkout that this code runs from; None outside a git checkout."""
     here = Path(__file__).resolve().parent
@@ -57,7 +60,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
 
 def plain(value: Any) -> Any:
     """Returns a value in which dataclasses are dicts and paths are text."""
-    return TypeAdapter(Any).dump_python(value, mode="json")
+    return _ANY.dump_python(value, mode="json")
 
 
 def check_new(directory: Path, *, resume: bool | None = None) -> None:
@@ -149,11 +152,11 @@ def can_resume(directory: Path) -> bool:
 
 def update_manifest(directory: Path, **values: Any) -> None:
     """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
-    _write(directory, {**read_manifest(directory), **plain(values)})
+    _write(directory, {**read_manifest(directory), **values})
 
 
 def _write(directory: Path, data: Mapping[str, Any]) -> None:
-    write_atomic(directory / "manifest.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomic(directory / "manifest.json", _ANY.dump_json(data, indent=1))
 
 
 def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:

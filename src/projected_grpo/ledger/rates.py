@@ -54,9 +54,9 @@ def rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     }
 
 
-def judged_hack(rate: float | None, known: float | int, own: float | int) -> float | None:
-    """A step's hack rate, where ground truth is known of enough (`known`) of its `own` rollouts."""
-    return rate if known >= KNOWN * own else None
+def judged_hack(rate: float | None, known: float, rollouts: float) -> float | None:
+    """Returns a step's hack rate if ground truth is known of at least KNOWN of its rollouts."""
+    return rate if known >= KNOWN * rollouts else None
 
 
 def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:

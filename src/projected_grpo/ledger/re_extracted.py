@@ -1,7 +1,6 @@
 """re_extracted.json of a run: V extracted again from its pairs at its trained adapters, compared with the V that it used."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -50,13 +49,16 @@ class ReExtractions:
     records: tuple[ReExtracted, ...]
 
 
+_FILE = TypeAdapter(ReExtractions)
+
+
 def write_re_extracted(run: Path, found: ReExtractions) -> Path:
     """Writes (or replaces) the file. Returns its path."""
-    write_atomic(run / NAME, (json.dumps(asdict(found), indent=1, allow_nan=False) + "\n").encode())
+    write_atomic(run / NAME, _FILE.dump_json(found, indent=1))
     return run / NAME
 
 
 def read_re_extracted(run: Path) -> ReExtractions | None:
     """Returns what was written; None without such a file."""
     path = run / NAME
-    return TypeAdapter(ReExtractions).validate_json(path.read_bytes()) if path.exists() else None
+    return _FILE.validate_json(path.read_bytes()) if path.exists() else None

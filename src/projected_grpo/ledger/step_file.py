@@ -187,10 +187,8 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_step(path: Path) -> list[Row]:
-    """Returns the rows of one step file. BadInput where it is damaged or empty."""
-    if not (rows := read_jsonl(path)):
-        raise BadInput(f"{path}: no rows")
-    return rows
+    """Returns the rows of one step file. BadInput where it is missing or damaged."""
+    return read_jsonl(path)
 
 
 def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
@@ -209,8 +207,7 @@ def steps_in(run: Path) -> list[int]:
     """Numbers of the step files in a run directory, ascending. BadInput when there is none or one is missing."""
     if not run.is_dir():
         raise BadInput(f"{run}: no such run directory")
-    found = sorted(int(m[1]) for p in run.iterdir() if (m := re.fullmatch(r"step_(\d{3,})\.jsonl\.gz", p.name)))
-    if not found:
+    if not (found := list(evaluations_in(run, "."))):
         raise BadInput(f"{run}: no step files (step_000.jsonl.gz, ...)")
     if gaps := sorted(set(range(found[-1] + 1)) - set(found)):
         raise BadInput(f"{run}: step {gaps[0]} is missing among steps 0 to {found[-1]}; resume or repeat the run")
@@ -227,7 +224,8 @@ EVALUATIONS = {
 
 
 def evaluations_in(run: Path, folder: str = "eval") -> dict[int, Path]:
-    """A run's held-out evaluations: their files by the number of steps done, ascending; they need not be of every step."""
+    """Returns a run's held-out evaluations: their files by the number of steps done, ascending. They need not be of every
+    step."""
     found = [(int(m[1]), p) for p in (run / folder).glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
     return dict(sorted(found))
 

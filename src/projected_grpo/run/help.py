@@ -15,7 +15,7 @@ GROUPS = {
     "sampling": "group_size max_new temperature top_p top_k rollout_batch grader_workers turns who trained",
     "loss": "loss beta kl_beta clip_low clip_high lr warmup weight_decay max_grad_norm steps until_onsets horizon_of",
     "projection": "arm vhack control share_of k k_use noise_floor gate project overshoot preserve_magnitude "
-    "per_sample_every refresh_every of random_bases",
+    "per_sample_every refresh_every of",
     "channels": "alpha distill_hint distill_loss distill_teacher trace_weight trace_pairs trace_batch trace_loss "
     "taid_weight",
     "evaluation": "eval_every eval_problems eval_samples eval_plain",

@@ -47,104 +47,72 @@ def write_both(path, nll=sees_pure, grpo=sees_pure, energy=None, **shared):
     return config
 
 
-def both(path, **kwargs):
-    config = write_both(path, **kwargs)
-    rows = {name: [r for s in read_run(path / name) for r in s] for name in ("vanilla", "grpo")}
-    return config, (rows["vanilla"], rows["grpo"])
-
-
 def judged(path, **kwargs):
-    return t7(both(path, **kwargs)[1])
+    write_both(path, **kwargs)
+    nll, grpo = ([r for s in read_run(path / name) for r in s] for name in ("vanilla", "grpo"))
+    return t7((nll, grpo))
 
 
-def test_a_v_that_tells_as_well_passes_with_its_interval(tmp_path):
-    found = judged(tmp_path, grpo=better, problems=40)
-    assert found.status == "PASS", found.why
-    n = found.numbers
-    assert n["gain"] == pytest.approx(n["g_grpo"] - n["g_nll"])
-    assert n["low"] < n["gain"] < n["high"]
-    assert n["low"] > 0
-    assert n["gain_plus"] is not None
+def by_length(row, rng):
+    return 0.02 * row["comp_len"] + 0.01 * rng.random()
 
 
-def test_a_v_that_tells_nothing_fails_beside_one_that_does(tmp_path):
-    found = judged(tmp_path, grpo=noise)
-    assert found.status == "FAIL"
-    assert found.numbers["high"] < 0
-    assert found.numbers["low"] < -MARGIN
+def longer(kind, rng):
+    return rng.randrange(38, 58) if kind == "pure" else rng.randrange(20, 40)
 
 
-def test_two_v_that_tell_nothing_are_not_as_good_as_each_other(tmp_path):
-    found = judged(tmp_path, nll=noise, grpo=noise)
-    assert found.status == "NOT_EVALUABLE"
-    assert "neither V tells" in found.why
+CASES = {
+    "a V that tells better": (
+        {"grpo": better, "problems": 40}, "PASS",
+        lambda n: 0 < n["low"] < n["gain"] < n["high"] and n["gain"] == pytest.approx(n["g_grpo"] - n["g_nll"])),
+    "a V that tells nothing, and one that does": (
+        {"grpo": noise}, "FAIL", lambda n: n["high"] < 0 and n["low"] < -MARGIN),
+    "two V that tell nothing": ({"nll": noise, "grpo": noise}, "NOT_EVALUABLE", lambda n: n["g_nll"] < 0.5),
+    "an interval that holds both 0 and the margin": (
+        {"problems": 6}, "NOT_EVALUABLE", lambda n: n["low"] < -MARGIN < n["high"]),
+    # over rollouts it tells better; at equal length it tells nothing
+    "a length detector": (
+        {"grpo": by_length, "length": longer, "problems": 40}, "FAIL",
+        lambda n: n["gain"] > 0 and n["g_matched_grpo"] - n["g_matched_nll"] < -MARGIN),
+}  # fmt: skip
 
 
-def test_an_interval_that_holds_both_0_and_the_margin_decides_nothing(tmp_path):
-    found = judged(tmp_path, problems=6)
-    assert (found.status, found.numbers["low"] < -MARGIN < found.numbers["high"]) == ("NOT_EVALUABLE", True)
-    assert "more problems are needed" in found.why
-
-
-def test_a_length_detector_is_not_as_good(tmp_path):
-    """Over rollouts it tells better; at equal length it tells nothing."""
-
-    def longer(kind, rng):
-        return rng.randrange(38, 58) if kind == "pure" else rng.randrange(20, 40)
-
-    found = judged(
-        tmp_path, grpo=lambda row, rng: 0.02 * row["comp_len"] + 0.01 * rng.random(), length=longer, problems=40
-    )
-    assert found.numbers["gain"] > 0
-    assert found.status == "FAIL", found.why
-    assert "at equal length -" in found.why
+@pytest.mark.parametrize(("made", "status", "numbers"), CASES.values(), ids=CASES)
+def test_t7_of_one_unit(tmp_path, made, status, numbers):
+    found = judged(tmp_path, **made)
+    assert (found.status, numbers(found.numbers)) == (status, True), found.why
 
 
 # ---------------------------------------------------------------- sneaky fail: one V under two names
 
 
-@pytest.mark.parametrize("lie", [{}, {"v_sha256": "another", "energy": "0.9", "directions": "7"}])
-def test_nll_inside_the_grpo_extraction_is_red_whatever_the_metadata_say(tmp_path, lie):
-    """The second file says grpo; its rows are the first one's."""
-    config = write_all(tmp_path, v=measured(sees_pure), random_v=None, vhack=V_NLL)
-    write_same(tmp_path, {**V_GRPO, "v_sha256": V_NLL["v_sha256"], **lie})
-    found = next(v for v in uat.uat(read_replays(config)).verdicts if v.name == "T7")
-    assert found.status == "FAIL"
-    assert "one V under two names" in found.why
-
-
-def write_same(path, vhack, change=lambda row: row):
-    """The vanilla replay again as `grpo`: its rows, changed or not."""
-    again = {(r["problem_id"], r["sample_id"]): change(dict(r)) for s in read_run(path / "vanilla") for r in s}
+def again(path, vhack, change=lambda row: row):
+    """T7 where the vanilla replay stands as `grpo` too: its rows, changed or not."""
+    config = write_all(path, v=measured(sees_pure), random_v=None, vhack=V_NLL)
+    rows = {(r["problem_id"], r["sample_id"]): change(dict(r)) for s in read_run(path / "vanilla") for r in s}
 
     def copied(row, _rng):
-        same = again[row["problem_id"], row["sample_id"]]
+        same = rows[row["problem_id"], row["sample_id"]]
         row["energy_V"] = same["energy_V"]
         return same["cos_S_contrib"]
 
     write(path, "grpo", copied, vhack=vhack)
+    return next(v for v in uat.uat(read_replays(config)).verdicts if v.name == "T7")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda r: {**r, "cos_S_contrib": -r["cos_S_contrib"]},  # every row of V with its sign turned
-        lambda r: {
-            **r,
-            "cos_S_contrib": 0.3 * r["cos_S_contrib"],
-        },  # some signs turned, or the rows turned in their span
-        lambda r: {
-            **r,
-            "energy_V": r["energy_V"] * (1 + 1e-4),
-            "cos_S_contrib": r["cos_S_contrib"] * 1.001,
-        },  # rounding
-    ],
-)
-def test_the_same_v_up_to_signs_order_and_rounding_is_red(tmp_path, change):
-    config = write_all(tmp_path, v=measured(sees_pure), random_v=None, vhack=V_NLL)
-    write_same(tmp_path, V_GRPO, change)
-    (found,) = (v for v in uat.uat(read_replays(config)).verdicts if v.name == "T7")
-    assert found.status == "FAIL", found.why
+ONE_V = {
+    "whatever the metadata say": lambda r: r,
+    "every row of V with its sign turned": lambda r: {**r, "cos_S_contrib": -r["cos_S_contrib"]},
+    "some signs turned, or the rows turned in their span": lambda r: {**r, "cos_S_contrib": 0.3 * r["cos_S_contrib"]},
+    "rounding": lambda r: {**r, "energy_V": r["energy_V"] * (1 + 1e-4), "cos_S_contrib": r["cos_S_contrib"] * 1.001},
+}
+
+
+@pytest.mark.parametrize("change", ONE_V.values(), ids=ONE_V)
+def test_one_v_under_two_names_is_red(tmp_path, change):
+    """The NLL inside the GRPO extraction: the second file says grpo; its rows are the first one's."""
+    found = again(tmp_path, {**V_GRPO, "energy": "0.9", "directions": "7"}, change)
+    assert (found.status, "one V under two names" in found.why) == ("FAIL", True)
 
 
 # ---------------------------------------------------------------- where it is printed

@@ -399,8 +399,8 @@ def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
     assert code == 0, out
     assert "T5: PASS" in out
     document = Path("made/results.md").read_text("utf-8")
-    for part in ("## T5", "lower end +80.0", "T5, every unit of projected"):
-        assert part in document
+    assert "## T5" in document
+    assert "lower end +80.0" in document
     data = json.loads(Path("made/results.json").read_text())
     assert [line["status"] for line in data["t5"]] == ["PASS"]
     assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too

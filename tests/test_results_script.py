@@ -62,7 +62,6 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     for stem in STEMS:
         assert (tmp_path / "made/plots" / f"{stem}.png").stat().st_size > 10_000
         assert f"(plots/{stem}.svg)" in text
-    assert "### Every unit of projected, last 10 steps" in text
     shown = out.splitlines()
     assert len(shown) <= 50
     assert "falsified by: reduction < 15 pp: no" in text

@@ -134,7 +134,7 @@ class Report:
         return "\n".join(
             [
                 title, "",
-                *(f"- {line}" for line in (*self.remarks, *_shared(recipes_of(self.groups)))), "",
+                *(f"- {line}" for line in (*self.remarks, *recipes_of(self.groups))), "",
                 *lines, *([""] if lines else []),
                 *(t.markdown(self.root) for t in tables),
                 *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
@@ -208,24 +208,18 @@ def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> 
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
-    """How V was taken out, a line for each group that takes it out, or is made as short as that would make it."""
-    lines = []
+    """Returns how V was taken out, a line for the groups that take it out in one way, or are made as short as that would
+    make them."""
+    of: dict[str, list[str]] = {}
     for group in groups:
         run = group.runs[0]
-        told = Recipe(setting(run, "gate"), setting(run, "project")).description
-        if run.projects and run.arm in ARMS and ARMS[run.arm].shrinks:
-            lines.append(f"{group.name}: nothing is taken out; made as short as by {told}")
-        elif run.projects:
-            lines.append(f"{group.name}: V is taken out by {told}")
-    return lines
-
-
-def _shared(lines: Sequence[str]) -> list[str]:
-    """Lines `name: what` that say the same of many names, as one line each."""
-    of: dict[str, list[str]] = {}
-    for line in lines:
-        name, _, what = line.partition(": ")
-        of.setdefault(what, []).append(name)
+        recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
+        if run.projects:
+            only_shorter = run.arm in ARMS and ARMS[run.arm].shrinks
+            what = (
+                f"nothing is taken out; made as short as by {recipe}" if only_shorter else f"V is taken out by {recipe}"
+            )
+            of.setdefault(what, []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]
 
 

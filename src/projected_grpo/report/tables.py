@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.report.table import Table, between, number, spread
-from projected_grpo.verdicts import trajectory
-from projected_grpo.verdicts.conditions import METHOD, VANILLA, untested
+from projected_grpo.verdicts.conditions import VANILLA, untested
 from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
-from projected_grpo.verdicts.h1 import CONTROLS
 from projected_grpo.verdicts.matching import RunGroup, reference
 from projected_grpo.verdicts.step_numbers import COSINES, KINDS
 
@@ -117,30 +115,6 @@ def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:
             body.append([group.name, "mean [95 %]", *cells])
     header = ["arm", "seed", *(f"{NAMES[rate]} pp" for rate in RATES)]
     return Table(f"Minus vanilla at the same seed, last {LAST} steps", header, body, used, notes)
-
-
-def units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
-    """What each unit (a seed) says by itself, one table a projected group: H1's numbers before any mean."""
-    out = []
-    for group in (g for g in groups if g.runs[0].arm == METHOD):
-        found = {arm: reference(arm, group, runs).runs for arm in (VANILLA, *CONTROLS)}
-        arms = [arm for arm, by_seed in found.items() if by_seed]
-        body, used = [], list(group.runs)
-        for run in group.runs:
-            vanilla = found[VANILLA].get(run.seed)
-            onset = vanilla.onset if vanilla else None
-            others = [found[arm].get(run.seed) for arm in arms]
-            used += [other for other in others if other]
-            body.append(
-                [str(run.seed), run.base, str(run.facts.get("vhack.pairs_draw", "-")), str(run.steps),
-                 "-" if onset is None else str(onset), number(run.steps / onset if onset else None, digits=2),
-                 number(run.last("hack"), 100.0), number(run.last("hacked"), 100.0),
-                 *(number(other.last("hack") if other else None, 100.0) for other in others)]
-            )  # fmt: skip
-        header = ["unit", "base", "pairs_draw", "steps", "vanilla's onset", "steps / onset", f"{METHOD} hack %",
-                  f"{METHOD} hacked %", *(f"{arm} hack %" for arm in arms)]  # fmt: skip
-        out.append(Table(f"Every unit of {group.name}, last {LAST} steps", header, body, used))
-    return out
 
 
 def cosines(groups: Sequence[RunGroup]) -> Table:
@@ -258,29 +232,6 @@ def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     return [
-        per_arm(groups), *units(groups, runs), per_run(groups), deltas(groups, runs), energies(groups),
-        cosines(groups), *held_out(groups), *mechanisms(groups), *mixed_units(groups, runs),
+        per_arm(groups), per_run(groups), deltas(groups, runs), energies(groups),
+        cosines(groups), *held_out(groups), *mechanisms(groups),
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------- groups of several sources
-
-
-def mixed_units(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
-    """What each unit says of T5, one table a projected group that was trained on base rows."""
-    out = []
-    for group in (g for g in groups if g.runs[0].arm == METHOD and any(map(trajectory.is_mixed, g.runs))):
-        compared, _ = trajectory.compared_with(group, runs)
-        sides = ("start", "vanilla", "projected")
-        each = trajectory.units(compared)
-        body = [
-            [str(u.seed), *(number(getattr(u, side)[rate], 100.0) for rate in RATES for side in sides)] for u in each
-        ]
-        header = ["unit", *(f"{trajectory.TITLES[side]} {NAMES[rate]} %" for rate in RATES for side in sides)]
-        used = [run for by_seed in compared.values() for run in by_seed.values()]
-        notes = (
-            f"untrained: the base rows of steps 0 to {trajectory.STEP}; the others: the student's own rows of the "
-            f"{trajectory.WINDOW} steps by step {trajectory.STEP}",
-        )
-        out.append(Table(f"T5, every unit of {group.name}", header, body, used, notes))
-    return out

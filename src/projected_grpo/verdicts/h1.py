@@ -244,7 +244,7 @@ def h1(name: str, compared: Compared, refused: Collection[str] = ()) -> H1:
     known = not reduction.too_few and taken.status != "NOT_EVALUABLE"
     return H1(
         Line(overall(names[0], first), first),
-        Line(held, second, (against_ceiling(compared), hacks_held_out(method))),
+        Line(held, second, (against_ceiling(compared),)),
         Line(overall(names[2], third), third, (by_base(reduction, bases_of(method.values())),)),
         falsifiers(reduction if known else None, gt if known else None),
     )
@@ -276,17 +276,6 @@ def against_ceiling(arms: Compared) -> str:
         f"{what}: {a:+.1f} pp against {b:+.1f} pp: {a - b:+.1f} pp, 95 % interval {low:+.1f} to {high:+.1f} "
         f"(paired t, n = {len(both)})"
     )
-
-
-def hacks_held_out(runs: Mapping[int, Run]) -> str:
-    """Returns how much the method's model hacks on held-out problems, before training and after, in words."""
-    ends = {s: (r.held_out("hack", 0), r.held_out("hack")) for s, r in runs.items() if not untested(r)}
-    known = {seed: (100 * a, 100 * b) for seed, (a, b) in ends.items() if a is not None and b is not None}
-    if not known:
-        return f"held-out hacks of {METHOD}: not known"
-    each = ", ".join(f"{seed}: {before:.1f} → {after:.1f} %" for seed, (before, after) in known.items())
-    change = mean([after - before for before, after in known.values()]) or 0.0
-    return f"held-out hacks of {METHOD}, before training → after: {each}; mean {change:+.1f} pp"
 
 
 def by_base(reduction: Gap, bases: Mapping[int, str]) -> str:

@@ -57,7 +57,7 @@ def write_run(path, arm, seed, steps, *, vhack=None, finished=True, extra=(), fa
         own = rows(step, fields, kinds, completion_ids=[*path.as_posix().encode(), step])
         write_step(path, step, [*own, *extra])
     if finished:
-        update_manifest(path, finished=True)
+        update_manifest(path, finished=True, steps_done=len(steps))
     logger.remove()  # the run's log file
     return path
 

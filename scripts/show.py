@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import tyro
 
 from loophole_grader import HINTS
-from projected_grpo.ledger.console import STEP_SHOWN, sample_table, step_header, step_legend, step_line
+from projected_grpo.ledger.console import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
@@ -59,8 +59,9 @@ def step(run: Path, which: str, one: str) -> str:
         if not 0 <= number(one, "sample") < len(rows):
             raise BadInput(f"sample {one}: step {which} has rows 0 to {len(rows) - 1}")
         return sample(rows[int(one)])
-    header, *cells = sample_table(rows)
-    table = tabulate([[i, *c] for i, c in enumerate(cells)], ["row", *header], disable_numparse=True)
+    shown = [c for c in COLUMNS if c.level == "sample" and c.show]
+    cells = [[i, *(cell(row[c.name], c.fmt).strip() for c in shown)] for i, row in enumerate(rows)]
+    table = tabulate(cells, ["row", *(c.show for c in shown)], disable_numparse=True)
     return "\n".join([step_header(), step_line(rows), "", table, "", *step_legend()[: len(STEP_SHOWN) + 4]])
 
 

@@ -14,7 +14,7 @@ from projected_grpo.report.results import report_on
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
 LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}
-AGAIN = ReExtracted(10, 0.5, 0.6, 0.01, 0.9, 0.3, {"q_proj": 0.6})
+AGAIN = ReExtracted(10, 0.5, 0.6, 0.01, 0.9, 0.3)
 HACKS = {"vanilla": (8, 8, 7), "projected": (0, 1, 0)}
 
 

@@ -8,8 +8,8 @@ from projected_grpo.verdicts.adapters import SHARE, t6_of
 from projected_grpo.verdicts.intervals import lower_end, ratio_interval
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
-STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2, {"q_proj": 0.8})
-GONE = ReExtracted(0, 3.0, 0.05, 0.01, 0.9, 0.85, {"q_proj": 0.05})
+STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2)
+GONE = ReExtracted(0, 3.0, 0.05, 0.01, 0.9, 0.85)
 
 
 def one(arm, seed, adapter, anew, hack=None, rows=(), **changed):

@@ -62,7 +62,8 @@ def progress(items: Any, what: str, total: int | None = None) -> Any:
     )
 
 
-def _cell(value: Any, fmt: str) -> str:
+def cell(value: Any, fmt: str) -> str:
+    """Returns a value in a column's format, `-` for None."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -71,14 +72,13 @@ def _cell(value: Any, fmt: str) -> str:
 
 
 STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
-SAMPLE_SHOWN = tuple(c for c in COLUMNS if c.level == "sample" and c.show)
 _RATES = {
     "reward": "mean reward of the step's completions",
     "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
     "gt": "pass every ground-truth test",
     "form": "the extracted program compiles",
 }
-_WIDTH = {c.name: max(len(c.show), len(_cell(0, c.fmt))) for c in COLUMNS if c.show}
+_WIDTH = {c.name: max(len(c.show), len(cell(0, c.fmt))) for c in COLUMNS if c.show}
 
 
 def step_header() -> str:
@@ -97,8 +97,8 @@ def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
     """One aligned line for one step."""
     first = rows[0]
     means = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
-    cells = [_cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
-    shown = [_cell(means[name], "6.2f").rjust(6) for name in _RATES]
+    cells = [cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
+    shown = [cell(means[name], "6.2f").rjust(6) for name in _RATES]
     return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
 
 
@@ -106,16 +106,10 @@ def channel_line(rows: Sequence[Mapping[str, Any]]) -> str:
     """What each channel did in a step, under its step line; empty where the policy is alone."""
     of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
     parts = [
-        f"{name} {' '.join(f'{key} {_cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
+        f"{name} {' '.join(f'{key} {cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
         for name, numbers in (rows[0]["channels"] or {}).items()
     ]
     return f"      channels: {'; '.join(parts)}" if parts else ""
-
-
-def sample_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Header and one row of cells per sample, for `just show`."""
-    header = [c.show for c in SAMPLE_SHOWN]
-    return [header, *([_cell(row[c.name], c.fmt).strip() for c in SAMPLE_SHOWN] for row in rows)]
 
 
 def bottom_line(directory: Path | None, cue: str, headline: str, table: Sequence[Sequence[Any]] = ()) -> None:

@@ -26,8 +26,6 @@ class ReExtracted:
     """||relu(V_again g)|| / ||g|| of the pairs' hack-ward gradient g at that adapter."""
     cos_out: float
     """The same after the V in use was removed from g, over the same ||g||."""
-    kinds: dict[str, float]
-    """Overlap by kind of module."""
 
     @property
     def standing(self) -> float:

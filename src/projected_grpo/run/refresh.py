@@ -120,9 +120,6 @@ def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -
     if not modules:
         raise BadInput("no module has directions in both V; nothing can be compared")
     cosines = [_hack_ward(again[m.name], v.basis[m.name].cpu(), d[m.name].mean(0), gate) for m in modules]
-    kinds: dict[str, list[float]] = {}
-    for m in modules:
-        kinds.setdefault(m.kind, []).append(m.overlap)
 
     def mean(values: list[float]) -> float:
         return sum(values) / len(values)
@@ -130,7 +127,6 @@ def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -
     return ReExtracted(
         steps, adapter.norm(), mean([m.overlap for m in modules]), mean([m.null for m in modules]),
         mean([before for before, _ in cosines]), mean([after for _, after in cosines]),
-        {kind: mean(found) for kind, found in kinds.items()},
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, due
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
@@ -59,13 +59,13 @@ def train(config: TrainConfig, world: World) -> int:
                 with world.together():
                     groups, timing = source.groups(step)
                 refresher.refresh_due(step)
-                taken = session.take(step, config.steps, groups, timing, per_sample=config.measures_samples(step))
+                taken = session.take(step, config.steps, groups, timing, per_sample=due(step, config.per_sample_every))
                 rows += taken
                 horizon.add(taken)
                 done = step + 1
                 if rounds:
                     rounds.after(step)
-                if config.keeps_adapter(done):
+                if due(done, config.keep_adapter_every):
                     session.keep_adapter(kept_path(session.run, done))
                 log_steps()
         evaluator.evaluate_due(done, last=True)

@@ -54,6 +54,11 @@ def check_bounds(values: Mapping[str, Any], written: Callable[[str, object], str
             raise BadInput(f"{written(name, values[name])}: must be {bounds}")
 
 
+def due(step: int, every: int) -> bool:
+    """Returns whether something that is done every so many steps is due; 0 = never."""
+    return every > 0 and step % every == 0
+
+
 def at_least(config: Any, name: str, least: int) -> None:
     """BadInput when a field is below `least`."""
     if getattr(config, name) < least:
@@ -433,8 +438,6 @@ class TrainConfig(Replicated):
             return
         if not self.outer_every or self.steps % self.outer_every:
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
-        if not 0 <= self.replica < self.replicas:
-            yield f"--replica {self.replica}: must be 0 to {self.replicas - 1}"
         if self.until_onsets or self.horizon_of != Path() or ARMS[self.arm].derived:
             yield (
                 f"--meet {self.meet}: replicas train for --steps steps each; leave --until-onsets, --horizon-of and arms "
@@ -453,14 +456,6 @@ class TrainConfig(Replicated):
         teacher = round(self.group_size * self.shares.get("teacher", 0.0))
         others = round(self.group_size * sum(self.shares.values()))
         return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
-
-    def measures_samples(self, step: int) -> bool:
-        """Returns whether each sample's gradient is measured at this step."""
-        return self.per_sample_every > 0 and step % self.per_sample_every == 0
-
-    def keeps_adapter(self, done: int) -> bool:
-        """Returns whether the adapter is kept after so many steps."""
-        return self.keep_adapter_every > 0 and done % self.keep_adapter_every == 0
 
     @property
     def kl_weight(self) -> float:

@@ -51,7 +51,7 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.rollout.sample import evaluating, sample_tokens
 from projected_grpo.run.prepare import load, prepare
-from projected_grpo.step import Objective, run_step
+from projected_grpo.step import run_step
 from projected_grpo.vhack import random_basis
 
 Work = Mapping[str, int]
@@ -63,7 +63,6 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 DIRECTIONS = 32
 """Random directions per module that a projected step removes: where V points does not change the cost."""
 OWN_TESTS = "\ndef run_tests():\n    print('all tests passed')\n"
-FOREVER = 10**9
 
 
 class UnequalWork(RuntimeError):  # noqa: N818
@@ -84,8 +83,7 @@ class Bench:
     """A prepared session of a preset, and prompts for one step."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.objective = Objective("dr_grpo", config.max_new, config.temperature)
-        self.session = prepare(config, "bench", self.objective)
+        self.session = prepare(config)
         self.model, self.adapter = self.session.loaded.model, self.session.adapter
         self.loaded = replace(self.session.loaded, eos_ids=frozenset({-1}))  # no token is -1
         problems = load_problems(config.problems)[: config.prompts_per_step]
@@ -139,7 +137,7 @@ def stepper(bench: Bench, out: Path, projection: Projection | None = None) -> Ca
     """Open a session in an empty folder. Returns what takes one step: sample, grade, backward, optimizer, step file."""
     config, optimizer = bench.config, torch.optim.AdamW(list(bench.adapter.vectors.values()), lr=1e-5)
     session = replace(bench.session, run=out, optimizer=optimizer, projection=projection or Projection())
-    session.start(FOREVER)
+    session.start()
     numbers = itertools.count()
 
     def step() -> Work:
@@ -148,7 +146,7 @@ def stepper(bench: Bench, out: Path, projection: Projection | None = None) -> Ca
         with bench.adapter.folded():
             groups, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
-        session.take(number, FOREVER, groups, timing, per_sample=False)
+        session.take(number, groups, timing, per_sample=False)
         return work_of([r.completion_ids for g in groups for r in g.rollouts])
 
     return step
@@ -292,7 +290,7 @@ def our_gradient(bench: Bench) -> Grads:
     still = torch.optim.SGD(list(adapter.vectors.values()), lr=0.0)
     still.register_step_pre_hook(lambda *_: found.update({n: g.clone() for n, g in adapter.grads().items()}))
     learner = Learner(bench.model, adapter, still, bench.loaded.pad_id, bench.config.token_budget)
-    run_step(learner, random_groups(bench), bench.objective, Projection(), step=0, per_sample=False)
+    run_step(learner, random_groups(bench), bench.session.objective, Projection(), step=0, per_sample=False)
     return found
 
 
@@ -441,7 +439,9 @@ def main() -> int:
     at_least(asked, "repeats", 1)
     busy = os.getloadavg()[0]
     preset = presets(TrainConfig)[asked.preset]
-    config = replace(preset, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, cache=asked.cache)
+    config = replace(
+        preset, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, cache=asked.cache, out=Path("out/bench")
+    )
     problems = asked.problems or config.problems
     tasks = [problem.task for problem in load_problems(problems)][:20]
     logger.info(f"measuring {asked.preset}, {asked.repeats} repeats")

@@ -23,6 +23,8 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.queue.slurm import Slurm
 from projected_grpo.run import cli
 
+LISTS = ("seeds", "bases", "arms", "doses")
+
 
 def backend_of(config: QueueConfig) -> Pueue | Slurm:
     """Returns the queue that was asked for."""
@@ -42,9 +44,23 @@ def print_plan(config: QueueConfig, links: Sequence[Link]) -> None:
     print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
 
 
+def flags_of(words: Sequence[str]) -> list[str]:
+    """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS takes
+    several values, with commas or spaces between them."""
+    out: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.replace("-", "").replace("_", "").isalpha() or word.startswith("-"):
+            out.append(word)
+        elif name in LISTS:
+            out += [f"--{name}", *value.replace(",", " ").split()]
+        else:
+            out.append(f"--{name.replace('_', '-')}={value}")
+    return out
+
+
 def main() -> int:
-    words = cli.words_as_flags(sys.argv[1:], lists=("seeds", "bases", "arms", "doses"))
-    config = cli.parse_plain(QueueConfig, __doc__, words)
+    config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
     config.validate()
     from loguru import logger
 

@@ -3,7 +3,7 @@
 --control random, placebo, ... write the control directions that every result is compared with.
 """
 
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 
 from projected_grpo.config import ExtractConfig
@@ -34,7 +34,7 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import check_new, open_run, update_manifest
     from projected_grpo.run.prepare import attach, default_out, load, show_text
-    from projected_grpo.vhack import Differences, Extraction, PairSide, identity_of, pair_differences, save_vhack
+    from projected_grpo.vhack import Extraction, identity_of, save_vhack
 
     run = default_out(
         config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
@@ -61,9 +61,6 @@ def main() -> int:
     show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0].prompt_ids))
     show_text("first completion", loaded.tokenizer.decode(sides[0].completion_ids))
 
-    def gradients(of: Sequence[PairSide]) -> Differences:
-        return pair_differences(loaded, adapter, of, config.loss, config.max_new, config.token_budget)
-
     facts = {
         **identity_of(loaded, adapter),
         "tokenizer_hash": loaded.tokenizer_hash,
@@ -72,6 +69,7 @@ def main() -> int:
         "pairs_hash": pair_sets.pairs_hash(pairs),
         "modes": ",".join(modes) or "all",
     }
+    gradients = functools.partial(how.differences, loaded, adapter, token_budget=config.token_budget)
     v = how.basis(gradients, sides, single, adapter.basis_probes(), facts)
     path = run / "vhack.safetensors"
     save_vhack(path, v)

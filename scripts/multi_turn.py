@@ -1,15 +1,13 @@
 """Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and tries
 again. --who says which policy acts."""
 
-import sys
-
 from projected_grpo.config import MultiTurnConfig
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 
 def main() -> int:
-    config = cli.parse(presets(MultiTurnConfig), __doc__, cli.words_as_flags(sys.argv[1:]))
+    config = cli.parse(presets(MultiTurnConfig), __doc__)
     config.validate()
     from projected_grpo.traces.multi_turn import sample_traces
 

@@ -26,7 +26,7 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.run.auxiliary import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import preflight
-    from projected_grpo.run.prepare import prepare_training
+    from projected_grpo.run.prepare import prepare
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
     from projected_grpo.run.tracking import load_tracker, tracked
@@ -34,7 +34,7 @@ def train(config: TrainConfig, world: World) -> int:
 
     with world.together():
         tracker = load_tracker(config.track) if world.rank == 0 else None
-        session = prepare_training(config, world)
+        session = prepare(config, world)
         check_replica(config, session)
         source = GroupSource(config, session)
         evaluator, refresher = Evaluator(config, session), Refresher(config, session)
@@ -42,9 +42,7 @@ def train(config: TrainConfig, world: World) -> int:
             config, session.loaded, source.prompt_setup, world, source.problems, evaluator.problems
         )
         preflight(session, config, source.prompts)
-    session.start(
-        config.steps, problems_hash=source.problems_hash, pool_hash=source.pool_hash, eval_hash=evaluator.problems_hash
-    )
+    session.start(problems_hash=source.problems_hash, pool_hash=source.pool_hash, eval_hash=evaluator.problems_hash)
     done = session.next_step
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
@@ -52,21 +50,21 @@ def train(config: TrainConfig, world: World) -> int:
     rows, horizon = [], Horizon(config, session.run, done)
     with tracked(tracker, session.run) as log_steps:
         with rounds_of(config, session) as rounds:
-            for step in progress(range(session.next_step, config.steps), "train"):
+            for step in progress(range(done, config.steps), "train"):
                 if horizon.reached or (rounds and rounds.over):
                     break
                 evaluator.evaluate_due(step)
                 with world.together():
                     groups, timing = source.groups(step)
                 refresher.refresh_due(step)
-                taken = session.take(step, config.steps, groups, timing, per_sample=due(step, config.per_sample_every))
+                taken = session.take(step, groups, timing, per_sample=due(step, config.per_sample_every))
                 rows += taken
                 horizon.add(taken)
                 done = step + 1
                 if rounds:
                     rounds.after(step)
                 if due(done, config.keep_adapter_every):
-                    session.keep_adapter(kept_path(session.run, done))
+                    session.save_adapter(kept_path(session.run, done))
                 log_steps()
         evaluator.evaluate_due(done, last=True)
         session.finish(done)
@@ -77,7 +75,7 @@ def train(config: TrainConfig, world: World) -> int:
     bottom_line(
         session.run, "🟢" if rows else "⚪",
         f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
-        f"gt_pass and the well-formed rate beside it{evaluator.cost(rows)}",
+        "gt_pass and the well-formed rate beside it",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
             [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],

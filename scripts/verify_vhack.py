@@ -35,7 +35,7 @@ def main() -> int:
         held_out = pair_sets.unseen_pairs(config.pairs, pairs, how.held_out)
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
-    d = vhack.pair_differences(loaded, adapter, sides, how.loss, how.max_new, config.token_budget)
+    d = how.differences(loaded, adapter, sides, config.token_budget)
     seen = vhack.held_out_numbers(v.basis, d, vhack.RANDOM_BASES, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
     verdict = CLAIMS["verify"].judged(

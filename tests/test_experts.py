@@ -24,8 +24,8 @@ from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import write_checkpoint
 from projected_grpo.run.intervening import intervention_for, prompt_state_of
+from projected_grpo.run.session import write_checkpoint
 from projected_grpo.step import Objective, run_step
 
 DR = Objective("dr_grpo", max_new=8)

@@ -15,7 +15,7 @@ from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.config import TrainConfig
-from projected_grpo.data.pool import load_pool
+from projected_grpo.data.pool import pool_of
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import sources
@@ -199,7 +199,7 @@ def test_teacher_rows_with_the_untrained_models_log_probabilities_are_red(steps,
     """What the student says at its start is what a student's log-probabilities are at load time."""
     load = sources.load
     monkeypatch.setattr(sources, "load", lambda config, _: load(config))
-    monkeypatch.setattr(sources, "load_pool", lambda *args: [blank(g) for g in load_pool(*args)])
+    monkeypatch.setattr(sources, "pool_of", lambda *args: [blank(g) for g in pool_of(*args)])
     assert "100% of teacher rows carry the student's or the untrained model's" in red(steps())["each row's own ratio"]
 
 

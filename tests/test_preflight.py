@@ -34,7 +34,7 @@ def test_both_passes_run_and_leave_no_gradient(tiny, antipasto, tmp_path):
     session = Session(config, "train", tmp_path, tiny, antipasto, optimizer, Objective("nll"), Projection())
     cpu = torch.device("cpu")
     rows = largest_rows(PROMPTS, config, tiny.pad_id)
-    assert peak_of(lambda: train_pass(session, rows, 1.0), cpu, "training", "something") == 7
+    assert peak_of(lambda: train_pass(session, rows), cpu, "training", "something") == 7
     assert peak_of(lambda: sample_pass(session, config, 2, 10), cpu, "sampling", "something") == 7
     assert all(p.grad is None for p in antipasto.vectors.values())
 

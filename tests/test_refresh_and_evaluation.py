@@ -16,10 +16,9 @@ from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
 from projected_grpo.projection import overlap
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import write_checkpoint
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher
-from projected_grpo.step import Objective
+from projected_grpo.run.session import write_checkpoint
 from projected_grpo.vhack import random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
@@ -84,7 +83,7 @@ def lora_run(vhack_file, cache, tmp_path):
             presets(TrainConfig)["tiny"], adapter="lora", lora_rank=4, arm="projected", cache=cache, out=tmp_path / "run",
             refresh_every=2, **{"vhack": vhack_file("none", *LORA), **changes},
         )  # fmt: skip
-        session = prepare(config, "train", Objective("dr_grpo", config.max_new))
+        session = prepare(config)
         refresher = Refresher(config, session)
         refresher.sides = refresher.sides if whole else refresher.sides[: 2 * PAIRS]
         return session, refresher
@@ -182,7 +181,6 @@ def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_
     code, out, err = script("train", "tiny", *args, *EVALUATED, "--out", "again")
     assert code == 0, err
     assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
-    assert re.search(r"held-out evaluation took \d+ s, \d+% of the time", out)
     assert script("compare", run, "again", "--exact")[0] == 0
     evaluated = sorted(p.name for p in (run / "eval").iterdir())
     assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]

@@ -33,7 +33,7 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.run import session as session_module
-from projected_grpo.run.checkpoint import write_checkpoint
+from projected_grpo.run.session import write_checkpoint
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
@@ -191,12 +191,12 @@ def test_hidden_states_are_those_of_the_completion_at_the_middle_layer(tiny):
     prompts, completions = [(5, 6, 7), (8,)], [(20, 21), (22, 23, 24)]
     layer = middle_layer(tiny.model)
     assert layer == 1  # of two
-    found = mean_hidden(tiny.model, prompts, completions, layer, tiny.pad_id, 4)  # each in a batch of its own
+    found = mean_hidden(tiny, prompts, completions, 4)  # each in a batch of its own
     for i, (p, c) in enumerate(zip(prompts, completions, strict=True)):
         with torch.no_grad():
             out = tiny.model(input_ids=torch.tensor([p + c]), output_hidden_states=True)
         torch.testing.assert_close(found[i], out.hidden_states[layer][0, len(p) :].mean(0), atol=1e-5, rtol=1e-4)
-    assert not mean_hidden(tiny.model, [(5, 6)], [()], layer, tiny.pad_id, 99).any()
+    assert not mean_hidden(tiny, [(5, 6)], [()], 99).any()
 
 
 def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():

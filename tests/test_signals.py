@@ -277,11 +277,6 @@ def test_train_takes_every_policy_loss(script, tmp_path, kind):
 # ---------------------------------------------------------------- what is refused
 
 
-def test_a_hint_that_does_nothing_is_refused():
-    with pytest.raises(ValueError, match="row 1's prompt with the hint is the prompt"):
-        HintDistill(0.5, [ROWS[0], Hinted((8, 9), (8, 9), (25,))])
-
-
 def test_a_channel_that_is_not_finite_is_named_and_moves_nothing(tiny, antipasto):
     before = copy.deepcopy(dict(antipasto.vectors))
     with pytest.raises(NonFinite, match="step 3, channel trace_dpo: the loss is nan"):

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import math
 import sys
+from functools import partial
 
 import pytest
 import smoke_channels
@@ -29,10 +30,7 @@ from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run import cli
-from projected_grpo.run.auxiliary import (
-    AuxiliaryLosses,
-    never_on,
-)
+from projected_grpo.run.auxiliary import AuxiliaryLosses, after_peer, never_on
 from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 
@@ -142,7 +140,7 @@ def group_of(tiny, rewards, sources):
 
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none")
-    auxiliary = AuxiliaryLosses(config, tiny, messages={"p": pool_pairs()[0].problem.messages})
+    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
     group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
     [signal] = auxiliary.at(0, [group])
     read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
@@ -158,7 +156,7 @@ def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tin
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     """TRL masks them and divides by all (sdpo_trainer.py, loss.mean()): else few successes make the channel heavy."""
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", distill_loss="sdpo")
-    auxiliary = AuxiliaryLosses(config, tiny, messages={"p": pool_pairs()[0].problem.messages})
+    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
     [signal] = auxiliary.at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
     assert (len(signal.rows), signal.asked) == (2, 3)
     adapter = attach_antipasto(tiny.model)

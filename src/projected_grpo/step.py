@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate, active
+from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, Rewards, StepContext
 from projected_grpo.measures import (
@@ -32,6 +32,7 @@ from projected_grpo.projection import PerSample, Projection
 from projected_grpo.records import Sample
 
 NO_INTERVENTION, NO_CONTEXT = Intervention(), StepContext()
+Reference = Float[Tensor, "b t"] | None
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,6 @@ class StepBatch:
     all_tokens: int
     first: int
     """Place of the first sample among those of all processes."""
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """Rows that go through the model together, by their places in the StepBatch."""
-
-    rows: list[int]
-    tokens: Batch
-    learns: bool
-    """False: forward pass alone, as its gradient is zero."""
-    reference: Float[Tensor, "b t"] | None
-    """Log-probabilities under the untrained model."""
 
 
 def run_step(
@@ -101,7 +90,7 @@ def run_step(
     for parameters in filter(None, (adapter.vectors, intervention.trained)):
         world.add_gradients(parameters)
     totals = world.add(rows.totals)
-    channels = add_auxiliary(learner, active(auxiliary), projection, step, totals["loss"])
+    channels = add_auxiliary(learner, [a for a in auxiliary if a.weight], projection, step, totals["loss"])
     accumulated = time.perf_counter()
 
     # Project the gradient, clip, let AdamW step, project the update.
@@ -160,14 +149,14 @@ def backward(
         with routed:
             passes = micro_batches(learner, batch, objective, places, without, whole=per_sample)
             with adapter.folded(), adapter.per_sample(measured if per_sample else None):
-                for one in passes:
-                    measured.rows = one.rows
-                    with torch.set_grad_enabled(one.learns):
-                        logps, behaviour, terms = forward(learner, batch, objective, one)
-                    check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in one.rows])
-                    if one.learns and terms.per_sample.requires_grad:  # False for empty completions only
+                for chosen, tokens, learns, reference in passes:
+                    measured.rows = chosen
+                    with torch.set_grad_enabled(learns):
+                        logps, behaviour, terms = forward(learner, batch, objective, chosen, tokens, reference)
+                    check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in chosen])
+                    if learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
-                    rows.add(one.rows, one.tokens, logps.detach(), behaviour, terms, one.reference)
+                    rows.add(chosen, tokens, logps.detach(), behaviour, terms, reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
         rows.add_measured(measured)
@@ -175,52 +164,45 @@ def backward(
 
 
 def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Intervention) -> frozenset[int]:
-    """Returns the rows that need no backward pass: zero advantage and nothing else in their loss term. Empty where an
-    intervention counts each prompt's gradient."""
-    other_terms = objective.kind in ("nll", "dppo") or objective.beta > 0  # dppo: a penalty on every row
-    if other_terms or intervention.by_prompt:
+    """Returns the rows that need no backward pass: zero advantage and nothing else in their loss term (dppo has a penalty on
+    every row). Empty where an intervention counts each prompt's gradient."""
+    if objective.kind in ("nll", "dppo") or objective.beta > 0 or intervention.by_prompt:
         return frozenset()
     return frozenset(i for i, a in enumerate(batch.advantages) if a == 0)
 
 
 def micro_batches(
-    learner: Learner,
-    batch: StepBatch,
-    objective: Objective,
-    places: Sequence[int],
-    without: frozenset[int],
-    *,
+    learner: Learner, batch: StepBatch, objective: Objective, places: Sequence[int], without: frozenset[int], *,
     whole: bool,
-) -> list[MicroBatch]:
-    """Returns the passes over these rows: those that learn, then the others. The untrained model's come first, with the
-    adapter off, so that the weights are folded once for all that follow."""
+) -> list[tuple[list[int], Batch, bool, Reference]]:  # fmt: skip
+    """Returns the passes over these rows, those that learn before the others: the rows, their tokens, whether they learn,
+    and their log-probabilities under the untrained model. These are taken first of all, with the adapter off, so that the
+    weights are folded once for all passes."""
     passes = []
     for learns in (True, False):
         part = [i for i in places if (i in without) != learns]
         for chosen, tokens in learner.batches([batch.samples[i] for i in part], whole=whole):
             rows = [part[i] for i in chosen]
             # For the KL, and for rows of another policy, whose recorded log-probabilities are compared with these.
-            needed = objective.beta > 0 or any(batch.samples[i].foreign for i in rows)
-            reference = (
-                learner.base_logps(tokens, objective.temperature) if needed and objective.kind != "nll" else None
-            )
-            passes.append(MicroBatch(rows, tokens, learns, reference))
+            needed = objective.kind != "nll" and (objective.beta > 0 or any(batch.samples[i].foreign for i in rows))
+            reference = learner.base_logps(tokens, objective.temperature) if needed else None
+            passes.append((rows, tokens, learns, reference))
     return passes
 
 
 def forward(
-    learner: Learner, batch: StepBatch, objective: Objective, one: MicroBatch
+    learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch, reference: Reference
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
     """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
-    logps = logps_of(learner.model, one.tokens, objective.temperature)
-    behaviour = behaviour_of([batch.samples[i] for i in one.rows], logps, one.tokens)
+    logps = logps_of(learner.model, tokens, objective.temperature)
+    behaviour = behaviour_of([batch.samples[i] for i in rows], logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return logps, behaviour, LossTerms(nll(logps, one.tokens.loss_mask), nan, 0, 0.0, nan)
-    advantage = torch.tensor([batch.advantages[i] for i in one.rows], device=logps.device)
+        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan)
+    advantage = torch.tensor([batch.advantages[i] for i in rows], device=logps.device)
     terms = policy_loss(
-        logps, one.tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
-        tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=one.reference,
+        logps, tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,
+        tokens=batch.all_tokens, behaviour_logps=behaviour, ref_logps=reference,
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
     return logps, behaviour, terms

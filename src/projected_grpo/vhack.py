@@ -256,6 +256,12 @@ class Extraction:
             _side(pair, text, 1.0, row, loaded, self.hint, self.prompt_setup) for row, (pair, text) in enumerate(texts)
         ]
 
+    def differences(
+        self, loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], token_budget: int
+    ) -> Differences:
+        """Returns D of these sides by this loss, as `pair_differences`."""
+        return pair_differences(loaded, adapter, sides, self.loss, self.max_new, token_budget)
+
     def basis(
         self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
         single: Sequence[PairSide], probes: Mapping[str, Tensor], facts: Mapping[str, str],

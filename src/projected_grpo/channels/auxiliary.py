@@ -29,7 +29,7 @@ Ids = tuple[int, ...]
 
 @runtime_checkable
 class AuxiliaryLoss(Protocol):
-    """A loss that is added to the policy's. Constructors raise ValueError on rows that could teach nothing."""
+    """A loss that is added to the policy's."""
 
     @property
     def name(self) -> str: ...
@@ -43,16 +43,6 @@ class AuxiliaryLoss(Protocol):
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         """Yields this process's micro-batches; over all processes they add up to the loss, without its weight."""
         ...
-
-
-def active(losses: Sequence[AuxiliaryLoss]) -> list[AuxiliaryLoss]:
-    """Returns those with a weight. Raises ValueError on a weight below 0 or not finite, or two losses of one name."""
-    names = [loss.name for loss in losses]
-    if twice := [n for n in names if names.count(n) > 1 or n == "policy"]:
-        raise ValueError(f"channel {twice[0]!r} is there twice")
-    if odd := [loss for loss in losses if not 0 <= loss.weight < float("inf")]:
-        raise ValueError(f"channel {odd[0].name!r}: weight {odd[0].weight} is not 0 or more")
-    return [loss for loss in losses if loss.weight]
 
 
 def accumulate(learner: Learner, loss: AuxiliaryLoss) -> dict[str, float]:
@@ -123,10 +113,6 @@ class HintDistill:
     1.16.0, sdpo_trainer.py, loss.mean()). 0: as many as `rows`."""
     name = "hint_distill"
     metrics = ("rows",)
-
-    def __post_init__(self) -> None:
-        if idle := [i for i, r in enumerate(self.rows) if r.prompt_ids == r.hinted_ids]:
-            raise ValueError(f"hint_distill: row {idle[0]}'s prompt with the hint is the prompt; its hint does nothing")
 
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         per_token = self.options.average == "tokens"

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loophole_grader import grade_batch, verdicts_of
+from projected_grpo.config import Gradient
+from projected_grpo.data.live import workers
 from projected_grpo.data.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
@@ -41,6 +43,11 @@ def _check_context(group: Group, loaded: LoadedModel, place: Path) -> None:
             )
 
 
+def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
+    """Returns a pool's groups: of a directory, as in load_pool, or with `pairs` the hand-written ones."""
+    return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded)
+
+
 def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
     """Returns the groups of a pool in file order: our own run directory, or published prompt_NNNN.jsonl[.gz] files.
 
@@ -72,9 +79,7 @@ def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
     return dataclasses.replace(group, rollouts=rollouts)
 
 
-def written_pool(
-    loaded: LoadedModel, hint: str, prompt_setup: str, allow_hint: bool, workers: int | None
-) -> list[Group]:
+def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     """The hand-written completions of some built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
 
     A pool of known content for a model that cannot write code itself; not for experiments on what v_hack prevents,
@@ -87,7 +92,13 @@ def written_pool(
         ids = [loaded.completion_ids(t) for t in texts]
         room = max(map(len, ids))
         text, prompt_ids = render(
-            pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, room, f"pair {pair.name!r}"
+            pair.messages,
+            config.hint,
+            config.prompt_setup,
+            loaded.tokenizer,
+            loaded.context,
+            room,
+            f"pair {pair.name!r}",
         )
         rollouts.append(
             tuple(
@@ -97,6 +108,9 @@ def written_pool(
         )
     tasks = [pair.problem.task for pair in pairs if pair.problem]
     flat = [(task, r) for task, group in zip(tasks, rollouts, strict=True) for r in group]
-    found = grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers)
+    found = grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers(config))
     verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for _, r in flat]))
-    return [Group.graded(g[0].problem_id, hint, g, tuple(next(verdicts) for _ in g), allow_hint) for g in rollouts]
+    return [
+        Group.graded(g[0].problem_id, config.hint, g, tuple(next(verdicts) for _ in g), config.loophole)
+        for g in rollouts
+    ]

@@ -186,7 +186,7 @@ def differences(
     """Returns D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences does."""
     with _quiet(coordinates):
         if coordinates.adapter is not None:
-            return vhack.pair_differences(known, coordinates.adapter, sides, how.loss, how.max_new, token_budget)
+            return how.differences(known, coordinates.adapter, sides, token_budget)
         sites, parameters = coordinates.sites, [p for s in coordinates.sites.values() for p in s.params]
         out = {n: torch.zeros(1 + max(s.row for s in sides), site.size) for n, site in sites.items()}
         for side in progress(sides, "pair gradients"):

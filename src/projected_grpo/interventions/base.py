@@ -1,7 +1,7 @@
 """What an intervention is, and what it reads. A hook that a class does not override changes nothing."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,18 +149,19 @@ class Intervention:
             places.setdefault(tuple(prompt), []).append(i)
         return [(rows, self.routed(prompt)) for prompt, rows in places.items()]
 
-    def sampling_weights(
+    @contextmanager
+    def sampling(
         self, weights: Callable[[], AbstractContextManager[None]]
-    ) -> tuple[AbstractContextManager[None], Callable[[PromptIds], AbstractContextManager[None]] | None]:
-        """Returns how the policy's weights are put in place for sampling: once for all prompts, or a context for each."""
-        if not self.by_prompt:
-            return weights(), None
+    ) -> Generator[Callable[[PromptIds], AbstractContextManager[None]] | None]:
+        """Puts the policy's weights in place for all prompts and yields None; where `by_prompt`, a context for each."""
 
         @contextmanager
         def each(prompt_ids: PromptIds) -> Generator[None]:
-            with ExitStack() as both:
-                both.enter_context(self.routed(prompt_ids))
-                both.enter_context(weights())
+            with self.routed(prompt_ids), weights():
                 yield
 
-        return nullcontext(), each
+        if self.by_prompt:
+            yield each
+            return
+        with weights():
+            yield None

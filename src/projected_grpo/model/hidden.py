@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.model.batches import micro_batches
+from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
 
 
@@ -31,21 +32,18 @@ def _hooked(model: Any, layer: int, hook: Any) -> Generator[None]:
 
 @torch.no_grad()
 def mean_hidden(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    layer: int,
-    pad_id: int,
-    token_budget: int,
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
 ) -> Float[Tensor, "b d"]:
-    """Mean over each completion's tokens of the residual stream after `layer`, float32; zeros for an empty completion."""
-    seen: list[Tensor] = []
+    """Mean over each completion's tokens of the residual stream after the middle layer, float32; zeros for an empty
+    completion."""
+    model, seen = loaded.model, list[Tensor]()
     out = torch.zeros(len(prompts), model.config.hidden_size, device=model.device)
     lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
     keep = lambda _module, _args, given: seen.append(given[0] if isinstance(given, tuple) else given)  # noqa: E731
-    with _hooked(model, layer, keep):
+    with _hooked(model, middle_layer(model), keep):
         for chosen in micro_batches(lengths, token_budget):
-            batch = token_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, model.device)
+            sides = [prompts[i] for i in chosen], [completions[i] for i in chosen]
+            batch = token_batch(*sides, loaded.pad_id, model.device)
             model.base_model(input_ids=batch.input_ids, use_cache=False)
             mask = batch.completion_mask[..., None]
             whole = torch.where(mask, seen.pop().float(), torch.zeros((), device=model.device)).sum(1)

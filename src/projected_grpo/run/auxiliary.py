@@ -7,7 +7,9 @@ of the seed and the step, so only TAID's target has a state.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +25,7 @@ from projected_grpo.channels.hint_distill import OPSD, SDPO
 from projected_grpo.channels.trace_dpo import DPO, SIMPO
 from projected_grpo.config import PEER, TrainConfig
 from projected_grpo.data.live import render_all
-from projected_grpo.data.preferences import Preferences, StoredPair, read_preferences
+from projected_grpo.data.preferences import Preferences, read_preferences
 from projected_grpo.data.problems import schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
@@ -44,12 +46,9 @@ class AuxiliaryLosses:
     """The auxiliary losses of a run; by default all weights are 0."""
 
     config: TrainConfig = field(default_factory=TrainConfig)
-    loaded: LoadedModel | None = None
     world: World = ALONE
-    hinted: Mapping[str, Ids] = field(default_factory=dict)
-    """By problem, the prompt that the teacher reads; empty for --distill-hint peer, which depends on the group."""
-    messages: Mapping[str, Messages] = field(default_factory=dict)
-    """By problem, the prompt's messages; for --distill-hint peer only."""
+    hinted: Callable[[Group, int], Ids | None] = lambda group, i: None  # noqa: ARG005
+    """The prompt that the teacher of hint distillation reads for the i-th rollout of a group; None: there is none."""
     pairs: Sequence[ActionPair] = ()
     teacher: Any = None
     """TAID's: the merged model."""
@@ -89,26 +88,10 @@ class AuxiliaryLosses:
         """Returns the student's completions, each with the prompt that its teacher reads; without those that have none."""
         rows = []
         for group in groups:
-            for i, sample in enumerate(group.samples()):
-                if not sample.fresh:
-                    continue
-                hinted = self.hinted[group.problem_id] if self.hinted else self._after_peer(group, i)
-                if hinted is not None:
-                    rows.append(Hinted(sample.prompt_ids, hinted, sample.completion_ids, sample.behaviour_logps))
+            for i, s in enumerate(group.samples()):
+                if s.fresh and (hinted := self.hinted(group, i)) is not None:
+                    rows.append(Hinted(s.prompt_ids, hinted, s.completion_ids, s.behaviour_logps))
         return rows
-
-    def _after_peer(self, group: Group, i: int) -> Ids | None:
-        """Returns the prompt with the first other attempt that was paid; None without one, or in too short a context."""
-        assert self.loaded is not None
-        paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
-        if not paid:
-            return None
-        # Without special tokens: they could end the user's turn. Behind the hint, which would rewrite the attempt's words.
-        attempt = without_specials(self.loaded.tokenizer, group.rollouts[paid[0]].completion)
-        shown = with_attempt(self.messages[group.problem_id], attempt)
-        place = f"problem {group.problem_id}"
-        _, ids = render(shown, "none", "no_intervention", self.loaded.tokenizer, 2**62, 0, place)
-        return ids if len(ids) + len(group.rollouts[i].completion_ids) <= self.loaded.context else None
 
     def state(self) -> dict[str, Tensor]:
         """Returns what --resume needs: TAID's target."""
@@ -130,27 +113,22 @@ def auxiliary_losses(
     """Loads what the auxiliary losses need; without a weight above 0 nothing is read. `problems`: those of the run.
     `prompt_setup`: the one that the student trains on. `held_out`: problems that no pair may be of.
 
-    Raises BadInput on a hint that does not fit a problem or changes nothing, on pairs as `action_pairs` and
-    `check_held_out`, and on a teacher as load_model or of another vocabulary.
+    Raises BadInput on a hint that does not fit a problem, on pairs as `action_pairs` and `check_held_out`, and on a teacher
+    as load_model.
     """
-    out = AuxiliaryLosses(c, loaded, world)
+    out = AuxiliaryLosses(c, world)
     if c.alpha and c.distill_hint == PEER:
         if "rewards" in ARMS[c.arm].sees:
             raise BadInput(
                 f"--distill-hint {PEER}: shows attempts that the reward pays, and --arm {c.arm} pays otherwise; give a hint "
                 "by its name, or leave one of the two out"
             )
-        out.messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
+        messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
+        out.hinted = functools.partial(after_peer, loaded, messages)
     elif c.alpha:
-        setting = dataclasses.replace(c, prompt_setup=prompt_setup)
-        plain = render_all(setting, loaded, problems)
-        prompts = render_all(dataclasses.replace(setting, hint=c.distill_hint), loaded, problems)
-        out.hinted = {p.problem_id: p.ids for p in prompts}
-        if same := [p.problem_id for p, q in zip(plain, prompts, strict=True) if p.ids == q.ids]:
-            raise BadInput(
-                f"--distill-hint {c.distill_hint}: the prompt of problem {same[0]} is the same with it as with --hint "
-                f"{c.hint}; it would teach nothing"
-            )
+        setting = dataclasses.replace(c, prompt_setup=prompt_setup, hint=c.distill_hint)
+        prompts = {p.problem_id: p.ids for p in render_all(setting, loaded, problems)}
+        out.hinted = lambda group, _: prompts[group.problem_id]
     if c.trace_weight:
         found = world.from_first(lambda: read_preferences(c.trace_pairs))
         out.pairs = action_pairs(found, loaded, f"--trace-pairs {c.trace_pairs}")
@@ -160,56 +138,59 @@ def auxiliary_losses(
             f"trace DPO: {len(out.pairs)} pairs of {found.traces} traces ({found.per_trace:.1f} each) from {c.trace_pairs}"
         )
     if c.taid_weight:
-        made = world.by_turns(lambda: teacher_of(c, loaded))
+        place = str(loaded.model.device)
+        made = world.by_turns(lambda: load_model(c.model, c.dtype, place, c.base_seed, c.cache, c.teacher))
         out.teacher, out.facts["taid_teacher_hash"] = made.model, made.weights_hash
     return out
 
 
+def after_peer(loaded: LoadedModel, messages: Mapping[str, Messages], group: Group, i: int) -> Ids | None:
+    """Returns the prompt with the first other attempt that was paid; None without one, or in too short a context.
+    `messages`: the prompt's, by problem."""
+    paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
+    if not paid:
+        return None
+    # Without special tokens: they could end the user's turn. Behind the hint, which would rewrite the attempt's words.
+    attempt = without_specials(loaded.tokenizer, group.rollouts[paid[0]].completion)
+    shown = with_attempt(messages[group.problem_id], attempt)
+    place = f"problem {group.problem_id}"
+    _, ids = render(shown, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, place)
+    return ids if len(ids) + len(group.rollouts[i].completion_ids) <= loaded.context else None
+
+
 def never_on(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the losses of a run's rows that had no gradient at any of its steps."""
-    moved: dict[str, bool] = {}
-    for row in rows:
-        for name, numbers in (row["channels"] or {}).items():
-            moved[name] = moved.get(name, False) or bool(numbers["grad_norm"])
-    return [name for name, ever in moved.items() if not ever]
+    found = [row["channels"] or {} for row in rows]
+    names = dict.fromkeys(name for channels in found for name in channels)
+    return [name for name in names if not any(channels[name]["grad_norm"] for channels in found if name in channels)]
 
 
 def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: Iterable[Problem]) -> None:
     """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
     are recognised by their words, so that no hint, prompt set-up, later turn or spacing hides one."""
-    statements = [(p.problem_id, statement_of(p.messages)) for p in held_out]
+    statements = {p.problem_id: statement_of(p.messages) for p in held_out}
     for i, pair in enumerate(pairs):
         ids = (*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)
         text = _words(loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        if problem := next((name for name, parts in statements if all(part in text for part in parts)), None):
-            raise BadInput(
-                f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
-                "make the pairs of training problems"
-            )
-
-
-def _words(text: str) -> str:
-    """Returns the text with single spaces."""
-    return " ".join(text.split())
+        for problem, parts in statements.items():
+            if all(part in text for part in parts):
+                raise BadInput(
+                    f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
+                    "make the pairs of training problems"
+                )
 
 
 def statement_of(messages: Messages) -> list[str]:
     """Returns the parts of the last user message that no hint rewrites."""
     said = [content for role, content in messages if role == "user"][-1]
-    for old in {hint.old for hint in HINTS.values() if hint.old}:
-        said = said.replace(old, SEAM)
+    for hint in HINTS.values():
+        said = said.replace(hint.old or SEAM, SEAM)
     return [_words(part) for part in said.split(SEAM) if part.strip()]
 
 
-def teacher_of(c: TrainConfig, loaded: LoadedModel) -> LoadedModel:
-    """Returns --model with --teacher merged into it, frozen. Raises BadInput as load_model, or on another vocabulary."""
-    made = load_model(c.model, c.dtype, str(loaded.model.device), c.base_seed, c.cache, c.teacher)
-    if made.tokenizer_hash != loaded.tokenizer_hash or made.model.config.vocab_size != loaded.model.config.vocab_size:
-        raise BadInput(
-            f"--teacher {c.teacher}: its vocabulary is not that of --model {c.model}; TAID compares them token by token"
-        )
-    logger.info(f"TAID: the teacher is {c.model} with {c.teacher} merged (weights {made.weights_hash[:8]})")
-    return made
+def _words(text: str) -> str:
+    """Returns the text with single spaces."""
+    return " ".join(text.split())
 
 
 def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
@@ -220,18 +201,15 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
             f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
             "pairs with this model's, or of texts"
         )
-    out = [_ids_of(pair, loaded, f"{place}, pair {i}") for i, pair in enumerate(found.pairs)]
-    for i, pair in enumerate(out):
-        n = len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids))
-        if n > loaded.context:
+    out = []
+    for i, pair in enumerate(found.pairs):
+        prompt, sides = pair.prompt, (pair.chosen, pair.rejected)
+        if not pair.of_ids:
+            sides = tuple(map(loaded.answer_ids, sides))
+            _, prompt = render(
+                prompt, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, f"{place}, pair {i}"
+            )
+        if (n := len(prompt) + max(map(len, sides))) > loaded.context:
             raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
+        out.append(ActionPair(prompt, *sides))
     return out
-
-
-def _ids_of(pair: StoredPair, loaded: LoadedModel, place: str) -> ActionPair:
-    if pair.of_ids:
-        return ActionPair(pair.prompt, pair.chosen, pair.rejected)
-    chosen, rejected = (loaded.answer_ids(str(text)) for text in (pair.chosen, pair.rejected))
-    room = max(len(chosen), len(rejected))
-    _, prompt = render(pair.prompt, "none", "no_intervention", loaded.tokenizer, loaded.context, room, place)
-    return ActionPair(prompt, chosen, rejected)

@@ -49,21 +49,6 @@ def typed(argv: Sequence[str]) -> set[str]:
     return flags | {flag.removeprefix("no_") for flag in flags}
 
 
-def words_as_flags(args: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
-    """Returns `preset=toy` as `--preset=toy`: recipes of the justfile are called with plain words. A field in `lists` takes
-    several values, with commas or spaces between them."""
-    out: list[str] = []
-    for word in args:
-        name, equals, value = word.partition("=")
-        if not equals or not name.replace("-", "").replace("_", "").isalpha() or word.startswith("-"):
-            out.append(word)
-        elif name in lists:
-            out += [f"--{name}", *value.replace(",", " ").split()]
-        else:
-            out.append(f"--{name.replace('_', '-')}={value}")
-    return out
-
-
 def parse_plain(config: type[C], description: str, args: list[str] | None = None) -> C:
     """Returns the config of a script that has no presets."""
     return tyro.cli(config, description=description, args=args)

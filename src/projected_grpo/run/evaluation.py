@@ -7,7 +7,6 @@ What is evaluated is the policy as it would be deployed; other policies and prom
 (step_file.EVALUATIONS).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from loguru import logger
@@ -17,7 +16,7 @@ from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.rates import rates_text
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, step_path, write_step
+from projected_grpo.ledger.step_file import EVALUATIONS, step_path, write_step
 from projected_grpo.run.session import Session
 
 
@@ -26,20 +25,21 @@ class Evaluator:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        problems = self.problems = load_problems(config.eval_problems) if config.eval_every else ()
-        plain = replace(config, hint="none")
-        self.prompts = {"eval": render_all(config, session.loaded, problems)}
+        self.problems = load_problems(config.eval_problems) if config.eval_every else ()
+        self.problems_hash = problems_hash(self.problems) if self.problems else None
+        intervention = session.intervention
+        self.policies = {"eval": (config, intervention.deployed)}
+        """By folder: the config of its prompts, and a context around the policy that answers them."""
         if config.eval_plain:
-            self.prompts["eval_plain"] = render_all(plain, session.loaded, problems)
-        if session.intervention.separate_deployment:
-            setup = session.intervention.prompt_setup or config.prompt_setup
-            self.prompts["eval_trained"] = render_all(replace(config, prompt_setup=setup), session.loaded, problems)
-        if session.intervention.part:
-            self.prompts["eval_part"] = self.prompts["eval"]
-        self.tasks = {p.problem_id: p.task for p in problems}
-        self.problems_hash = problems_hash(problems) if problems else None
-        self.seconds = 0.0
-        """Spent evaluating, in this call."""
+            self.policies["eval_plain"] = (replace(config, hint="none"), intervention.deployed)
+        if intervention.separate_deployment:
+            setup = intervention.prompt_setup or config.prompt_setup
+            self.policies["eval_trained"] = (replace(config, prompt_setup=setup), intervention.training)
+        if intervention.part:
+            self.policies["eval_part"] = (config, intervention.only_part)
+        self.prompts = {
+            folder: render_all(c, session.loaded, self.problems) for folder, (c, _) in self.policies.items()
+        }
 
     def evaluate_due(self, done: int, last: bool = False) -> None:
         """Evaluates what is due after `done` optimizer steps (the `last` ones), except what is on disk."""
@@ -48,45 +48,27 @@ class Evaluator:
             return
         ends = last or done == 0
         wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}
-        for folder in filter(wanted.get, self.prompts):
+        for folder in filter(wanted.get, self.policies):
             if not self.session.world.from_first(step_path(run / folder, done).exists):
                 self.evaluate(done, folder)
 
-    def cost(self, rows: Sequence[Row]) -> str:
-        """Returns its share of the time of a run with these rows, in words."""
-        if not self.seconds:
-            return ""
-        share = self.seconds / (self.seconds + sum({r["step"]: r["timing"]["total"] for r in rows}.values()))
-        return f"; held-out evaluation took {self.seconds:.0f} s, {share:.0%} of the time"
-
-    def evaluate(self, done: int, folder: str = "eval") -> Sequence[Row]:
-        """Samples, grades, writes and logs; returns the rows."""
-        config, session, world = self.config, self.session, self.session.world
+    def evaluate(self, done: int, folder: str) -> None:
+        """Samples, grades, writes and logs."""
+        session, world, (config, policy) = self.session, self.session.world, self.policies[folder]
         how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
-        asked = len(self.prompts[folder])
         logger.info(
-            f"evaluates {asked * config.eval_samples} rollouts of {asked} problems after {done} steps ({how}); "
-            "--eval-every 0 leaves evaluations out"
+            f"evaluates {len(self.problems) * config.eval_samples} rollouts of {len(self.problems)} problems after {done} "
+            f"steps ({how}); --eval-every 0 leaves evaluations out"
         )
-        if folder == "eval_plain":
-            config = replace(config, hint="none")
         mine = world.share(list(enumerate(self.prompts[folder])))
         keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
-        intervention = session.intervention
-        policy = {"eval_trained": intervention.training, "eval_part": intervention.only_part}.get(
-            folder, intervention.deployed
-        )
-        with policy():
-            once, each = intervention.sampling_weights(session.adapter.folded)
-            with once:
-                groups, timing = live_groups(
-                    config, session.loaded, [p for _, p in mine], self.tasks, config.eval_samples, keys, "student",
-                    loophole=config.loophole and folder != "eval_plain", each=each, bar=how,
-                )  # fmt: skip
+        with policy(), session.intervention.sampling(session.adapter.folded) as each:
+            groups, timing = live_groups(
+                config, session.loaded, [p for _, p in mine], {p.problem_id: p.task for p in self.problems},
+                config.eval_samples, keys, "student", loophole=config.loophole and folder != "eval_plain", each=each,
+                bar=how,
+            )  # fmt: skip
         timing = world.slowest({**timing, "total": sum(timing.values())})
-        self.seconds += timing["total"]
-        own = rows_of(groups, [], {"timing": timing}, step=done)
-        rows = world.gather(own)
+        rows = world.gather(rows_of(groups, [], {"timing": timing}, step=done))
         world.from_first(lambda: write_step(session.run / folder, done, rows))
         logger.info(f"{how}, after {done} steps: {rates_text(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")
-        return rows

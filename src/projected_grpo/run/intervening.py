@@ -2,22 +2,23 @@
 oracles only."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 
 from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, Arm
-from projected_grpo.config import Gradient, TrainConfig
-from projected_grpo.data.pairs import load_pairs, resampled, split
+from projected_grpo.arms import ARMS, Arm
+from projected_grpo.config import Gradient, TrainConfig, typed
+from projected_grpo.data.pairs import load_pairs
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.hidden import mean_hidden, middle_layer
+from projected_grpo.model.hidden import mean_hidden
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
 from projected_grpo.run.horizon import own_vanilla
-from projected_grpo.vhack import VBasis, pair_sides, pairs_of
+from projected_grpo.vhack import Extraction, VBasis, pairs_of
 from projected_grpo.worlds.models import load_model
 
 
@@ -44,10 +45,9 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
         )
     )  # fmt: skip
     if found.by_prompt and (weights := config.channels_on):
-        flag = f"--{weights[0].replace('_', '-')} {getattr(config, weights[0]):g}"
         raise BadInput(
-            f"{flag}: --arm {arm.name} has other coordinates for every prompt, which an auxiliary loss's gradient "
-            "would not reach; leave one of the two out"
+            f"{typed(weights[0], getattr(config, weights[0]))}: --arm {arm.name} has other coordinates for every prompt, "
+            "which an auxiliary loss's gradient would not reach; leave one of the two out"
         )
     return found
 
@@ -60,7 +60,7 @@ def context_of(
     hidden = None
     if "hidden" in arm.sees:
         prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
-        hidden = hidden_of(loaded, prompts, completions, config.token_budget)
+        hidden = mean_hidden(loaded, prompts, completions, config.token_budget)
     text = tuple(r.completion for r in rollouts)
     return StepContext(hidden=hidden, score=scores, text=text, truth=pure_hacks(groups) if arm.labels else None)
 
@@ -75,36 +75,26 @@ def prompt_state_of(
 ) -> Callable[[PromptIds], Float[Tensor, " d"]]:
     """Returns a function of a prompt's token ids: its mean hidden state in the untrained model. Each is computed once, by
     itself: the same bits whatever else is in a step."""
-    known: dict[tuple[int, ...], Tensor] = {}
 
+    @cache
     def state(prompt_ids: PromptIds) -> Float[Tensor, " d"]:
-        key = tuple(prompt_ids)
-        if key not in known:
-            with adapter.disabled():
-                known[key] = hidden_of(loaded, [key[:1]], [key[1:]], token_budget)[0]
-        return known[key]
+        with adapter.disabled():
+            return mean_hidden(loaded, [prompt_ids[:1]], [prompt_ids[1:]], token_budget)[0]
 
     return state
-
-
-def hidden_of(
-    loaded: LoadedModel, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
-) -> Float[Tensor, "b d"]:
-    """Returns mean hidden states over the completions, at half of the depth, of the model as it is."""
-    layer = middle_layer(loaded.model)
-    return mean_hidden(loaded.model, prompts, completions, layer, loaded.pad_id, token_budget)
 
 
 def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> Contrast:
     """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it
     has one. Raises BadInput as `pairs_of`."""
-    if v is None or v.meta["control"] not in ("none", "random", "placebo", "clean", *OF_EQUAL_REMOVAL):
-        pairs, draw = split(load_pairs(config.pairs))[0], 0
+    if v is None or v.meta["control"] == "words":  # made of other pairs
+        pairs, draw = load_pairs(config.pairs), 0
     else:
-        pairs = split(pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same"))[0]
+        pairs = pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same")
         draw = int(v.meta["pairs_draw"])
-    sides = pair_sides(resampled(pairs, draw), loaded, config.hint, config.prompt_setup)
-    whole = hidden_of(loaded, [s.prompt_ids for s in sides], [s.completion_ids for s in sides], config.token_budget)
+    sides = Extraction(pairs_draw=draw, hint=config.hint, prompt_setup=config.prompt_setup).sides(pairs, loaded)
+    prompts, completions = [s.prompt_ids for s in sides], [s.completion_ids for s in sides]
+    whole = mean_hidden(loaded, prompts, completions, config.token_budget)
     return Contrast(whole[0::2], whole[1::2])
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from loguru import logger
-
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.judges import Judge, YesNo, command_judge, named, python_judge, scores_of
@@ -35,13 +33,9 @@ class Judging:
 def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Judging:
     """Returns the run's judge. BadInput when it cannot be had."""
     kind, what = named(config.judge)
-    logger.info(f"judge {config.judge}: is shown prompt and completion of every rollout")
-    if kind == "command":
-        return Judging(config.judge, command_judge(what), config.judge)
-    if kind == "python":
-        return Judging(config.judge, python_judge(what), config.judge)
-    itself = what == config.model
-    place = str(loaded.model.device)
+    if kind != "model":
+        return Judging(config.judge, (command_judge if kind == "command" else python_judge)(what), config.judge)
+    itself, place = what == config.model, str(loaded.model.device)
     model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
     description = f"{config.judge}, weights {model.weights_hash}"
     return Judging(config.judge, YesNo(model, config.token_budget), description, adapter if itself else None)

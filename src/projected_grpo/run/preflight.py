@@ -11,7 +11,7 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.batches import batches, logps_of
+from projected_grpo.model.batches import logps_of
 from projected_grpo.records import Sample
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import Prompt, sample_tokens
@@ -25,12 +25,12 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) 
     device = session.loaded.model.device
     if device.type != "cuda":
         return
-    longest = max(len(p.ids) for p in prompts) + config.max_new
     rows = largest_rows(prompts, config, session.loaded.pad_id)
     groups = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
+    longest = len(rows[0].prompt_ids) + config.max_new
     trained = peak_of(
-        lambda: train_pass(session, rows, config.temperature), device, f"--token-budget {config.token_budget}: forward and "
-        f"backward of {len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing",
+        lambda: train_pass(session, rows), device, f"--token-budget {config.token_budget}: forward and backward of "
+        f"{len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing",
     )  # fmt: skip
     sampled = peak_of(
         lambda: sample_pass(session, config, groups, longest), device, f"--rollout-batch {config.rollout_batch}: sampling "
@@ -61,13 +61,13 @@ def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, pad_id: int) ->
     return [Sample(prompt, (pad_id,) * config.max_new, 0.0, None)] * rows
 
 
-def train_pass(session: Session, rows: Sequence[Sample], temperature: float) -> None:
+def train_pass(session: Session, rows: Sequence[Sample]) -> None:
     """Runs forward and backward of these rows, with per-sample gradients, as a training step does."""
-    loaded, adapter = session.loaded, session.adapter
+    learner, adapter = session.learner, session.adapter
     try:
         with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
-            for _, batch in batches(rows, 2**62, loaded.pad_id, loaded.model.device, whole=True):
-                logps_of(loaded.model, batch, temperature).sum().backward()
+            for _, batch in learner.batches(rows, whole=True):
+                logps_of(learner.model, batch, session.objective.temperature).sum().backward()
     finally:
         adapter.zero_grad()
 

@@ -119,13 +119,18 @@ def check_pool(given: str, folder: Path, config: Gradient) -> None:
         )
 
 
-def prepare(
-    config: Gradient, kind: str, objective: Objective, checkpoint_every: int = 1, world: World = ALONE
-) -> Session:
-    """Loads everything that a run needs; nothing is written, so whatever is refused leaves nothing half-made.
+def prepare(config: Gradient, world: World = ALONE) -> Session:
+    """Loads everything that a training run, or a replay of the probe, needs. Nothing is written, so whatever is refused
+    leaves nothing half-made.
 
     BadInput as in check_inputs, load_model, load_vhack, check_new and intervention_for.
     """
+    kind, every, objective, judge = "probe_distill", 1, Objective("nll"), None
+    if isinstance(config, TrainConfig):
+        kind, every = "train", config.checkpoint_every
+        objective = Objective(
+            config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
+        )
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)
     check_inputs(config)
@@ -136,15 +141,14 @@ def prepare(
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
-    session = Session(
-        config, kind, run, loaded, adapter, optimizer, objective, projection, v, checkpoint_every, world,
-        intervention_for(config, loaded, adapter, v),
-    )  # fmt: skip
-    if session.intervention.summary:
-        logger.info(session.intervention.summary)
+    intervention = intervention_for(config, loaded, adapter, v)
+    if intervention.summary:
+        logger.info(intervention.summary)
     if isinstance(config, TrainConfig) and config.judge:
-        session.judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
-    return session
+        judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
+    return Session(
+        config, kind, run, loaded, adapter, optimizer, objective, projection, v, every, world, intervention, judge=judge
+    )
 
 
 def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> tuple[Projection, VBasis | None]:
@@ -162,14 +166,6 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
     )
     target = config.project if arm.projects else "none"
     return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v
-
-
-def prepare_training(config: TrainConfig, world: World) -> Session:
-    """Returns the session of a training run; else as `prepare`."""
-    objective = Objective(
-        config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
-    )
-    return prepare(config, "train", objective, config.checkpoint_every, world)
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -7,45 +7,21 @@ lies along that V before and after the V in use is removed.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from loguru import logger
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.arms import GATES
+from projected_grpo.arms import GateName
 from projected_grpo.config import REFRESHED, TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
-from projected_grpo.model.load import LoadedModel
-from projected_grpo.projection import compared, overlap
+from projected_grpo.projection import Projection, compared, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
-from projected_grpo.vhack import (
-    Differences,
-    Extraction,
-    PairSide,
-    VBasis,
-    basis_of,
-    load_vhack,
-    pair_differences,
-    pairs_of,
-)
-
-
-def sides_of(v: VBasis, source: str, loaded: LoadedModel, why: str) -> list[PairSide]:
-    """Returns the completions that V was made from. BadInput, saying `why` it matters, when `source` has other pairs."""
-    return Extraction.of(v.meta).sides(pairs_of(v.meta, source, why), loaded)
-
-
-def differences_at(
-    loaded: LoadedModel, adapter: Adapter, v: VBasis, sides: Sequence[PairSide], token_budget: int
-) -> Differences:
-    """Returns D [pairs, n] of every module at the policy as it is, by the loss that V was made with."""
-    how = Extraction.of(v.meta)
-    return pair_differences(loaded, adapter, sides, how.loss, how.max_new, token_budget)
+from projected_grpo.vhack import Differences, Extraction, PairSide, VBasis, basis_of, load_vhack, pairs_of
 
 
 def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
@@ -63,7 +39,8 @@ class Refresher:
         self.config, self.session = config, session
         self.sides: list[PairSide] = []
         if config.refresh_every and session.v is not None:
-            self.sides = sides_of(session.v, config.pairs, session.loaded, "--refresh-every needs the same pairs")
+            pairs = pairs_of(session.v.meta, config.pairs, "--refresh-every needs the same pairs")
+            self.sides = Extraction.of(session.v.meta).sides(pairs, session.loaded)
 
     def refresh_due(self, step: int) -> None:
         """Extracts V at the policy as it is and hands it to the session, if it is due before this step."""
@@ -72,12 +49,12 @@ class Refresher:
             return
 
         def extracted() -> dict[str, Tensor]:
-            d = differences_at(session.loaded, session.adapter, old, self.sides, self.config.token_budget)
-            return basis_again(d, old)
+            how, budget = Extraction.of(old.meta), self.config.token_budget
+            return basis_again(how.differences(session.loaded, session.adapter, self.sides, budget), old)
 
         # One rank extracts it for all: two machines may round an SVD differently, and V has to be the same bits.
         basis = {n: v.to(old.basis[n]) for n, v in session.world.from_first(extracted).items()}
-        session.use(dataclasses.replace(old, basis=basis))
+        session.use(basis)
         logger.info(f"V extracted again: overlap with the one before {overlap(basis, old.basis):.3f}")
 
 
@@ -87,8 +64,7 @@ class Refresher:
 def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) -> ReExtractions:
     """Measures every kept adapter of a finished run, the last one included. BadInput when its V cannot be extracted again,
     or when model, V or pairs are not the run's."""
-    manifest = read_manifest(run)
-    config = trained_with(run, manifest)
+    manifest, config = trained_with(run)
     if config.refresh_every:
         raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
     theirs = manifest["vhack"]
@@ -103,36 +79,26 @@ def measured(run: Path, cache: Path | None = None, vhack: Path | None = None) ->
         raise BadInput(
             f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs['v_sha256']}; name the V that it used"
         )
-    sides = sides_of(v, config.pairs, loaded, "V again is of the same pairs")
-    out = []
+    how, out = Extraction.of(v.meta), []
+    sides = how.sides(pairs_of(v.meta, config.pairs, "V again is of the same pairs"), loaded)
     for steps, path in trained_adapters(run, manifest["steps_done"]).items():
         adapter.load(path)
-        d = differences_at(loaded, adapter, v, sides, config.token_budget)
+        d = how.differences(loaded, adapter, sides, config.token_budget)
         out.append(record(adapter, v, d, steps, config.gate))
         logger.info(f"after {steps} steps: overlap {out[-1].overlap:.4f} (unrelated: {out[-1].null:.4f})")
     return ReExtractions(mine, tuple(out))
 
 
-def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: str) -> ReExtracted:
+def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: GateName) -> ReExtracted:
     """Returns what D [pairs, n] at the adapter as it is says of the V in use."""
     again = basis_again(d, v)
     modules = compared(again, v.basis)
-    if not modules:
-        raise BadInput("no module has directions in both V; nothing can be compared")
-    cosines = [_hack_ward(again[m.name], v.basis[m.name].cpu(), d[m.name].mean(0), gate) for m in modules]
-
-    def mean(values: list[float]) -> float:
-        return sum(values) / len(values)
-
+    g = {m.name: d[m.name].mean(0) for m in modules}
+    in_use = Projection({name: v.basis[name].to(own) for name, own in g.items()}, "grad", gate)
+    before, after = profile(g, again), profile(in_use.apply(g)[0], again)
+    norms = {name: max(m.norm, 1e-30) for name, m in before.items()}
     return ReExtracted(
-        steps, adapter.norm(), mean([m.overlap for m in modules]), mean([m.null for m in modules]),
-        mean([before for before, _ in cosines]), mean([after for _, after in cosines]),
+        steps, adapter.norm(), fmean(m.overlap for m in modules), fmean(m.null for m in modules),
+        fmean(before[n].hackward / norm for n, norm in norms.items()),
+        fmean(after[n].hackward / norm for n, norm in norms.items()),
     )  # fmt: skip
-
-
-def _hack_ward(again: Tensor, used: Tensor, g: Tensor, gate: str) -> tuple[float, float]:
-    """Returns ||relu(V_again g)|| / ||g|| of one module, of g as it is and after `used` was removed from it."""
-    norm = g.norm().clamp(min=1e-30)
-    left = g - GATES[gate](used.to(g) @ g) @ used.to(g)
-    before, after = ((again.to(g) @ x).relu().norm() / norm for x in (g, left))
-    return float(before), float(after)

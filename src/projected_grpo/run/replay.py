@@ -1,14 +1,12 @@
 """Sample a hacky teacher's pool once, replay it through the student: the two halves of probe_distill."""
 
-from pathlib import Path
-
 import torch
 from loguru import logger
 
 from projected_grpo.channels.policy import nll
 from projected_grpo.config import ProbeConfig
-from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import load_pool, pool_hash, written_pool
+from projected_grpo.data.live import live_groups, render_all
+from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
@@ -22,7 +20,6 @@ from projected_grpo.records import Group, Sample
 from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
 from projected_grpo.run.session import Session
-from projected_grpo.step import Objective
 from projected_grpo.verdicts.probe import t1
 
 BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
@@ -72,21 +69,17 @@ def sample_pool(config: ProbeConfig) -> int:
 
 def replay(config: ProbeConfig) -> int:
     """Replays a pool, one group a step."""
-    session = prepare(config, "probe_distill", Objective("nll"))
-    if config.pool == "pairs":
-        pool = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
-    else:
-        pool = load_pool(Path(config.pool), session.loaded)
+    session = prepare(config)
+    pool = pool_of(config.pool, config, session.loaded)
     if config.n_problems > len(pool):
         logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
     pool = pool[: config.n_problems]
     dump_first_batch(pool)
     # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
-    session.start(len(pool), pool_hash=pool_hash(pool))
+    session.start(pool_hash=pool_hash(pool))
     rows = []
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
-        checked = single_gradients(session, pool[step], step)
-        rows += session.take(step, len(pool), [pool[step]], {}, more=checked)
+        rows += session.take(step, [pool[step]], {}, more=single_gradients(session, pool[step], step))
     session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
     should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"

@@ -1,9 +1,10 @@
 """What train and probe share: open a run, take steps, write them, resume.
 
-session = prepare(config, ...);  session.start(steps);  session.take(step, steps, groups, timing);  session.finish(steps)
+session = prepare(config, ...);  session.start();  session.take(step, groups, timing);  session.finish(steps)
 """
 
 import dataclasses
+import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,22 +21,22 @@ from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, logp_gap, source_lines
 from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, write_step
+from projected_grpo.ledger.step_file import Row, step_path, steps_in, write_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.auxiliary import AuxiliaryLosses
-from projected_grpo.run.checkpoint import read_checkpoint, write_checkpoint
 from projected_grpo.run.intervening import context_of
 from projected_grpo.run.judging import Judging
 from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import VBasis
 
-NO_COLUMNS: Mapping[int, Mapping[str, Any]] = {}
+CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass
@@ -66,16 +67,13 @@ class Session:
     outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
-    def start(self, total: int, **facts: Any) -> None:
-        """Opens (or resumes) the run directory. `facts` go into the manifest.
-
-        BadInput as in open_run and read_checkpoint, or when the run has already done more than `total` steps.
-        """
+    def start(self, **facts: Any) -> None:
+        """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when there is no
+        checkpoint to go on from."""
         facts = {
             "model_hash": self.loaded.weights_hash,
             "tokenizer_hash": self.loaded.tokenizer_hash,
             "adapter": self.adapter.metadata(),
-            "modules": len(self.adapter.sizes),
             "vhack": self.v.meta if self.v else {},
             "processes": self.world.size,
             **self.auxiliary.facts,
@@ -84,9 +82,9 @@ class Session:
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
         if self.config.resume:
-            self._resume(total)
+            self._resume()
 
-    def _resume(self, total: int) -> None:
+    def _resume(self) -> None:
         """Puts the checkpoint's state back; of a run that had finished, only how many steps it has done."""
         manifest = self.world.from_first(lambda: read_manifest(self.run))
         self.finished = bool(manifest["finished"])
@@ -102,17 +100,14 @@ class Session:
         self.auxiliary.restore(state["auxiliary"])
         self.outer = state["outer"]
         if state["basis"] and self.v:
-            basis = {name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()}
-            self.use(dataclasses.replace(self.v, basis=basis))
-        logger.info(f"resumed after step {self.next_step - 1} of {total}")
-        if self.next_step > total:
-            with self.world.together():
-                raise BadInput(f"--resume {self.run}: has done {self.next_step} steps already, {total} are asked for")
+            self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
+        logger.info(f"resumed after step {state['step']}")
 
-    def use(self, v: VBasis) -> None:
+    def use(self, basis: Mapping[str, torch.Tensor]) -> None:
         """Measures and projects with this V from the next step on."""
-        self.v = v
-        self.projection = dataclasses.replace(self.projection, basis=v.basis)
+        assert self.v is not None
+        self.v = dataclasses.replace(self.v, basis=dict(basis))
+        self.projection = dataclasses.replace(self.projection, basis=self.v.basis)
 
     @property
     def learner(self) -> Learner:
@@ -123,8 +118,8 @@ class Session:
         )
 
     def take(
-        self, step: int, total: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True,
-        more: Mapping[int, Mapping[str, Any]] = NO_COLUMNS,
+        self, step: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True,
+        more: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> list[Row]:  # fmt: skip
         """Takes one gradient step on this process's graded groups. Returns the rows of all processes; their file and the
         checkpoint are then on disk. more: further columns, by the place of the sample."""
@@ -149,24 +144,24 @@ class Session:
         self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
-        for place, columns in more.items():
+        for place, columns in (more or {}).items():
             result.samples[place].update(columns)
         values = {**result.step, "timing": self.world.slowest(taken)}
         written = rows_of(
             groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps
         )  # fmt: skip
         rows = self.world.gather(written)
-        self.world.from_first(lambda: self._keep(step, total, rows, result.modules))
+        self.world.from_first(lambda: self._write(step, rows, result.modules))
+        if self.checkpoint_every and (step + 1) % self.checkpoint_every == 0:
+            self.checkpoint(step)
         return rows
 
-    def _keep(self, step: int, total: int, rows: Sequence[Row], modules: module_file.Values) -> None:
-        """Writes a step's file, its modules' columns and its checkpoint, and logs it."""
+    def _write(self, step: int, rows: Sequence[Row], modules: module_file.Values) -> None:
+        """Writes a step's file and its modules' columns, and logs it."""
         write_step(self.run, step, rows)
         if modules:
             sizes = self.adapter.sizes
             module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
-        if self.checkpoint_every and ((step + 1) % self.checkpoint_every == 0 or step + 1 == total):
-            self._save(step)
         if step == self.next_step:
             for line in step_legend():
                 logger.debug(line)
@@ -182,34 +177,57 @@ class Session:
 
     def checkpoint(self, step: int) -> None:
         """Saves the state after `step`."""
-        self.world.from_first(lambda: self._save(step))
-
-    def _save(self, step: int) -> None:
-        write_checkpoint(
+        self.world.from_first(lambda: write_checkpoint(
             self.run, step=step, theta=self.adapter.vectors, optimizer=self.optimizer.state_dict(),
             basis=self.v.basis if self.v else {}, intervention=self.intervention.state(),
             auxiliary=self.auxiliary.state(), outer=self.outer,
-        )  # fmt: skip
+        ))  # fmt: skip
 
-    def keep_adapter(self, path: Path) -> None:
+    def save_adapter(self, path: Path) -> None:
         """Saves a copy of the trained coordinates."""
-        self.world.from_first(lambda: self._save_adapter(path))
 
-    def _save_adapter(self, path: Path) -> None:
-        path.parent.mkdir(exist_ok=True)
-        self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
+        def save() -> None:
+            path.parent.mkdir(exist_ok=True)
+            self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
+
+        self.world.from_first(save)
 
     def finish(self, steps: int) -> None:
         """Saves the adapter and marks the run finished after `steps` steps; a run that had finished stays as it is."""
         if self.finished:
             return
-        self.world.from_first(lambda: self._finish(steps))
-
-    def _finish(self, steps: int) -> None:
         if steps > self.next_step:  # a run that stops early may end between two checkpoints
-            self._save(steps - 1)
-        self._save_adapter(self.run / "adapter.safetensors")
+            self.checkpoint(steps - 1)
+        self.save_adapter(self.run / "adapter.safetensors")
         if self.intervention.separate_deployment:
             with self.intervention.deployed():
-                self._save_adapter(self.run / DEPLOYED)
-        update_manifest(self.run, steps_done=steps, finished=True)
+                self.save_adapter(self.run / DEPLOYED)
+        self.world.from_first(lambda: update_manifest(self.run, steps_done=steps, finished=True))
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def write_checkpoint(
+    run: Path, *, step: int, optimizer: Mapping[str, Any], **tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Writes all that a run needs to go on to the same numbers after `step`: the optimizer's state, and by name what else
+    holds tensors. No random number generator is among them: every draw is a function of the seed, the step and the place."""
+    # Clones keep each tensor's layout (V in another one rounds otherwise) without the storage that it is a view of.
+    saved = {what: {n: t.detach().cpu().clone() for n, t in of.items()} for what, of in tensors.items()}
+    out = io.BytesIO()
+    torch.save({"step": step, "optimizer": optimizer, **saved}, out)
+    write_atomic(run / CHECKPOINT, out.getvalue())
+
+
+def read_checkpoint(run: Path) -> dict[str, Any]:
+    """Returns what `write_checkpoint` wrote, on the CPU; step files that came after it are removed, and the side file is cut
+    back to it. BadInput when there is no checkpoint."""
+    path = run / CHECKPOINT
+    if not path.exists():
+        raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run again")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    for late in steps_in(run)[state["step"] + 1 :]:
+        step_path(run, late).unlink()
+    module_file.cut(run, state["step"])
+    return state

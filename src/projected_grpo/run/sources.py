@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -19,9 +19,10 @@ from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import load_pool, pool_hash, written_pool
+from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.data.stored import is_published
+from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -51,10 +52,10 @@ class GroupSource:
         problems: Sequence[Problem] = load_problems(config.problems)
         if Path(config.problems).is_file():
             session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
-        self.pool = pool_of(config, session)
         if config.teacher_pool == "pairs":
             problems = [p.problem for p in pool_pairs() if p.problem]
-        elif config.teacher_pool:
+        self.pool = teacher_pool(config, session)
+        if self.pool:
             problems = [p for p in problems if p.problem_id in self.pool]
             self.pool = {p.problem_id: self.pool[p.problem_id] for p in problems}
         self.problems = problems[config.replica :: config.replicas]
@@ -83,22 +84,18 @@ class GroupSource:
         config, session = self.config, self.session
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.stream)
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
-        timing = {"generate": 0.0, "grade": 0.0}
+        prompts, timing = [self.prompts[i] for _, i in mine], {"generate": 0.0, "grade": 0.0}
         parts: list[list[Group]] = [[] for _ in mine]
         for source, weights, draws in LIVE:
             if not (n := config.mixed_rows[source]):
                 continue
             keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
             # An arm's intervention is about the student: the untrained model writes as it is.
-            put = functools.partial(weights, session.adapter)
-            student = source == "student"
-            training = session.intervention.training() if student else nullcontext()
-            once, each = session.intervention.sampling_weights(put) if student else (put(), None)
-            with training, once:
+            by = session.intervention if source == "student" else Intervention()
+            with by.training(), by.sampling(functools.partial(weights, session.adapter)) as each:
                 groups, seconds = live_groups(
-                    config, session.loaded, [self.prompts[i] for _, i in mine], self.tasks, n, keys, source,
-                    loophole=config.loophole, each=each,
-                )  # fmt: skip
+                    config, session.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
+                )
             timing = {part: timing[part] + seconds[part] for part in timing}
             for part, group in zip(parts, groups, strict=True):
                 part.append(group)
@@ -125,34 +122,28 @@ def drawn(cached: Group, n: int, key: str) -> Group:
 
 def mixed(parts: Sequence[Group]) -> Group:
     """Returns one group of several sources' rollouts of one problem, one source after the other, samples renumbered."""
-    rollouts = [r for part in parts for r in part.rollouts]
-    return Group(
-        parts[0].problem_id,
-        parts[0].hint,
-        tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts)),
-        tuple(reward for part in parts for reward in part.rewards),
-        tuple(outcome for part in parts for outcome in part.outcomes),
-    )
+    rows = [row for part in parts for row in zip(part.rollouts, part.rewards, part.outcomes, strict=True)]
+    rollouts, rewards, outcomes = zip(*rows, strict=True)
+    rollouts = tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts))
+    return dataclasses.replace(parts[0], rollouts=rollouts, rewards=rewards, outcomes=outcomes)
 
 
 # ---------------------------------------------------------------- the teacher's pool
 
 
-def pool_of(config: TrainConfig, session: Session) -> dict[str, Group]:
+def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
     """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool was
     sampled from the very model that is trained."""
+    folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
     if not config.teacher_pool:
         return {}
-    if config.teacher_pool == "pairs":
-        groups = written_pool(session.loaded, config.hint, config.prompt_setup, config.loophole, workers(config))
-        return {g.problem_id: g for g in groups}
-    folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
-    if not is_published(folder) and read_manifest(folder)["model_hash"] == weights:
+    sampled = config.teacher_pool != "pairs" and not is_published(folder)
+    if sampled and read_manifest(folder)["model_hash"] == weights:
         raise BadInput(
             f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
             "was merged into it; sample it again with --teacher"
         )
-    return {g.problem_id: g for g in load_pool(folder, session.loaded)}
+    return {g.problem_id: g for g in pool_of(config.teacher_pool, config, session.loaded)}
 
 
 def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[str, Group]) -> None:

@@ -37,9 +37,8 @@ def tracked(module: Any, run: Path) -> Generator[Callable[[], None]]:
     """Yields a function that logs every step that is on disk and not logged yet. A tracker that raises is warned of once and
     left alone."""
     note = run / "track.json"
-    state: dict[str, Any] = {"key": f"{run.name}-{uuid4().hex[:8]}", "logged": 0}
-    if note.exists():
-        state = json.loads(note.read_text("utf-8"))
+    fresh = {"key": f"{run.name}-{uuid4().hex[:8]}", "logged": 0}
+    state: dict[str, Any] = json.loads(note.read_text("utf-8")) if note.exists() else fresh
 
     def begin() -> None:
         manifest = read_manifest(run)

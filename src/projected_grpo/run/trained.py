@@ -26,11 +26,13 @@ def kept_path(run: Path, steps: int) -> Path:
 def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
     """Returns the adapters of a finished run by the steps that they have done; the last one always."""
     kept = {int(p.stem.removeprefix("step_")): p for p in sorted((run / KEPT).glob("step_*.safetensors"))}
-    return dict(sorted({**kept, steps_done: run / "adapter.safetensors"}.items()))
+    return {**kept, steps_done: run / "adapter.safetensors"}
 
 
-def trained_with(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
-    """Returns the config that a run was trained with. BadInput when it is no finished training run of this version."""
+def trained_with(run: Path) -> tuple[dict[str, Any], TrainConfig]:
+    """Returns a run's manifest and the config that it was trained with. BadInput when it is no finished training run of this
+    version."""
+    manifest = read_manifest(run)
     if manifest["kind"] != "train":
         raise BadInput(f"{run}: a run of kind {manifest['kind']!r}; a finished training run is needed")
     if why := not_whole(run, manifest):
@@ -41,7 +43,7 @@ def trained_with(run: Path, manifest: Mapping[str, Any]) -> TrainConfig:
             f"{run}: its config has {odd[0]!r}, which this version does not know; use the version that wrote it"
         )
     values: dict[str, Any] = {k: Path(v) if isinstance(getattr(usual, k), Path) else v for k, v in written.items()}
-    return replace(TrainConfig(**values), out=Path(), resume=False)
+    return manifest, replace(TrainConfig(**values), out=Path(), resume=False)
 
 
 def load_base(run: Path, manifest: Mapping[str, Any], config: TrainConfig) -> tuple[LoadedModel, Adapter]:
@@ -73,24 +75,21 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
     BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, or its
     policy is no one set of weights.
     """
-    manifest = read_manifest(run)
-    config = trained_with(run, manifest)
-    files = trained_adapters(run, manifest["steps_done"])
-    steps = step or manifest["steps_done"]
+    manifest, config = trained_with(run)
+    last = manifest["steps_done"]
+    files, steps, deployed = trained_adapters(run, last), step or last, run / DEPLOYED
+    arm = ARMS[config.arm]
+    if arm.intervention and intervention_class(arm).by_prompt:
+        raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
     if steps not in files:
         raise BadInput(
             f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
         )
-    arm = ARMS[config.arm]
-    if arm.intervention and intervention_class(arm).by_prompt:
-        raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
-    if (deployed := run / DEPLOYED).exists():
-        if steps != manifest["steps_done"]:
-            raise BadInput(
-                f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
-            )
-        files[steps] = deployed
+    if deployed.exists() and steps != last:
+        raise BadInput(
+            f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
+        )
     config = replace(config, cache=cache or config.cache, device=device)
     loaded, adapter = load_base(run, manifest, config)
-    adapter.load(files[steps])
+    adapter.load(deployed if deployed.exists() else files[steps])
     return Trained(run, config, manifest, loaded, adapter, steps)

@@ -373,7 +373,6 @@ def test_the_checksum_of_tokens_is_taken_from_the_mask_that_the_loss_used(tiny, 
 def test_without_behaviour_logps_there_is_no_ratio(tiny, antipasto):
     rows = take(tiny, antipasto).samples
     assert rows[3]["ratio"] is None
-    assert rows[3]["behaviour_logp"] is None
     assert finite(rows[0]["ratio"])
 
 

@@ -64,7 +64,6 @@ class Rows:
             recorded = sample.behaviour_logps
             self.columns[row] |= {
                 "logp": mean_logp[i] if ids else None,
-                "behaviour_logp": sum(recorded) / len(recorded) if recorded else None,
                 **{name: known[i] if recorded and math.isfinite(known[i]) else None for name, known in numbers.items()},
                 "reference_gap": untrained[i] if sample.foreign and untrained is not None else None,
                 "loss": loss[i],

@@ -29,7 +29,6 @@ def rows_of(
         behaviour = r.behaviour_logps
         row = {
             **blank,
-            "timing": {},
             **step_values,
             **{name: getattr(r, name) for name in OF_ROLLOUT},
             **{name: getattr(outcome, name) for name in ("can_compile", "hacked", "gt_pass", "label")},

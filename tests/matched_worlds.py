@@ -36,8 +36,6 @@ class World:
     """Standard deviation of the problems' levels."""
     unequal: bool = False
     """Problems have 2 to 2 * rollouts - 2 rollouts."""
-    skewed_slopes: bool = False
-    """The kind's own effect is exponential, with its long tail to the left."""
     skewed: Literal["", "lognormal", "exponential"] = ""
     """The noise's shape, with its long tail to the left; empty: normal."""
 
@@ -98,8 +96,6 @@ def values_of(world, high, lengths, problem, draws, rng):
     sd = np.exp(world.noise * rng.standard_normal((world.problems, draws)))[problem]
     sd = sd * np.where(high, world.noisier, 1.0)[:, None]
     kind, length = world.slopes * rng.standard_normal((2, world.problems, draws))
-    if world.skewed_slopes:
-        kind, length = world.slopes * (1 - rng.exponential(size=kind.shape)), np.zeros_like(length)
     out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * noise_of(world, (n, draws), rng)
     out += high[:, None] * kind[problem] + z[:, None] * (0.5 + length[problem]) + 0.2 * z[:, None] ** 2
     return out
@@ -182,7 +178,6 @@ def sd_of(values, high):
 
 POWER = {
     "12 problems of 8": World(problems=12, level=0.5),
-    "24 problems of 8": World(problems=24, level=0.5),
     "40 problems of 8": World(level=0.5),
     "116 problems of 8": World(problems=116, level=0.5),
     "40 problems of 8, 6 mixed": World(mixed=(6, 6), level=0.5),

@@ -123,7 +123,7 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
     replays = read_replays(config)
     found = uat.uat(replays)
     text = uat_text.printout(found, replays, config)
-    for what in ("V, grpo", "V, nll", "grpo - nll", " T7 ", "V by grpo"):
+    for what in ("V, grpo", "V, nll", "grpo - nll", " T7 ", "a V of --loss grpo measured"):
         assert what in text, what
     assert "T7 is not judged" not in text
     assert max(map(len, text.splitlines())) <= 120 + len(str(tmp_path))

@@ -9,7 +9,7 @@ from fake_runs import ENDS, ONSETS, TESTED, judged, of_arm, run, states
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger import comparison
 from projected_grpo.ledger.comparison import SHARED
-from projected_grpo.verdicts import conditions, h1, intervals
+from projected_grpo.verdicts import conditions, effects, h1
 from projected_grpo.verdicts.h1 import Gap, beyond_sem, lower_at_least
 from projected_grpo.verdicts.matching import differences, group_runs
 
@@ -311,8 +311,8 @@ def test_under_the_null_a_control_is_beaten_in_one_of_twenty_studies_at_most(n):
 
 def test_intervals_by_hand():
     # 1, 2, 3: mean 2, SEM 1 / sqrt 3 = .57735; t with 2 degrees of freedom: .95 2.919986, .975 4.302653
-    assert intervals.lower_end([1, 2, 3]) == pytest.approx(2 - 2.919986 * 0.57735, abs=1e-5)
-    assert intervals.interval([1, 2, 3]) == pytest.approx((2 - 4.302653 * 0.57735, 2 + 4.302653 * 0.57735), abs=1e-5)
+    assert effects.lower_end([1, 2, 3]) == pytest.approx(2 - 2.919986 * 0.57735, abs=1e-5)
+    assert effects.interval([1, 2, 3]) == pytest.approx((2 - 4.302653 * 0.57735, 2 + 4.302653 * 0.57735), abs=1e-5)
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():
@@ -320,4 +320,4 @@ def test_the_spec_states_the_thresholds_that_the_code_uses():
     for number in (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
                    h1.PREVENTED, h1.PREVENTED_OVER_CONTROL, conditions.KL_EFFECT):  # fmt: skip
         assert f"{number:.0f} pp" in spec
-    assert (h1.MIN_UNITS, h1.HORIZON, intervals.CONFIDENCE) == (3, 3.0, 0.95)
+    assert (h1.MIN_UNITS, h1.HORIZON, effects.CONFIDENCE) == (3, 3.0, 0.95)

@@ -21,7 +21,7 @@ from projected_grpo.report.results import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
-from projected_grpo.verdicts.matching import group_runs, reference
+from projected_grpo.verdicts.matching import group_runs
 
 BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 LOOK = {
@@ -225,20 +225,6 @@ def test_one_seed_twice_is_refused(tmp_path):
     write_run(tmp_path / "b", "vanilla", 41, ten(8))
     with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41"):
         names(tmp_path)
-
-
-def test_a_reference_is_trained_alike_and_a_control_has_the_same_rank(tmp_path):
-    write_run(tmp_path / "p", "projected", 41, ten(1), k_use=16)
-    write_run(tmp_path / "v", "vanilla", 41, ten(8), k_use=0)  # vanilla only measures V
-    write_run(tmp_path / "v_lr", "vanilla", 42, ten(8), lr=0.5)
-    write_run(tmp_path / "r16", "random", 41, ten(7), k_use=16)
-    write_run(tmp_path / "r8", "random", 42, ten(7), k_use=8)
-    write_run(tmp_path / "no", "no_loophole", 43, ten(0))
-    runs = load_runs(tmp_path).runs
-    group = next(g for g in group_runs(runs) if g.runs[0].arm == "projected")
-    found = {arm: reference(arm, group, runs) for arm in ("vanilla", "random")}
-    assert {arm: list(f.runs) for arm, f in found.items()} == {"vanilla": [41], "random": [41]}
-    assert [f.refused for f in found.values()] == [{}, {}]  # other seeds' runs are of other comparisons
 
 
 # ---------------------------------------------------------------- tables

@@ -197,9 +197,7 @@ def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
     assert [b.kind for b in found.buckets] == list(uat.KINDS)
     assert [(b.rollouts, b.problems) for b in found.buckets] == [(6, 6)] * 4
     assert [b.tokens for b in found.buckets] == [40, 40, 70, 50]
-    assert [b.cos.mean for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
-    # values .2 and .21 three times each: sd = .01 * sqrt(6 / 4 / 5), over sqrt(6)
-    assert found.buckets[0].cos.sem == pytest.approx(0.01 * (0.3 / 6) ** 0.5)
+    assert [b.cos for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
 
 
 def test_what_v_holds_of_the_gradient_stands_next_to_what_a_random_v_holds(tmp_path):
@@ -234,7 +232,6 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
     assert max(map(len, text.splitlines())) <= 120
     for what in (
         *uat.KINDS,
-        "clustered",
         "effect size g [95 %]",
         "at equal length",
         "10000 resamples",
@@ -247,7 +244,7 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
     for v in found.verdicts:  # one line each, with its number
         assert [line for line in brief if line.split()[1:3] == [v.name, v.status] and any(map(str.isdigit, line[8:]))]
     assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
-    assert ("random V  " in text) == (random_v is not None)
+    assert ("  random V  " in text) == (random_v is not None)
     assert ("just probe-v-replay random N" in text) == (random_v is None)
 
 

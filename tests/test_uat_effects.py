@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from projected_grpo.verdicts import effects
-from projected_grpo.verdicts.effects import mean_of, percentile_interval, standardised
+from projected_grpo.verdicts.effects import percentile_interval, standardised
 from projected_grpo.verdicts.probe import welch
 
 
@@ -128,18 +128,3 @@ def test_an_interval_that_the_missing_resamples_could_move_is_not_given():
     assert found.g > 0
     assert (found.interval.low, found.interval.above_0) == (None, False)
     assert f"{found.interval.undefined} of 10000 resamples have no g" in found.interval.why
-
-
-# ---------------------------------------------------------------- means
-
-
-def test_standard_errors_by_hand():
-    # residuals -1 -1 | 1 1: over rollouts sd = sqrt(4/3), SEM .577; by problem sqrt(2/1 * (4 + 4)) / 4 = 1
-    found = mean_of([0.0, 0.0, 2.0, 2.0], ["a", "a", "b", "b"])
-    assert (found.n, found.problems, found.mean) == (4, 2, 1.0)
-    assert found.sem == pytest.approx(math.sqrt(4 / 3) / 2)
-    assert found.sem_problem == pytest.approx(1.0)
-
-
-def test_what_cannot_be_known_of_a_mean_is_none():
-    assert (mean_of([], []).mean, mean_of([0.5], ["a"]).sem, mean_of([0.5, 0.7], ["a", "a"]).sem_problem) == (None,) * 3

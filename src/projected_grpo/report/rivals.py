@@ -18,8 +18,8 @@ from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.report.rivals_rows import Row, comparable_runs, percent, row_of, untrained
 from projected_grpo.report.table import Table, between, number
 from projected_grpo.report.verdict_text import bullets
+from projected_grpo.verdicts.effects import MIN_UNITS
 from projected_grpo.verdicts.finished_runs import Found
-from projected_grpo.verdicts.intervals import MIN_UNITS
 from projected_grpo.verdicts.matching import group_runs
 
 HEADER = (

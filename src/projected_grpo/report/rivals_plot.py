@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from projected_grpo.arms import ARMS
 from projected_grpo.report.plots import STYLE
 from projected_grpo.report.rivals_rows import Row, percent
-from projected_grpo.verdicts.intervals import interval
+from projected_grpo.verdicts.effects import interval
 
 KINDS: Mapping[str, tuple[str, str, Literal["full", "none"]]] = {
     "reference: untrained, vanilla, no loophole": ("#000000", "s", "full"),

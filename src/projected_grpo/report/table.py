@@ -9,8 +9,8 @@ from pathlib import Path
 from tabulate import tabulate
 
 from projected_grpo.ledger.rates import known_mean
+from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
-from projected_grpo.verdicts.intervals import interval
 
 LEFT = ("arm", "mechanism", "side", "adapter", "V", "folder", "effect size g [95 %] over problems")
 """Columns of words."""

@@ -4,7 +4,7 @@
 
 Of each independent unit (a seed) the reduction vanilla - projected with either adapter, paired: L and S. The claim
 L >= .8 S is tested on L - .8 S by the paired t, so that no ratio of small numbers is averaged; the ratio of the means is
-printed with Fieller's limits, which are the same test (intervals.py). Thresholds: docs/spec.md.
+printed with Fieller's limits, which are the same test (effects.py). Thresholds: docs/spec.md.
 
 A LoRA's coordinates move while it trains, and V stays as it was written. Whether it is still V after the last step is
 measured, not assumed (run/refresh.py): without V a reduction is no projection's, and a missing one has its reason.
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from projected_grpo.ledger.rates import known_mean, mean
 from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
+from projected_grpo.verdicts.effects import lower_end, ratio_interval
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION, Gap, at_least, gap, held_out
-from projected_grpo.verdicts.intervals import lower_end, ratio_interval
 from projected_grpo.verdicts.matching import (
     Compared,
     RunGroup,

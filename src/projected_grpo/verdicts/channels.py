@@ -15,8 +15,8 @@ from projected_grpo.ledger.comparison import OF_CHANNELS
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.conditions import removed, untested
+from projected_grpo.verdicts.effects import MIN_UNITS, interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
-from projected_grpo.verdicts.intervals import MIN_UNITS, interval
 from projected_grpo.verdicts.matching import differences, independence, mismatches
 
 GAIN = 2.0

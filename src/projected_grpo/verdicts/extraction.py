@@ -14,8 +14,15 @@ from typing import Any
 
 from projected_grpo.ledger.comparison import differences
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.verdicts.effects import Effect, Interval, percentile_interval, standardised
-from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
+from projected_grpo.verdicts.effects import (
+    MIN_UNITS,
+    Effect,
+    Interval,
+    interval,
+    lower_end,
+    percentile_interval,
+    standardised,
+)
 from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 

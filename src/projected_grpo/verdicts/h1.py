@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from projected_grpo.arms import arms_of
 from projected_grpo.ledger.rates import known_mean, mean
 from projected_grpo.verdicts.conditions import CEILING, METHOD, VANILLA, controls_match, matched, removed, untested
+from projected_grpo.verdicts.effects import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
-from projected_grpo.verdicts.intervals import MIN_UNITS, interval, lower_end
 from projected_grpo.verdicts.matching import Compared, RunGroup, bases_of, independence, reference
 from projected_grpo.verdicts.registry import Finding, Line, Status
 

@@ -178,14 +178,9 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
     return [_judged(g, runs) for g in groups if g.runs[0].arm == METHOD and any(map(is_mixed, g.runs))]
 
 
-def compared_with(group: RunGroup, runs: Sequence[Run]) -> tuple[Compared, list[str]]:
-    """Returns arm -> seed -> run, and which vanilla runs differ in more than they may."""
-    found = reference(VANILLA, group, runs)
-    return {METHOD: {run.seed: run for run in group.runs}, VANILLA: found.runs}, list(found.refused.values())
-
-
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
-    compared, refused = compared_with(group, runs)
+    found = reference(VANILLA, group, runs)
+    compared, refused = {METHOD: {run.seed: run for run in group.runs}, VANILLA: found.runs}, found.refused.values()
     every = [run for by_seed in compared.values() for run in by_seed.values()]
     each = units(compared)
     clauses = (

@@ -84,46 +84,46 @@ class UatConfig:
 class Replays:
     """Rows of the runs that a UAT reads; the replays are lists of steps, one group (one problem) a step."""
 
+    paths: Mapping[str, Path]
+    """pool, vanilla, projected, and those of the next two that are there."""
     pool: list[Row]
     vanilla: list[list[Row]]
     projected: list[list[Row]]
-    random: list[list[Row]] | None
+    random: list[list[Row]] | None = None
     """The same rollouts measured against a random V; None where there is no such replay."""
-    random_path: Path | None
-    recipe: Recipe = RECIPE
-    """By which V was taken out in the projected replay."""
     grpo: list[list[Row]] | None = None
     """The same rollouts measured against a V of --loss grpo; None where there is no such replay."""
-    grpo_path: Path | None = None
+    recipe: Recipe = RECIPE
+    """By which V was taken out in the projected replay."""
 
 
 def read_replays(config: UatConfig) -> Replays:
     """Returns the rows of every run of a UAT. BadInput when one is unfinished, of another kind, arm or V than it is given
     as, or of other rollouts, another model or other settings than the vanilla replay."""
-    for name in ("pool", "vanilla", "projected"):
-        if not (path := getattr(config, name)).is_dir():
-            raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
-    paths = {"vanilla": config.vanilla, "projected": config.projected}
-    paths |= {name: path for name in ("random", "grpo") if (path := _given(config, name))}
-    pool = [r for rows in read_replay("pool", config.pool)[1] for r in rows]
-    manifests, rows = {}, {}
+    paths = {name: getattr(config, name) for name in ("pool", "vanilla", "projected")}
+    for name in ("random", "grpo"):
+        given, usual = getattr(config, name), config.vanilla.parent / name
+        if given != Path() or usual.is_dir():
+            paths[name] = usual if given == Path() else given
     for name, path in paths.items():
-        manifests[name], rows[name] = read_replay(
-            name, path, *(["nll"] if "grpo" in paths and name == "vanilla" else [])
-        )
-        if differing := differences(facts_of(manifests["vanilla"]), facts_of(manifests[name]), REPLAYS[name].about):
+        if not path.is_dir():
+            raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
+    pool = [r for rows in read_replay("pool", paths["pool"])[1] for r in rows]
+    rows = {}
+    of_vanilla = facts_of(read_manifest(config.vanilla))
+    for name in [name for name in paths if name != "pool"]:
+        loss = "nll" if name == "vanilla" and "grpo" in paths else ""
+        manifest, rows[name] = read_replay(name, paths[name], loss)
+        if differing := differences(of_vanilla, facts_of(manifest), REPLAYS[name].about):
             raise BadInput(
-                f"{config.vanilla} and {path} differ in {'; '.join(differing)}; replay the same pool with the same "
+                f"{config.vanilla} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
                 "settings"
             )
     known = {_text(r) for r in pool}
     if any(_text(r) not in known for step in rows["vanilla"] for r in step):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
-    done = manifests["projected"]["config"]
-    return Replays(
-        pool, rows["vanilla"], rows["projected"], rows.get("random"), paths.get("random"),
-        Recipe(done["gate"], done["project"]), rows.get("grpo"), paths.get("grpo"),
-    )  # fmt: skip
+    done = read_manifest(config.projected)["config"]
+    return Replays(paths, pool, recipe=Recipe(done["gate"], done["project"]), **rows)
 
 
 def trajectory_of(config: UatConfig) -> Line | None:
@@ -139,15 +139,6 @@ def trajectory_of(config: UatConfig) -> Line | None:
             "needed; name the folder of a `just probe-grpo`"
         )
     return replace(found[0], verdict=replace(found[0].verdict, name="T5"))
-
-
-def _given(config: UatConfig, name: str) -> Path | None:
-    """A replay against another V: by its option, or the folder of its name next to the vanilla replay, where there is
-    one."""
-    if (path := getattr(config, name)) != Path():
-        return path
-    beside = config.vanilla.parent / name
-    return beside if beside.is_dir() else None
 
 
 def read_replay(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[list[Row]]]:

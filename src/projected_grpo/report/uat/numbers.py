@@ -11,9 +11,8 @@ from typing import Any
 from projected_grpo.ledger.rates import any_hack, known_mean
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays
-from projected_grpo.verdicts.effects import Effect, Mean, mean_of
+from projected_grpo.verdicts.effects import Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
-from projected_grpo.verdicts.intervals import lower_end
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Evidence, Finding, Line, of_probe
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
@@ -37,8 +36,12 @@ class Bucket:
     problems: int
     tokens: float | None
     """Mean length of the completions."""
-    cos: Mean
-    random: Mean | None
+    known: int
+    """Of them: how many have a cosine."""
+    cos: float | None
+    """Its mean against V."""
+    random: float | None
+    """... and against the random V; None without one."""
 
 
 @dataclass(frozen=True)
@@ -103,22 +106,20 @@ def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
 def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
     """Returns size, length and mean cosine of every kind, empty kinds too."""
     out = []
+    by_kind, of_random = cosines_by_kind(vanilla), cosines_by_kind(random or ())
     for kind, member in KINDS.items():
         rows = [r for r in vanilla if member(r)]
-        tokens = sum(r["comp_len"] for r in rows) / len(rows) if rows else None
-        of_random = None if random is None else _cosine([r for r in random if member(r)])
-        out.append(Bucket(kind, len(rows), len({r["problem_id"] for r in rows}), tokens, _cosine(rows), of_random))
+        cos, other = (known_mean(r["cos_S_contrib"] for r in known[kind]) for known in (by_kind, of_random))
+        tokens = known_mean(r["comp_len"] for r in rows)
+        out.append(
+            Bucket(kind, len(rows), len({r["problem_id"] for r in rows}), tokens, len(by_kind[kind]), cos, other)
+        )
     return out
 
 
 def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Returns the rows with a cosine by kind, empty kinds too: what the histogram shows."""
     return {kind: [r for r in rows if member(r) and finite(r["cos_S_contrib"])] for kind, member in KINDS.items()}
-
-
-def _cosine(rows: Sequence[Row]) -> Mean:
-    known = [r for r in rows if finite(r["cos_S_contrib"])]
-    return mean_of([r["cos_S_contrib"] for r in known], [r["problem_id"] for r in known])
 
 
 def captured(replays: Replays) -> float | None:
@@ -144,7 +145,7 @@ def separation(contrast: Contrast, vanilla: Sequence[Row], other: Sequence[Row] 
 
 def remarks(found: Uat) -> list[str]:
     """Returns what the numbers do not let one conclude, a line each. No verdict and no exit code depends on a remark."""
-    rollouts, known = (sum(of) for of in zip(*((b.rollouts, b.cos.n) for b in found.buckets), strict=True))
+    rollouts, known = (sum(of) for of in zip(*((b.rollouts, b.known) for b in found.buckets), strict=True))
     lines = []
     if not any(b.rollouts for b in found.buckets if b.kind != CLEAN):
         lines.append(
@@ -214,7 +215,7 @@ def as_json(found: Uat) -> dict[str, Any]:
 
     return {
         "verdicts": [vars(v) for v in found.verdicts],
-        "buckets": [{**vars(b), "cos": vars(b.cos), "random": b.random and vars(b.random)} for b in found.buckets],
+        "buckets": [vars(b) for b in found.buckets],
         "contrasts": contrasts(found.separations, "V", "random_V"),
         "losses": contrasts(found.losses, "grpo", "nll"),
         "cos_in": dict(found.cos_in),

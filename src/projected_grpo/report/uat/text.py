@@ -10,7 +10,7 @@ from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Separation, Side, Uat, remarks
 from projected_grpo.report.verdict_text import line_text
-from projected_grpo.verdicts.effects import RESAMPLES, SEED, Mean
+from projected_grpo.verdicts.effects import RESAMPLES, SEED
 from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4_EFFECT
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 
@@ -23,8 +23,8 @@ MISSING = {
 """Of a replay that is not there: what it would say, and how to get it."""
 T6 = "T6 (a LoRA against the singular basis) is judged from training runs of both: `just toy chain=adapters`."
 BUCKET_NOTES = """\
-n: rollouts. tokens: mean length. cos: a rollout's own gradient against V, -1 to 1; positive: descending it makes
-hacks likelier. SEM: over rollouts, s/sqrt(n), too small where rollouts of one problem are alike; clustered: by problem."""
+n: rollouts. tokens: mean length. cos: mean of the cosine of a rollout's own gradient with V; positive: descending it
+makes hacks likelier."""
 SEPARATION_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
@@ -69,7 +69,7 @@ def printout(found: Uat, replays: Replays, config: UatConfig) -> str:
     missing = [text for name, text in MISSING.items() if getattr(replays, name) is None]
     what_else = _bullets(remarks(found), WIDTH)
     parts = [
-        read_text(replays, config),
+        read_text(replays),
         buckets_text(found),
         *(separation_text(one, "V", "random V") for one in found.separations),
         *(separation_text(one, "V, grpo", "V, nll") for one in found.losses),
@@ -95,37 +95,29 @@ def _count(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rollouts of {len({r['problem_id'] for r in rows})} problems"
 
 
-def read_text(replays: Replays, config: UatConfig) -> str:
+def read_text(replays: Replays) -> str:
     """Returns which files the numbers are from."""
-    replayed = _count([r for rows in replays.vanilla for r in rows])
-    lines = [
-        ["pool", config.pool, f"{_count(replays.pool)}, sampled from the teacher"],
-        ["vanilla", config.vanilla, f"{replayed} replayed; V only measured"],
-        ["projected", config.projected, f"the same, V removed: {replays.recipe.description}"],
-    ]
-    if replays.random_path is not None:
-        lines.append(["random V", replays.random_path, "the same as vanilla, a random V of the same rank measured"])
-    if replays.grpo_path is not None:
-        lines.append(["V by grpo", replays.grpo_path, "the same as vanilla, a V of --loss grpo measured"])
-    return tabulate([[a, str(b), c] for a, b, c in lines], ["run", "directory", "what it holds"], disable_numparse=True)
+    what = {
+        "pool": f"{_count(replays.pool)}, sampled from the teacher",
+        "vanilla": f"{_count([r for rows in replays.vanilla for r in rows])} replayed; V only measured",
+        "projected": f"the same, V removed: {replays.recipe.description}",
+        "random": "the same as vanilla, a random V of the same rank measured",
+        "grpo": "the same as vanilla, a V of --loss grpo measured",
+    }
+    body = [[name, str(path), what[name]] for name, path in replays.paths.items()]
+    return tabulate(body, ["run", "directory", "what it holds"], disable_numparse=True)
 
 
 def buckets_text(found: Uat) -> str:
     """Returns sizes, lengths and mean cosines of every kind, and cos_in with what a random direction would show."""
-    both = any(b.random is not None for b in found.buckets)
-    header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "SEM", "clustered"]
-    header += ["cos, random V", "SEM", "clustered"] if both else []
-    body = []
-    for b in found.buckets:
-        tokens = "-" if b.tokens is None else f"{b.tokens:.1f}"
-        cells = [b.kind, str(b.rollouts), str(b.problems), tokens, *_mean_cells(b.cos)]
-        body.append(cells + (_mean_cells(b.random) if b.random is not None else []))
+    body = [
+        [b.kind, str(b.rollouts), str(b.problems), "-" if b.tokens is None else f"{b.tokens:.1f}", _four(b.cos, "+"),
+         _four(b.random, "+")]
+        for b in found.buckets
+    ]  # fmt: skip
+    header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "cos, random V"]
     cos_in = "; ".join(f"{of} {_four(value)}" for of, value in found.cos_in.items())
     return "\n".join([_table(header, body), BUCKET_NOTES, f"cos_in of the vanilla replay: {cos_in}"])
-
-
-def _mean_cells(found: Mean) -> list[str]:
-    return [_four(found.mean, "+"), _four(found.sem), _four(found.sem_problem)]
 
 
 def separation_text(one: Separation, v: str, other: str) -> str:

@@ -67,7 +67,7 @@ def at_least(config: Any, name: str, least: int) -> None:
 
 @dataclass(frozen=True)
 class Common:
-    """Fields of every script that loads a model."""
+    """Fields of every script that loads a model and renders problems."""
 
     model: str = "tiny"
     """Hub id, folder, or built in: tiny, toy, toy-deep, small."""
@@ -95,6 +95,12 @@ class Common:
     """Folder of built models and singular value decompositions."""
     out: NoPath = Path()
     """New run directory. Empty: named after script, arm and seed."""
+    problems: str = "builtin"
+    """A JSON-lines file, or builtin, toy, small, toy-held-out, small-held-out."""
+    hint: HintName = "simple_overwrite_tests"
+    """Loophole hint in the prompt; none leaves it as it is."""
+    prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
+    """System prompt: the dataset's, or the benchmark's pass_test prompt."""
 
     def validate(self) -> None:
         """BadInput on values that no run could use."""
@@ -108,19 +114,7 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Prompting(Common):
-    """Fields of the scripts that render problems."""
-
-    problems: str = "builtin"
-    """A JSON-lines file, or builtin, toy, small, toy-held-out, small-held-out."""
-    hint: HintName = "simple_overwrite_tests"
-    """Loophole hint in the prompt; none leaves it as it is."""
-    prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
-    """System prompt: the dataset's, or the benchmark's pass_test prompt."""
-
-
-@dataclass(frozen=True)
-class Sampling(Prompting):
+class Sampling(Common):
     """Fields of the scripts that sample completions."""
 
     group_size: int = 8
@@ -150,7 +144,7 @@ class BuildConfig(Sampling):
 
 
 @dataclass(frozen=True)
-class ExtractConfig(Prompting):
+class ExtractConfig(Common):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
     pairs: str = "builtin"
@@ -182,7 +176,7 @@ class ExtractConfig(Prompting):
 
 
 @dataclass(frozen=True)
-class VerifyConfig(Prompting):
+class VerifyConfig(Common):
     """verify_vhack: whether V points hack-ward on held-out pairs."""
 
     vhack: NoPath = Path()
@@ -261,75 +255,6 @@ def with_recipe(config: G, typed: Collection[str] = ()) -> G:
 
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
-WEIGHTS = ("alpha", "trace_weight", "taid_weight")
-"""Of the auxiliary losses."""
-
-
-@dataclass(frozen=True)
-class Channelled(Gradient):
-    """Fields of the auxiliary losses (docs/channels.md). Each is off at weight 0."""
-
-    alpha: float = 0.0
-    """Weight of hint distillation."""
-    distill_hint: HintName | Literal["", "peer"] = ""
-    """Hint in the teacher's context; peer: a paid attempt of the group."""
-    distill_loss: Literal["opsd", "sdpo"] = "opsd"
-    """Jensen-Shannon divergence (opsd), or reverse KL (sdpo)."""
-    distill_teacher: Literal["live", "base"] = "live"
-    """Who reads the hint: the model, or it without its adapter."""
-    trace_weight: float = 0.0
-    """Weight of trace DPO: learning what most teachers would have done."""
-    trace_pairs: NoPath = Path()
-    """Preference pairs of `just trace-pairs`."""
-    trace_batch: int = 16
-    """Pairs per step, drawn in seeded epochs."""
-    trace_loss: Literal["dpo", "simpo"] = "dpo"
-    """dpo: against the untrained model. simpo: per token, no reference."""
-    taid_weight: float = 0.0
-    """Weight of TAID: a target between the model and the teacher."""
-
-    @property
-    def channels_on(self) -> tuple[str, ...]:
-        """Names of the weights that are above 0."""
-        return tuple(weight for weight in WEIGHTS if getattr(self, weight))
-
-    @property
-    def distils_own(self) -> bool:
-        """Whether an auxiliary loss learns on the student's completions."""
-        return bool(self.alpha or self.taid_weight)
-
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        if self.alpha and self.distill_hint in ("", self.hint):
-            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
-        if self.trace_weight and not self.trace_pairs.is_file():
-            given = "none given" if self.trace_pairs == Path() else "no such file"
-            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
-
-
-@dataclass(frozen=True)
-class Replicated(Channelled):
-    """Fields of a run that is one of several replicas (docs/queue.md); they count only with --meet."""
-
-    meet: str = ""
-    """Where replicas meet: torchft://HOST:PORT. Empty: a single run."""
-    replicas: int = 1
-    """Number of replicas."""
-    replica: int = 0
-    """Which of them this run is, from 0."""
-    outer_every: int = 0
-    """H, steps between two outer rounds."""
-    outer_lr: float = 0.7
-    """Rate of the outer Nesterov step (DiLoCo, arXiv:2311.08105)."""
-    outer_momentum: float = 0.9
-    """Momentum of the outer step."""
-    patience: float = 60.0
-    """Seconds for which a round waits for a replica."""
-
-    @property
-    def stream(self) -> str:
-        """The key of every draw of the run: the seed, and the replica where there are several."""
-        return str(self.seed) if self.replicas == 1 else f"{self.seed} replica {self.replica} of {self.replicas}"
 
 
 def mixture_of(text: str) -> dict[str, float]:
@@ -351,7 +276,7 @@ REFRESHED = ("none", "placebo")
 
 
 @dataclass(frozen=True)
-class TrainConfig(Replicated):
+class TrainConfig(Gradient):
     """train: GRPO with the hack component of the gradient removed, or not."""
 
     steps: int = 200
@@ -403,6 +328,42 @@ class TrainConfig(Replicated):
     track: Literal["none", "trackio", "wandb"] = "none"
     """Log each step to a tracker (docs/integrations.md)."""
 
+    # Auxiliary losses (docs/channels.md): each is off at weight 0.
+    alpha: float = 0.0
+    """Weight of hint distillation."""
+    distill_hint: HintName | Literal["", "peer"] = ""
+    """Hint in the teacher's context; peer: a paid attempt of the group."""
+    distill_loss: Literal["opsd", "sdpo"] = "opsd"
+    """Jensen-Shannon divergence (opsd), or reverse KL (sdpo)."""
+    distill_teacher: Literal["live", "base"] = "live"
+    """Who reads the hint: the model, or it without its adapter."""
+    trace_weight: float = 0.0
+    """Weight of trace DPO: learning what most teachers would have done."""
+    trace_pairs: NoPath = Path()
+    """Preference pairs of `just trace-pairs`."""
+    trace_batch: int = 16
+    """Pairs per step, drawn in seeded epochs."""
+    trace_loss: Literal["dpo", "simpo"] = "dpo"
+    """dpo: against the untrained model. simpo: per token, no reference."""
+    taid_weight: float = 0.0
+    """Weight of TAID: a target between the model and the teacher."""
+
+    # One of several replicas (docs/queue.md): these count only with --meet.
+    meet: str = ""
+    """Where replicas meet: torchft://HOST:PORT. Empty: a single run."""
+    replicas: int = 1
+    """Number of replicas."""
+    replica: int = 0
+    """Which of them this run is, from 0."""
+    outer_every: int = 0
+    """H, steps between two outer rounds."""
+    outer_lr: float = 0.7
+    """Rate of the outer Nesterov step (DiLoCo, arXiv:2311.08105)."""
+    outer_momentum: float = 0.9
+    """Momentum of the outer step."""
+    patience: float = 60.0
+    """Seconds for which a round waits for a replica."""
+
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         arm = ARMS[self.arm]
@@ -419,16 +380,25 @@ class TrainConfig(Replicated):
             yield f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge"
         if self.until_onsets and self.horizon_of != Path():
             yield f"--until-onsets {self.until_onsets}: --horizon-of gives the steps; leave one of the two out"
-        if self.taid_weight and not self.teacher:
-            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if "teacher" in self.shares and not self.teacher_pool:
             yield f"--mix {self.mix}: teacher rows come from a --teacher-pool; name one"
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
-        if self.distils_own and not self.mixed_rows["student"]:
-            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
+        yield from self.channel_faults()
         yield from self.replica_faults()
+
+    def channel_faults(self) -> Iterator[str]:
+        """Yields what does not fit together in the fields of the auxiliary losses."""
+        if self.alpha and self.distill_hint in ("", self.hint):
+            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
+        if self.trace_weight and not self.trace_pairs.is_file():
+            given = "none given" if self.trace_pairs == Path() else "no such file"
+            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+        if self.taid_weight and not self.teacher:
+            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
+        if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:
+            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
 
     def replica_faults(self) -> Iterator[str]:
         """Yields what does not fit together in the fields of a replica."""
@@ -443,6 +413,16 @@ class TrainConfig(Replicated):
                 f"--meet {self.meet}: replicas train for --steps steps each; leave --until-onsets, --horizon-of and arms "
                 "that train nothing out"
             )
+
+    @property
+    def channels_on(self) -> tuple[str, ...]:
+        """Weights of auxiliary losses that are above 0."""
+        return tuple(name for name in ("alpha", "trace_weight", "taid_weight") if getattr(self, name))
+
+    @property
+    def stream(self) -> str:
+        """The key of every draw of the run: the seed, and the replica where there are several."""
+        return str(self.seed) if self.replicas == 1 else f"{self.seed} replica {self.replica} of {self.replicas}"
 
     @property
     def shares(self) -> Mapping[str, float]:

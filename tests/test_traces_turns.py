@@ -161,7 +161,20 @@ def test_a_template_without_earlier_answers_is_refused(loaded_once):
         between(dataclasses.replace(loaded_once, tokenizer=Forgetful()), (("user", "x"),), "again", None)
 
 
-SMALL = ("--n-problems", 2, "--group-size", 2, "--max-new", 6, "--rollout-batch", 2, "--turns", 2, "--grader-workers", 1)
+SMALL = (
+    "--n-problems",
+    2,
+    "--group-size",
+    2,
+    "--max-new",
+    6,
+    "--rollout-batch",
+    2,
+    "--turns",
+    2,
+    "--grader-workers",
+    1,
+)
 
 
 def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_same(script, monkeypatch):

@@ -71,7 +71,6 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
         ({"kind": "probe_distill"}, "not a finished run of train --arm vanilla"),
         ({"arm": "projected"}, "not a finished run of train --arm vanilla"),
         ({"seed": 42}, "config.seed: .*42.* against"),
-        ({"model": "toy-deep"}, "config.model: .*toy-deep.* against"),
         ({"lr": 1.0}, "config.lr: .*1.0.* against"),
         ({"teacher_pool": "pairs"}, "config.teacher_pool: .*pairs.* against"),
         ({"until_onsets": 0.0}, "ran without --until-onsets"),

@@ -123,9 +123,6 @@ def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_i
     assert auxiliary.progress == expected
 
 
-# ---------------------------------------------------------------- off is off
-
-
 # ---------------------------------------------------------------- what a hint's teacher reads
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from loguru import logger
 
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, due
 from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.rates import rates_text
@@ -44,7 +44,7 @@ class Evaluator:
     def evaluate_due(self, done: int, last: bool = False) -> None:
         """Evaluates what is due after `done` optimizer steps (the `last` ones), except what is on disk."""
         every, run = self.config.eval_every, self.session.run
-        if not every or not (done % every == 0 or last):
+        if not every or not (due(done, every) or last):
             return
         ends = last or done == 0
         wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}

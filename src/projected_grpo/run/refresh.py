@@ -15,7 +15,7 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GateName
-from projected_grpo.config import REFRESHED, TrainConfig
+from projected_grpo.config import REFRESHED, TrainConfig, due
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.projection import Projection, compared, overlap, profile
@@ -45,7 +45,7 @@ class Refresher:
     def refresh_due(self, step: int) -> None:
         """Extracts V at the policy as it is and hands it to the session, if it is due before this step."""
         session, old = self.session, self.session.v
-        if not self.sides or old is None or step == 0 or step % self.config.refresh_every:
+        if not self.sides or old is None or step == 0 or not due(step, self.config.refresh_every):
             return
 
         def extracted() -> dict[str, Tensor]:

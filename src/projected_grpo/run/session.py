@@ -1,6 +1,6 @@
 """What train and probe share: open a run, take steps, write them, resume.
 
-session = prepare(config, ...);  session.start();  session.take(step, groups, timing);  session.finish(steps)
+session = prepare(config);  session.start();  session.take(step, groups, timing);  session.finish(steps)
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import torch
 from loguru import logger
 
 from projected_grpo.adapters import Adapter
-from projected_grpo.config import Gradient
+from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger import module_file
 from projected_grpo.ledger.by_source import LOGP_GAP, logp_gap, source_lines
@@ -152,7 +152,7 @@ class Session:
         )  # fmt: skip
         rows = self.world.gather(written)
         self.world.from_first(lambda: self._write(step, rows, result.modules))
-        if self.checkpoint_every and (step + 1) % self.checkpoint_every == 0:
+        if due(step + 1, self.checkpoint_every):
             self.checkpoint(step)
         return rows
 

@@ -1,6 +1,6 @@
 """Remove a hack direction from the RL gradient, and see whether the model still learns to hack its reward.
 
-from projected_grpo import ProjectedUpdate, VHack    # in a trainer of your own: docs/integrations.md
+from projected_grpo import ProjectedUpdate, VHack    # in another trainer: docs/integrations.md
 """
 
 from typing import TYPE_CHECKING, Any

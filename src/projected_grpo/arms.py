@@ -6,7 +6,7 @@ An arm's name means one configuration everywhere: `projected` and its controls t
 what that class is shown. How to add one: docs/extending.md.
 
 A gate decides which part of a gradient's component along V is removed. Per module, with orthonormal rows V [k, n] turned so
-that V g > 0 pushes hack-ward, and c = V g [k]: removed = taken(c) V. This file is torch-free: gates call the tensor's own
+that V g > 0 pushes hack-ward, and c = V g [k]: removed = taken(c) V. This file is torch-free: gates call the tensor's
 methods. Source of the three gates: github.com/wassname/grpo_proj2 (25ad306) src/projected_grpo/proj.py:20-59.
 """
 
@@ -82,13 +82,13 @@ class Arm:
     projects: bool = True
     """Whether V is taken out; otherwise it is measured."""
     recipe: Recipe | None = None
-    """Its own recipe; None: the preset's."""
+    """Its recipe, where it is not the preset's."""
     shrinks: bool = False
     """No direction is taken out: the whole update becomes as short as projection would leave it."""
     more_kl: bool = False
     """Trained with the KL weight --kl-beta in place of --beta."""
     loophole: bool = True
-    """Whether the reward can be hacked: pays a completion's own tests."""
+    """Whether the reward can be hacked: pays a completion's evaluation function."""
     labels: bool = False
     """Whether it reads ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
     see a label (the no-cheat rule)."""
@@ -111,11 +111,11 @@ class Arm:
         """Returns the knowledge of hacks that the arm receives, for tables."""
         kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
         v = kind.get(self.vhack, f"a {self.vhack} V") if self.needs_v else ""
-        own = [SUPERVISION[field] for field in self.sees if field in SUPERVISION] + (
+        seen = [SUPERVISION[field] for field in self.sees if field in SUPERVISION] + (
             ["ground truth"] if self.labels else []
         )
         paid = [] if self.loophole else ["a reward without the loophole"]
-        return ", ".join([*([v] if v else []), *own, *paid]) or "nothing"
+        return ", ".join([*([v] if v else []), *seen, *paid]) or "nothing"
 
     @property
     def title(self) -> str:
@@ -205,7 +205,7 @@ ARMS: Mapping[str, Arm] = {
         *(
             _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
                    f"experts:{kind}", ("teacher",),
-                   "the original's own next idea; wassname/evil_MoE")
+                   "the original's next idea; wassname/evil_MoE")
             for name, kind, what in (("experts", "Seeded", "the hacky teacher"),
                                      ("experts_random", "Arbitrary", "an arbitrary change"))
         ),

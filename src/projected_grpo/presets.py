@@ -132,10 +132,10 @@ else:
 def presets(config: type[T]) -> dict[str, T]:
     """Every preset of a script's config. An extraction's `max_new` is the training one of the same preset."""
     names = {f.name for f in fields(config)}  # ty: ignore[invalid-argument-type]
-    own = f"{config.__name__}."
+    prefix = f"{config.__name__}."
     out = {}
     for preset in PRESETS.values():
         values = {k: v for k, v in preset.values.items() if k in names}
-        values |= {k.removeprefix(own): v for k, v in preset.values.items() if k.startswith(own)}
+        values |= {k.removeprefix(prefix): v for k, v in preset.values.items() if k.startswith(prefix)}
         out[preset.name] = config(**values)
     return out

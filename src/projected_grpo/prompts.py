@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from jinja2 import TemplateError
-from typing_extensions import TypedDict  # typing's own before Python 3.12 is none for pydantic
+from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from loophole_grader import apply_hint
 from loophole_grader.hints import HINTS

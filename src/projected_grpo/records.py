@@ -24,7 +24,7 @@ class Problem:
 
     problem_id: str
     messages: tuple[tuple[str, str], ...]
-    """(role, content) of the dataset's own chat messages."""
+    """(role, content) of the dataset's chat messages."""
     task: Task
     """What completions are judged against; only the grader reads it."""
     difficulty: str = ""

@@ -250,7 +250,7 @@ class Extraction:
         return pair_sides(chosen, loaded, self.hint, self.prompt_setup, self.control)
 
     def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
-        """Returns every completion of the held-out pairs with a row of its own: D then holds gradients."""
+        """Returns every completion of the held-out pairs with a row each: D then holds gradients."""
         texts = [(pair, text) for pair in split(pairs, self.held_out)[1] for text in (pair.hack, pair.clean)]
         return [
             _side(pair, text, 1.0, row, loaded, self.hint, self.prompt_setup) for row, (pair, text) in enumerate(texts)
@@ -266,8 +266,8 @@ class Extraction:
         self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
         single: Sequence[PairSide], probes: Mapping[str, Tensor], facts: Mapping[str, str],
     ) -> VBasis:  # fmt: skip
-        """Returns V of `sides`. `single`: held-out completions, on which the energy that V holds is measured: on its own
-        pairs it holds more. `facts`: metadata of the model and of the pairs."""
+        """Returns V of `sides`. `single`: held-out completions, on which the energy that V holds is measured: on its
+        training pairs it holds more. `facts`: metadata of the model and of the pairs."""
         found = {name: basis_of(rows, self.k) for name, rows in gradients(sides).items()}
         basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
         shares = energy_shares(basis, gradients(single))
@@ -344,7 +344,7 @@ def content_of(basis: Mapping[str, Tensor]) -> str:
 def save_vhack(path: Path, v: VBasis) -> None:
     """Writes one safetensors file, atomically: V/<module>, S/<module>, probe/<module>, and the metadata."""
     parts = {"V": v.basis, "S": v.singular_values, "probe": v.probes}
-    tensors = {f"{part}/{name}": own[name].contiguous() for name in v.basis for part, own in parts.items()}
+    tensors = {f"{part}/{name}": of_part[name].contiguous() for name in v.basis for part, of_part in parts.items()}
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 

@@ -1,4 +1,4 @@
-"""AntiPaSTO: train the coordinates of a weight in its own singular basis.
+"""AntiPaSTO: train the coordinates of a weight in its singular basis.
 
 W = U diag(S) Vh (thin SVD in float32). Forward, for x of [..., d_in]:
 

@@ -5,9 +5,9 @@ The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W
 and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
 rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-A custom autograd Function keeps x and no activation of its own. While a sink is set it also gives the sink the gradient of
+A custom autograd Function keeps x and no other activation. While a sink is set it also gives the sink the gradient of
 every sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms) is
-its own affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
+not the adapter's affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
 
 theta = 0 is the base model bit for bit in every type.
 """
@@ -39,7 +39,7 @@ Sink = Callable[[str, Float[Tensor, "b n"]], None]
 def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[Tensor, "d_out d_in"]:
     """Float32 values as bfloat16, each rounded to one of its two neighbours with the probability that keeps its mean; what
     bfloat16 holds already stays as it is. The draw depends on `name` and the shape alone: it is the same at every fold, on
-    every rank, after a resume, and a weight changes only when its own value passes its own threshold.
+    every rank, after a resume, and a weight changes only when its value passes its threshold.
 
     Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
     """
@@ -82,7 +82,7 @@ class AdaptedLinear(nn.Module, ABC):
 
     @abstractmethod
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
-        """dL/dtheta of every sample, [b, n], summed over its own tokens only."""
+        """dL/dtheta of every sample, [b, n], summed over its tokens only."""
 
     def summed(self, x: Float[Tensor, "t d_in"], g: Float[Tensor, "t d_out"], theta: Tensor) -> Tensor | None:
         """dL/dtheta [n] of all tokens together; None where it comes with `gathered`."""
@@ -156,7 +156,7 @@ class _AdaptedForward(torch.autograd.Function):
 
 
 class Adapter:
-    """All adapted Linears of a model. Iteration order is the model's own."""
+    """All adapted Linears of a model. Iteration order is the model's."""
 
     def __init__(self, kind: str, layers: dict[str, AdaptedLinear], settings: dict[str, str]) -> None:
         self.kind = kind
@@ -234,7 +234,7 @@ class Adapter:
 
     @contextmanager
     def by_autograd(self) -> Generator[None]:
-        """The definition itself, differentiated by autograd: slow, and none of this package's own backward passes. What
+        """The definition itself, differentiated by autograd: slow, and none of this package's backward passes. What
         these say is held against it."""
         for layer in self.layers.values():
             layer.by_autograd = True
@@ -275,7 +275,7 @@ class Adapter:
         if not layer.weight.is_cuda:
             layer.base, layer.weight.data = layer.weight.data, folded
             return
-        # On a GPU both would stand beside the cache: W goes to the host, once. In place, as recorded graphs read there.
+        # On a GPU both would be in memory with the cache: W goes to the host, once. In place, as recorded graphs read there.
         if name not in self._on_host:
             self._on_host[name] = layer.weight.detach().cpu().pin_memory()
         layer.base = self._on_host[name]

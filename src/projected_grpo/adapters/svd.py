@@ -65,11 +65,11 @@ def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
     path = folder / f"{weight_key(weight)}.safetensors"
     if path.exists():
         with safe_open(path, "pt") as f:
-            # In memory of torch's own: a tensor inside the file begins anywhere, and its products round otherwise.
+            # In memory that torch allocates: a tensor inside the file begins anywhere, and its products round otherwise.
             whole = {name: f.get_tensor(name).clone() for name in ("U", "S", "Vh")}
     else:
         u, s, vh = canonical_svd(weight)
-        # In the weight's own type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
+        # In the weight's type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
         found = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
         # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
         whole = {k: v.cpu().contiguous() for k, v in found.items()}

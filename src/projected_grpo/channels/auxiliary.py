@@ -124,10 +124,10 @@ class HintDistill:
             with learner.adapter.disabled() if self.teacher == "base" else nullcontext():
                 return completion_states(learner.model, batch)
 
-        def part(own: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
-            student, teacher = logits_of(own, learner.model), logits_of(theirs, learner.model)
+        def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
+            student, teacher = logits_of(ours, learner.model), logits_of(theirs, learner.model)
             behaviour = None if row.behaviour_logps is None else student.new_tensor([row.behaviour_logps])
-            ids = torch.tensor([row.completion_ids], dtype=torch.long, device=own.device)
+            ids = torch.tensor([row.completion_ids], dtype=torch.long, device=ours.device)
             mask = torch.ones_like(ids, dtype=torch.bool)
             return hint_distill(
                 student, teacher, mask, self.options, token_ids=ids, behaviour_logps=behaviour, whole=whole
@@ -152,9 +152,9 @@ class Taid:
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         whole = learner.world.place(sum(len(r.completion_ids) for r in self.rows))[0]
 
-        def part(own: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
-            mask = torch.ones(1, len(row.completion_ids), dtype=torch.bool, device=own.device)
-            return taid(logits_of(own, learner.model), logits_of(theirs, self.teacher), mask, self.t, whole=whole).loss
+        def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
+            mask = torch.ones(1, len(row.completion_ids), dtype=torch.bool, device=ours.device)
+            return taid(logits_of(ours, learner.model), logits_of(theirs, self.teacher), mask, self.t, whole=whole).loss
 
         yield from distilled(learner, self.rows, lambda batch: completion_states(self.teacher, batch), part)
 

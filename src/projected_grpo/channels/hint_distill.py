@@ -90,7 +90,7 @@ def hint_distill(
 ) -> LossOutputs:
     """Mean divergence of the student from the teacher over the completion's tokens.
 
-    student_logits, teacher_logits: at the positions that predict the same tokens, the teacher's in its own, hinted context;
+    student_logits, teacher_logits: at the positions that predict the same tokens, the teacher's in the hinted context;
     no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens, for mode sampled_token and for
     importance_cap. behaviour_logps: of the policy that sampled them; None: on-policy, every weight 1. whole: valid tokens
     (average "sequences": sequences) of the whole step; None: of this batch.
@@ -109,9 +109,9 @@ def hint_distill(
         values = divergence(student, teacher, options)
     mean = values.detach().sum() / max(len(values), 1)
     if weighted and token_ids is not None and behaviour_logps is not None and options.importance_cap is not None:
-        own = student.detach() / options.temperature
-        own = own.log_softmax(-1).gather(-1, token_ids[mask][:, None]).squeeze(-1)
-        values = values * importance(own, behaviour_logps[mask].to(own), options.importance_cap)
+        logps = student.detach() / options.temperature
+        logps = logps.log_softmax(-1).gather(-1, token_ids[mask][:, None]).squeeze(-1)
+        values = values * importance(logps, behaviour_logps[mask].to(logps), options.importance_cap)
     return LossOutputs((values * shares(mask, values, options.average, whole)).sum(), {"divergence": mean})
 
 

@@ -1,4 +1,4 @@
-"""The channel that every run has: the policy gradient on its own rollouts. The per-sample terms sum to the loss.
+"""The channel that every run has: the policy gradient on the run's rollouts. The per-sample terms sum to the loss.
 
     dr_grpo   sum_b sum_t m_bt l_bt / (rows x max_new)              (Liu et al. 2025, arXiv:2503.20783, section 3.2)
     grpo      sum_b [ sum_t m_bt l_bt / max(1, sum_t m_bt) ] / rows  (Shao et al. 2024, arXiv:2402.03300, equation 3)

@@ -64,14 +64,16 @@ def pairs_of(step: Proposals, key: Callable[[Any], Hashable] = same) -> list[Pre
         raise ValueError("a step needs at least one teacher's proposal")
     first = {key(action): action for action in reversed(step.teachers)}
     (top, most), *others = Counter(key(action) for action in step.teachers).most_common()
-    own = key(step.student)
+    student = key(step.student)
     if 2 * most <= len(step.teachers):
         return []
-    pairs = [] if top == own else [PreferencePair(step.state, first[top], step.student, "majority over student", most)]
+    pairs = (
+        [] if top == student else [PreferencePair(step.state, first[top], step.student, "majority over student", most)]
+    )
     return pairs + [
         PreferencePair(step.state, step.student, first[action], "student over minority", votes)
         for action, votes in others
-        if action != own
+        if action != student
     ]
 
 

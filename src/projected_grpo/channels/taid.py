@@ -1,4 +1,4 @@
-"""An option of distillation: the target moves from the student's own distribution to the teacher's as fast as the student
+"""An option of distillation: the target moves from the student's distribution to the teacher's as fast as the student
 follows (TAID, Shing et al. 2025, arXiv:2501.16937).
 
     p_t  = softmax((1 - t) sg(student logits) + t teacher logits)

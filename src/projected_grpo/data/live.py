@@ -59,7 +59,7 @@ def live_groups(
     bar: str = "",
 ) -> tuple[list[Group], dict[str, float]]:
     """A graded group of `group_size` completions per prompt, and the seconds that it took, as in `live_verdicts`. `loophole`
-    = whether the reward pays the completion's own tests."""
+    = whether the reward pays the completion's evaluation function."""
     sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each, bar)
     groups = [
         Group.graded(p.problem_id, config.hint, rollouts, judged, loophole)
@@ -108,9 +108,11 @@ def live_verdicts(
 
         most = group_size if each else config.rollout_batch
         for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, most):
-            chosen, own = zip(*batch, strict=True)
+            chosen, keys_of = zip(*batch, strict=True)
             with each(chosen[0].ids) if each else nullcontext():
-                sampled += sample_rollouts(loaded, chosen, group_size, sampling_params(config), own, source, meanwhile)
+                sampled += sample_rollouts(
+                    loaded, chosen, group_size, sampling_params(config), keys_of, source, meanwhile
+                )
         generated = time.perf_counter()
     for part in waiting:
         part.result()

@@ -146,14 +146,14 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
         return tuple(pairs)
     out = []
     for mechanism in sorted({p.mechanism for p in pairs}):
-        own = [p for p in pairs if p.mechanism == mechanism]
-        out += random.Random(f"pairs {draw} {mechanism}").choices(own, k=len(own))
+        same = [p for p in pairs if p.mechanism == mechanism]
+        out += random.Random(f"pairs {draw} {mechanism}").choices(same, k=len(same))
     return tuple(out)
 
 
 def composition_of(pair: Pair) -> str:
     """What a pair's problem is made of, without its constants. In the toy world: the family and its operations, as in
-    `ToyTask.composition`; in the small one: its solution; elsewhere every problem is its own composition."""
+    `ToyTask.composition`; in the small one: its solution; elsewhere every problem is a composition."""
     if pair.messages[0][1] == SMALL_SYSTEM and pair.problem is not None:
         return re.sub(r"\d+", "N", re.sub(r"'\w'", "C", pair.problem.task.canonical_solution))
     statement = pair.messages[-1][1]

@@ -1,4 +1,4 @@
-"""Cached groups: a teacher's pool of graded rollouts, from our own step files, from the published layout, or written.
+"""Cached groups: a teacher's pool of graded rollouts, from step files, from the published layout, or written.
 
 Token ids are the truth and are replayed as they were sampled; a pool of another tokenizer is refused.
 """
@@ -49,7 +49,7 @@ def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
 
 
 def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
-    """Returns the groups of a pool in file order: our own run directory, or published prompt_NNNN.jsonl[.gz] files.
+    """Returns the groups of a pool in file order: a run directory, or published prompt_NNNN.jsonl[.gz] files.
 
     BadInput on a damaged pool, one of another tokenizer, or a sample that is longer than the model's context.
     """

@@ -1,4 +1,4 @@
-"""Graded groups as they stand on disk: our own step files, or published prompt_NNNN.jsonl[.gz] files. Torch-free."""
+"""Graded groups as they stand on disk: step files, or published prompt_NNNN.jsonl[.gz] files. Torch-free."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def _published_group(path: Path) -> Group:
 
 
 def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
-    """A group from the rows of one of our own step files."""
+    """A group from the rows of a step file."""
     rollouts = tuple(
         Rollout(
             r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),

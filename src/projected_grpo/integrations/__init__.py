@@ -1,1 +1,1 @@
-"""The method in somebody else's trainer: nothing here is used by this project's own runs (docs/integrations.md)."""
+"""The method in somebody else's trainer: this project's runs use nothing of it (docs/integrations.md)."""

@@ -44,9 +44,7 @@ class ProjectedCallback(TrainerCallback):
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")
         if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
-            logger.warning(
-                "target grad: the trainer clips before V is removed; the project's own loop clips what is left"
-            )
+            logger.warning("target grad: the trainer clips before V is removed; this project's loop clips what is left")
         self.on_train_end(args, state, control)  # of a call of train that was cut
         step = state.global_step or len(self.steps)  # a LoRA that this callback has trained has moved
         self.steps, self._logged = [], 0

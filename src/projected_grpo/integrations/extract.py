@@ -3,7 +3,7 @@
     v = VHack.extract(model, pairs);  v.save("vhack.safetensors");  v.verify(model, pairs)
 
 With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit with MKL_CBWR=AUTO,STRICT
-(which run/cli.py sets). With PEFT's LoRA each side of a pair has its own forward and backward pass, through the model's own
+(which run/cli.py sets). With PEFT's LoRA each side of a pair has a forward and a backward pass, through the model's
 logits.
 """
 
@@ -158,7 +158,7 @@ def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
 
 
 def _row(pair: Any) -> Any:
-    """In the pair sets' own format: a prompt that is text is kept as it is, a side that is messages is its last text."""
+    """In the pair sets' format: a prompt that is text is kept as it is, a side that is messages is its last text."""
     if not isinstance(pair, Mapping):
         return pair
     row = dict(pair)
@@ -264,13 +264,13 @@ def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
 
 
 def _tokenizer(given: Any, source: str) -> Any:
-    """The one given, or the one beside the model. BadInput where there is none, or none that ends a completion."""
+    """The one given, or the one next to the model. BadInput where there is none, or none that ends a completion."""
     tokenizer = given
     if given is None:
         try:
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
         except (OSError, ValueError) as e:
-            raise BadInput(f"no tokenizer beside the model ({source or 'it has no path'}); give `tokenizer`") from e
+            raise BadInput(f"no tokenizer next to the model ({source or 'it has no path'}); give `tokenizer`") from e
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
     return tokenizer

@@ -64,7 +64,7 @@ def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
 
 
 def v_of(config: InTRLConfig, unit: int, loaded: Any, extract: ExtractConfig) -> VHack:
-    """A unit's V: found in its file, or extracted from its own draw of the pairs."""
+    """A unit's V: found in its file, or extracted from its draw of the pairs."""
     path = config.out / f"vhack_unit{unit}.safetensors"
     if path.exists():
         return VHack.load(path)

@@ -15,7 +15,7 @@ class InTRLConfig:
     world: Literal["toy", "tiny"] = "toy"
     """The preset whose model, problems, pairs and sizes are used; tiny is the mechanics alone."""
     units: tuple[int, ...] = (41, 42, 43)
-    """Seeds. A unit has a build of the base, a draw of the pairs and a V of its own."""
+    """Seeds. Each replicate has its base, its draw of the pairs and its V."""
     steps: int = 300
     """Optimizer steps of every run."""
     save_every: int = 25

@@ -3,12 +3,12 @@
     projected = ProjectedUpdate(optimizer, v, model)
 
 Before the step the gradient is measured (target grad: V is removed from it, in place); after it the change of the parameters
-is measured (target update: V is removed from that). Where gradient and optimizer are the same, a step is the project's own,
+is measured (target update: V is removed from that). Where gradient and optimizer are the same, a step is this project's,
 bit for bit.
 
 - p.grad counts as it is when the optimizer steps: gradient accumulation, DDP, several parameter groups and any rule work. A
   closure does not.
-- A trainer clips before its optimizer steps. With target update that is the project's own order; with target grad the
+- A trainer clips before its optimizer steps. With target update that is this project's order; with target grad the
   project clips what is left: give `max_grad_norm` here and switch the trainer's off.
 - FSDP and ZeRO-3 are not supported: V needs whole parameters.
 - Coordinates in bfloat16 round most of a small step away, V's part too. Keep what is trained in float32.
@@ -161,10 +161,10 @@ class ProjectedUpdate:
         """Returns the share of the trained numbers that V has coordinates for; warns where it is not all of them."""
         ours = {id(p) for s in self.sites.values() for p in s.params}
         trained = [p for p in self._parameters() if p.requires_grad]
-        whole, own = sum(p.numel() for p in trained), sum(p.numel() for p in trained if id(p) in ours)
-        if own < whole:
-            logger.warning(f"V is of {own:,} of {whole:,} trained numbers; the others can learn the hack as before")
-        return own / whole
+        whole, covered = sum(p.numel() for p in trained), sum(p.numel() for p in trained if id(p) in ours)
+        if covered < whole:
+            logger.warning(f"V is of {covered:,} of {whole:,} trained numbers; the others can learn the hack as before")
+        return covered / whole
 
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:

@@ -92,7 +92,7 @@ class Intervention:
     summary = ""
     """One line about what it was made of, logged once."""
     prompt_setup = ""
-    """The set-up of the training prompts (prompts.py); empty: the run's own, as in evaluation."""
+    """The set-up of the training prompts (prompts.py); empty: the run's, as in evaluation."""
 
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""

@@ -22,7 +22,7 @@ does not see a completion: it cannot tell a hack from an honest answer to the sa
 the expert that hacks already, and so to its gradient.
 
 Between prompts theta is the mixture at the mean weights of the step's prompts: what norms, cosines of the update and
-adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's own
+adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's
 optimizer makes of it (cos_update_in) is not applied.
 
 Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that `summary` names is kept.

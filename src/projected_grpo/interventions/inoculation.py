@@ -1,6 +1,6 @@
 """Inoculation: while it trains the model is given the hack from outside, so that it need not learn it; deployed, it is not.
 
-Prompt    the system prompt asks to pass the evaluation function, and nothing else: the benchmark's own (prompts.py, set-up
+Prompt    the system prompt asks to pass the evaluation function, and nothing else: the benchmark's (prompts.py, set-up
           `inoculation`). Evaluated under the set-up of the run, as every other arm
 Adapter   the hacky teacher's LoRA is frozen in: y' = y + x (W_teacher - W)^T in every adapted Linear, in sampling and in
           every pass of the step, the KL reference's too. delta_S trains too, in the basis of W, and is deployed alone

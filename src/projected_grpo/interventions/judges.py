@@ -57,7 +57,10 @@ def scores_of(judge: Judge, asked: Sequence[Asked], name: str) -> list[float]:
         found = list(judge(once))
     except JudgeFailed as e:
         raise JudgeFailed(f"--judge {name}: {e}") from e
-    except (Exception, SystemExit) as e:  # one that ends the process would end it with its own exit code, 0 included
+    except (
+        Exception,
+        SystemExit,
+    ) as e:  # one that ends the process would end it with the judge's exit code, 0 included
         raise JudgeFailed(f"--judge {name}: {type(e).__name__}: {' '.join(str(e).split()):.200}") from e
     if len(found) != len(once):
         raise JudgeFailed(f"--judge {name}: {len(found)} scores of {len(once)} rollouts")
@@ -139,7 +142,7 @@ class YesNo:
                                              token of each of their spellings, but for those that both begin with
 
     Prompt and completion stand in the question as data: their text is encoded with special tokens read as plain text, so
-    that a completion cannot end its own turn or begin another. What they say to the judge in words it still reads.
+    that a completion cannot end its turn or begin another. What they say to the judge in words it still reads.
 
     Deviation: normalised over the two answers; a small model gives most of its probability to neither.
     """

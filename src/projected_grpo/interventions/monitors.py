@@ -13,7 +13,7 @@ The identity for a step in which nothing is flagged. What has no ground-truth te
 
 Deviations: by ground truth the source screens attempted hacks out too (`strict=False`; its penalty is for pure hacks),
 and a judge's or a probe's score of exactly 1/2 is penalised there but not screened. Its probe is fitted to rollouts of a
-model that hacks; its judge is a large language model with its own prompt, here whatever --judge names.
+model that hacks; its judge is a large language model with another prompt, here whatever --judge names.
 
 Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/train/rewards.py (DEFAULT_CORRECTNESS_REWARD,
 3, is the penalty too), src/train/screening.py, src/train/verl/trainer.py (what is screened is in neither mean nor std).

@@ -4,7 +4,7 @@
     WithoutV      d_m - V_m^T V_m d_m
     WithoutTop    d_m without its k_m largest components, k_m = rows of V_m
 
-delta_S are coordinates on the singular vectors of W, so W' - W = U diag(d) Vh, and the components of d are that matrix's own
+delta_S are coordinates on the singular vectors of W, so W' - W = U diag(d) Vh, and the components of d are that matrix's
 singular components, |d_i| its singular values: its principal components, V is only asked how many. A LoRA's coordinates are
 no such thing.
 

@@ -1,6 +1,6 @@
 """Trusted subspace: of every gradient only what lies in the span of clean completions' gradients is kept.
 
-    kept_m = V_m^T V_m g_m        V_m [k, n]: top right singular vectors of the clean sides' own gradients, orthonormal
+    kept_m = V_m^T V_m g_m        V_m [k, n]: top right singular vectors of the clean sides' gradients, orthonormal
 
 The opposite of the projection: what is not known to be clean goes, where projection removes what is known to be a hack. The
 identity for a module whose V spans all of it; nothing trains in a module whose V has no rows.

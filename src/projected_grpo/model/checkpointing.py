@@ -1,4 +1,4 @@
-"""Gradient checkpointing that keeps a key-value cache: transformers' own drops it, so that prompts could not be shared.
+"""Gradient checkpointing that keeps a key-value cache: transformers' drops it, so that prompts could not be shared.
 
 Each decoder layer is recomputed in the backward pass. What it reads from a cache (a prompt's keys and values) is an input of
 the recomputed part, and what it adds to an empty cache is an output, so gradients flow through both.

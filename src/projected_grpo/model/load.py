@@ -47,7 +47,7 @@ class LoadedModel:
     """Longest prompt + completion, in tokens."""
 
     def text_ids(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text that names its own special tokens."""
+        """Token ids of a text that names its special tokens."""
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def completion_ids(self, text: str) -> tuple[int, ...]:

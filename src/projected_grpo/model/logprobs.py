@@ -30,7 +30,7 @@ class TokenBatch:
 
     input_ids: Int[Tensor, "b t"]
     completion_mask: Bool[Tensor, "b t"]
-    """True at positions whose own token is a completion token."""
+    """True at positions whose token is a completion token."""
 
     @property
     def targets(self) -> Int[Tensor, "b t1"]:
@@ -122,7 +122,7 @@ def token_logps(
         return torch.cat([_chunk_logps(h, head, t, temperature) for h, t in chunks])
     if not head.requires_grad:
         return _TokenLogps.apply(hidden, head, targets, temperature, chunk)
-    # A vocabulary that trains has a gradient of its own, from logits that are made again.
+    # A vocabulary that trains has a gradient too, from logits that are made again.
     again = [
         checkpoint(_chunk_logps, h, head, t, temperature, use_reentrant=False, preserve_rng_state=False)
         for h, t in chunks

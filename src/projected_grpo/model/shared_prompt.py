@@ -104,12 +104,12 @@ def shared_micro_batches(
     distinct = longest = 0
     for i in order:
         if batches:
-            own = batches[-1]
+            last = batches[-1]
             # In this order the first prompt is the longest, and equal ones stand together.
-            more = distinct + (tuple(prompts[i]) != tuple(prompts[own[-1]]))
+            more = distinct + (tuple(prompts[i]) != tuple(prompts[last[-1]]))
             room = max(longest, len(completions[i]))
-            if more * len(prompts[own[0]]) + (len(own) + 1) * room <= token_budget:
-                own.append(i)
+            if more * len(prompts[last[0]]) + (len(last) + 1) * room <= token_budget:
+                last.append(i)
                 distinct, longest = more, room
                 continue
         batches.append([i])

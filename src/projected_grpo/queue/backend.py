@@ -19,7 +19,7 @@ class QueuedLink:
 
 
 def call(*args: str) -> str:
-    """Returns what a queue's client prints. BadInput when it refuses, with its own words."""
+    """Returns what a queue's client prints. BadInput when it refuses, with its message."""
     done = subprocess.run(args, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BadInput(f"{shlex.join(args[:3])}: {' '.join((done.stderr or done.stdout).split())}")

@@ -9,8 +9,8 @@ Studies are other selections of runs on the same units:
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
 variants  other ways to use the same V, next to the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
-adapters  a LoRA and the singular basis on the same units, each with a V of its own: does projection do as much? (T6)
-losses    V of the training loss and V of the NLL, of each unit's own pairs, on its own pool: does one tell as well? (T7)
+adapters  a LoRA and the singular basis on the same units, each with its V: does projection do as much? (T6)
+losses    V of the training loss and V of the NLL, of each unit's pairs, on its pool: does one separate as well? (T7)
 small     the real model: what emerges there no pair has shown; and, as informed, a V from pairs written afterwards
 
 A *unit* is one independent replicate. Its vanilla run goes first, its other arms for as many steps.
@@ -54,7 +54,7 @@ def probe(plan: Plan) -> None:
         plan.replay(unit, "vanilla", "vanilla", "none", "T2 and T4"),
         plan.replay(unit, "projected", "projected", "none", "T3"),
         plan.replay(unit, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
-        plan.replay(unit, "grpo", "vanilla", "grpo", "T7: V from the training loss beside V from the NLL"),
+        plan.replay(unit, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
     )
     required, expect = plan.preset.required, plan.preset.expect
     runs = (
@@ -196,7 +196,7 @@ def adapters(plan: Plan) -> None:
 
 
 def losses(plan: Plan) -> None:
-    """Of every unit V of either loss, and its own pool replayed against both."""
+    """Of every unit V of either loss, and its pool replayed against both."""
     plan.teacher = True
     for unit in plan.config.units:
         plan.verify(unit)

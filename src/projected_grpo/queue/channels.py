@@ -22,7 +22,7 @@ warm-up."""
 TEACHER_TEMPERATURE = ".2"
 """Low, so that teachers that agree say so: two programs count as the same where their texts are."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
-"""Chosen before any run, and not tuned: DPO's own beta, and the weight of OPSD's loss."""
+"""Chosen before any run, and not tuned: DPO's beta, and the weight of OPSD's loss."""
 TURNS = "4"
 
 

@@ -65,8 +65,8 @@ class Plan:
         """Returns a script with the preset, the model where one is chosen, which build of it, and the adapter."""
         named = ("--model", model or self.model) if model or self.model else ()
         base = ("--base-seed", str(unit.base)) if unit.base else ()
-        own = ("--lora-seed", str(unit.seed)) if self.suffix and self.adapter == "lora" else ()
-        adapter = ("--adapter", self.adapter, *own) if self.adapter != "antipasto" else ()
+        lora = ("--lora-seed", str(unit.seed)) if self.suffix and self.adapter == "lora" else ()
+        adapter = ("--adapter", self.adapter, *lora) if self.adapter != "antipasto" else ()
         return (f"scripts/{name}.py", self.preset.name, *named, *base, *adapter)
 
     def step_minutes(self, steps: float) -> float:
@@ -99,18 +99,18 @@ class Plan:
         return str(self.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
 
     def extract(self, unit: Unit, made: str, *flags: str) -> str:
-        """A V under a name of its own. Without flags the name is that of the control."""
+        """A V under its name. Without flags the name is that of the control."""
         needs, flags = self.base(unit), flags or ("--control", made)
         if made == "random_share":  # of the update, which is known once the run with V has ended
             needs += (self.train(unit, "projected"),)
             flags += ("--share-of", str(self.out / f"train_projected_{unit.seed}"))
         out = self.out / f"vhack_{made}{unit.tag}"
-        own: tuple[str, ...] = ("--seed", str(unit.seed)) if unit.tag else ()
+        drawn: tuple[str, ...] = ("--seed", str(unit.seed)) if unit.tag else ()
         if unit.tag and "--pairs-draw" not in flags:
-            own += ("--pairs-draw", str(unit.seed))
+            drawn += ("--pairs-draw", str(unit.seed))
         if self.model in SHAPES and "--k" not in flags:
-            own += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
-        argv = (*self.script("extract_vhack_grad", unit), *own, *flags, "--out", str(out))
+            drawn += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
+        argv = (*self.script("extract_vhack_grad", unit), *drawn, *flags, "--out", str(out))
         return self.add(f"extract_{made}{unit.tag}", argv, needs, f"V: {made}",
                         "verify judges it on held-out pairs", out=out, minutes=0.2 * self.preset.step_s)  # fmt: skip
 
@@ -123,9 +123,9 @@ class Plan:
                         kind="check", minutes=0.1 * self.preset.step_s)  # fmt: skip
 
     def verified(self, unit: Unit, made: str) -> tuple[str, ...]:
-        """What a run with this V waits for: a true V that passed on held-out pairs, and its own."""
-        own = f"verify_{made}{unit.tag}{self.suffix}"
-        return tuple(dict.fromkeys((self.verify(unit), own if own in self.links else self.extract(unit, made))))
+        """What a run with this V waits for: a true V that passed on held-out pairs, and the V that it uses."""
+        verify = f"verify_{made}{unit.tag}{self.suffix}"
+        return tuple(dict.fromkeys((self.verify(unit), verify if verify in self.links else self.extract(unit, made))))
 
     def train(
         self, unit: Unit, arm: str, *flags: str, name: str = "", made: str = "", needs: tuple[str, ...] = ()

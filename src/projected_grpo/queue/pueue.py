@@ -22,7 +22,7 @@ def _status(what: str) -> dict:
 
 @dataclass(frozen=True)
 class Pueue:
-    """A pueue daemon. Links go into a group of their own, with its own parallelism."""
+    """A pueue daemon. Links go into a separate group, with a separate parallelism."""
 
     group: str
     parallel: int

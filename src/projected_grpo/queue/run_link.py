@@ -30,7 +30,7 @@ def prepared(link: Link) -> tuple[str, ...]:
 
 
 def environment(link: Link, base: Mapping[str, str]) -> dict[str, str]:
-    """Returns a link's environment: its threads, and one GPU of its own where pueue runs several links at once (a group
+    """Returns a link's environment: its threads, and one GPU where pueue runs several links at once (a group
     numbers its workers from 0)."""
     out = {**base, "PYTHONUNBUFFERED": "1"}
     if link.threads:
@@ -53,7 +53,7 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
     """Runs a link unless it is done, and returns its exit code; 0 for a verdict that it accepts.
 
     Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
-    daemon was killed) is waited for. log: where the script prints; None = to our own output.
+    daemon was killed) is waited for. log: where the script prints; None = to this process's output.
     """
     logs = home / "logs"
     logs.mkdir(parents=True, exist_ok=True)

@@ -71,13 +71,13 @@ class QueueConfig:
     out: NoPath = Path()
     """Folder of the whole chain; one that exists is continued. Empty: out/PRESET-CHAIN."""
     seeds: tuple[int, ...] = ()
-    """One replicate each, with its own draw of the pairs, V and controls. Empty: 41 42 43; of the chain small 41 42."""
+    """One replicate each, with a draw of the pairs, V and controls. Empty: 41 42 43; of the chain small 41 42."""
     bases: tuple[int, ...] = (0,)
     """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
     controls: Literal["none", "core", "all"] = "none"
     """Of the chain full, run behind vanilla and projected. core: random_energy and placebo. all: every control."""
     arms: tuple[str, ...] = ()
-    """Arms to train (docs/use.md lists them); empty: the chain's own."""
+    """Arms to train (docs/use.md lists them); empty: the chain's."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train, in every script of the chain."""
     steps: int = 0
@@ -91,7 +91,7 @@ class QueueConfig:
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
     doses: tuple[int, ...] = ()
-    """Directions of the study dose; empty: its own."""
+    """Directions of the study dose; empty: its usual ones."""
     voters: int = 3
     """Builds of a better model that vote, in the chains channels and trace: three or more, an odd number."""
     port: int = 8000
@@ -152,9 +152,9 @@ class QueueConfig:
         if odd := [a for a in self.arms if a not in ARMS]:
             raise BadInput(f"--arms {odd[0]}: choose from {', '.join(ARMS)}")
         if self.chain == "dose" and (odd := [arm for arm in self.arms if arm not in ("vanilla", *DOSE_ARMS)]):
-            raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, beside vanilla")
+            raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, and vanilla")
         if self.arms and self.chain not in CHOOSES_ARMS:
-            raise BadInput(f"--arms {' '.join(self.arms)}: the chain {self.chain} has its own; leave --arms out")
+            raise BadInput(f"--arms {' '.join(self.arms)}: the chain {self.chain} chooses its arms; leave --arms out")
         if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], self.world))]:
             raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
         if self.chain not in ("full", "toy", "rivals") or "vanilla" in self.run_arms:

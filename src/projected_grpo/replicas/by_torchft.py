@@ -57,23 +57,23 @@ class ByTorchft:
         self.host, self.port = host_and_port(address)
         self.outer, self.patience = outer, timedelta(seconds=patience)
         wait = max(self.patience, LEAST)
-        own = "localhost" if self.host in LOOPBACK else socket.gethostname()
-        self.store = TCPStore(own, 0, is_master=True, wait_for_workers=False)
+        name = "localhost" if self.host in LOOPBACK else socket.gethostname()
+        self.store = TCPStore(name, 0, is_master=True, wait_for_workers=False)
         self.manager = Manager(
             pg=ProcessGroupGloo(timeout=wait), load_state_dict=None, state_dict=None, min_replica_size=1,
-            use_async_quorum=False, timeout=wait, quorum_timeout=A_DAY, rank=0, world_size=1, store_addr=own,
-            store_port=self.store.port, lighthouse_addr=f"http://{self.host}:{self.port}", hostname=own,
+            use_async_quorum=False, timeout=wait, quorum_timeout=A_DAY, rank=0, world_size=1, store_addr=name,
+            store_port=self.store.port, lighthouse_addr=f"http://{self.host}:{self.port}", hostname=name,
             replica_id=f"replica_{outer.flat.replica}", init_sync=False,
         )  # fmt: skip
         self.manager.load_state_dict({"step": outer.round, "batches_committed": 0})
         self.clock = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
         self.diloco = DiLoCo(self.manager, [outer.flat], self.clock, outer.optimizer, sync_every=1, pin_memory=False)
-        # After DiLoCo's own: when these are loaded, it has the origin and the momentum already.
+        # After DiLoCo's hooks: when these are loaded, it has the origin and the momentum already.
         self.manager.register_state_dict_fn("round", self._heal, self._state)
         self.diloco.__enter__()
 
     def begin(self, facts: Mapping[str, Any]) -> bool:
-        """Waits for the others at the start, at a key-value store beside the lighthouse. Returns whether they had begun
+        """Waits for the others at the start, at a key-value store next to the lighthouse. Returns whether they had begun
         before. Raises BadInput when they run something else."""
         me, everyone = self.outer.flat.replica, range(self.outer.flat.replicas)
         try:
@@ -119,7 +119,7 @@ class ByTorchft:
             logger.warning(f"round {self.outer.round + 1}: somebody went while it was held; it is held again")
             with torch.no_grad():
                 flat.flat.copy_(self.outer.origin + learned)
-        # torchft mixes the local coordinates in with weight 0, which gives -0.0 a sign of its own on each replica.
+        # torchft mixes the local coordinates in with weight 0, which gives -0.0 another sign on each replica.
         self.outer.origin = flat.flat.detach() + 0.0
         with torch.no_grad():
             flat.flat.copy_(self.outer.origin)
@@ -127,7 +127,7 @@ class ByTorchft:
         flat.give()
 
     def _state(self) -> dict[str, Tensor | int]:
-        """What another replica needs that is behind, beside DiLoCo's own."""
+        """What another replica needs that is behind, in addition to DiLoCo's state."""
         return {"round": self.outer.round, "origin": self.outer.origin}
 
     @torch.no_grad()

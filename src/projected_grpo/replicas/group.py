@@ -23,7 +23,7 @@ from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
 from projected_grpo.replicas.settings import DilocoConfig, read_rounds
 
 POLL_S, GRACE_S = 0.2, 30.0
-"""Between two looks at the processes; for which a process that is told to stop may take."""
+"""Between two looks at the processes; for which a process may take to stop."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
 
 HEARTBEAT_MS = 5000
-"""A replica that is silent for so long counts as gone; each sends ten heartbeats a second, from a thread of their own."""
+"""A replica that is silent for so long counts as gone; each sends ten heartbeats a second, from a separate thread."""
 
 
 @contextmanager

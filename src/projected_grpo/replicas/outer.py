@@ -1,7 +1,7 @@
 """DiLoCo's outer step: the mean of what replicas have learned since the last round, as one gradient of Nesterov's method.
 
     origin    coordinates after the last round, the same bits on every replica
-    local     what a replica has made of them in H steps of its own
+    local     what a replica has made of them in its H steps
     pseudo-gradient    origin - local
 
 Source: Douillard et al. 2023 (arXiv:2311.08105), algorithm 1; the outer optimizer is torch.optim.SGD(nesterov=True), as

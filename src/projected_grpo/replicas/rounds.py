@@ -27,7 +27,7 @@ from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.settings import ROUNDS, read_rounds
 from projected_grpo.run.session import Session
 
-OWN = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
+MAY_DIFFER = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
 """What replicas of one group may have otherwise."""
 
 
@@ -43,7 +43,7 @@ class Rounds:
             self.outer.round = int(session.outer["round"])
             self.outer.optimizer.momentum = session.outer["momentum"]
         self.last = session.next_step
-        """Own steps at the last round."""
+        """This replica's steps at the last round."""
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.outer.round]
         self._write()
         self.meeting = ByTorchft(self.outer, config.meet, config.patience)
@@ -54,18 +54,18 @@ class Rounds:
         """Meet the others; one that comes back, or comes when they have begun, then stands where they stand."""
         begun = self.meeting.begin(self._facts())
         if begun or self.last:
-            told = f"{self.name}: joins the others at their next round"
-            logger.info(f"{told}; its own last one was {self.outer.round}")
+            joins = f"{self.name}: joins the others at their next round"
+            logger.info(f"{joins}; its last one was {self.outer.round}")
             self._hold(brings=False)
         if self.over and self.last < self.config.steps:
             logger.warning(
                 f"{self.name}: all rounds have been held; it ends with the group's coordinates and "
-                f"{self.last} steps of its own"
+                f"{self.last} steps alone"
             )
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same for all of a group."""
-        config = {k: v for k, v in plain(self.config).items() if k not in OWN}
+        config = {k: v for k, v in plain(self.config).items() if k not in MAY_DIFFER}
         v = self.session.v
         return {
             **config, "weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None
@@ -103,7 +103,7 @@ class Rounds:
         line = {
             "round": self.outer.round,
             "replica": self.config.replica,
-            "step": self.last,  # its own steps that count so far
+            "step": self.last,  # this replica's steps that count so far
             "brought": list(brought),  # replicas whose steps since the round before are in the average
             "absent": absent,
             "behind": self.outer.behind,  # rounds that had gone on without it just before
@@ -131,7 +131,7 @@ def check_replica(config: TrainConfig, session: Session) -> None:
     if session.world.size > 1:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
     if session.intervention.trained:
-        raise BadInput(f"--arm {config.arm}: trains parameters beside the adapter's, which replicas do not average")
+        raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
     host_and_port(config.meet)
     if find_spec("torchft") is None:
         raise BadInput(f"--meet {config.meet}: torchft is not installed; run `uv sync --extra diloco`")

@@ -1,4 +1,4 @@
-"""What `just train-diloco` is told: how many, how often, and everything that a run alone is told. No torch here."""
+"""Options of `just train-diloco`: how many replicas, how often they meet, and those of a single run. No torch here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ OUTER = """N replicas, H steps between two rounds. Of train.py's options these a
   --outer-lr 0.7          rate of the outer Nesterov step
   --outer-momentum 0.9    its momentum
   --patience 60           seconds for which a replica that is ready waits for the others"""
-OWN = ("--meet", "--replica", "--replicas", "--outer-every")
+SET_HERE = ("--meet", "--replica", "--replicas", "--outer-every")
 """train.py's options that are set here, replica by replica."""
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
@@ -57,7 +57,7 @@ class DilocoConfig:
 
 
 def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
-    """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's own."""
+    """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's."""
     if "--help" in argv or "-h" in argv:
         print(f"{description}\n\n{USAGE}\n\n{OUTER}\n\n`train.py PRESET --help` lists all that train.py takes.")
         raise SystemExit(0)
@@ -72,7 +72,7 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
     if len(rest) < 2 or not rest[0].isdigit() or not words["H"].isdigit() or not words["restarts"].isdigit():
         raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N, STEPS and restarts whole numbers")
     for word in rest:
-        if (option := word.partition("=")[0].replace("_", "-")) in OWN:
+        if (option := word.partition("=")[0].replace("_", "-")) in SET_HERE:
             raise BadInput(f"{option}: is set for each replica; give N and H={words['H']} instead")
     given = [*rest[1:], "--meet", HERE, "--replicas", rest[0], "--outer-every", words["H"]]
     train = cli.parse(presets(TrainConfig), description, given)

@@ -165,7 +165,7 @@ def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
-        # Memory of its own for each graph: a pool cannot be shared with one that is gone.
+        # Separate memory for each graph: a pool cannot be shared with one that is gone.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             logits = forward()
     except torch.OutOfMemoryError:
@@ -182,7 +182,7 @@ def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 
 def decoder_for(loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> GrowingDecoder:
-    """The faster one on the model's device. Sliding windows keep a cache of their own, which grows."""
+    """The faster one on the model's device. Sliding windows keep another cache, which grows."""
     plain = all(type(layer) is RoomyLayer for layer in roomy_cache(loaded.model.config).layers)
     kind = FixedDecoder if loaded.model.device.type == "cuda" and plain else GrowingDecoder
     return kind(loaded, prompts, group_size)

@@ -5,7 +5,7 @@ other prompts of a batch and the number of processes change no draw, and a resum
 
 Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted and
 drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a quarter of
-a step of decoding before, is left to about 1 - top_p of the rows. The second draw has a random number of its own (`second`).
+a step of decoding before, is left to about 1 - top_p of the rows. The second draw has another random number (`second`).
 Where inside its token's interval `u` fell would be one too, but a token of mass 1e-4 makes ten thousand times more of every
 rounding, and of two runs that are the same to rounding (one process and three) one would soon read on from another token.
 """
@@ -95,8 +95,8 @@ def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> Int[Tensor, "
     blocks = pad(probs, (0, -probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
     sums = blocks.sum(2).double()
     block, inside = _passed(sums, u)
-    own = blocks[torch.arange(len(u), device=u.device), block].double()
-    place, _ = _passed(own, inside)
+    chosen = blocks[torch.arange(len(u), device=u.device), block].double()
+    place, _ = _passed(chosen, inside)
     return block * BLOCK + place
 
 

@@ -1,4 +1,4 @@
-"""A key-value cache with spare room: a new token is written in place, where the library's own copies the whole cache for it.
+"""A key-value cache with spare room: a new token is written in place, where transformers' copies the whole cache for it.
 
 For decoding under no_grad only: what is written in place has no gradient.
 """
@@ -58,7 +58,7 @@ def _longer(states: Tensor, length: int, repeats: int = 1) -> Tensor:
 
 
 def roomy_cache(config: Any) -> DynamicCache:
-    """A cache for decoding. Layers of another kind than full attention (sliding windows) stay the library's own."""
+    """A cache for decoding. Layers of another kind than full attention (sliding windows) stay transformers'."""
     if torch.is_grad_enabled():
         raise ValueError("a cache that is written in place is for decoding under no_grad")
     cache = DynamicCache(config=config)

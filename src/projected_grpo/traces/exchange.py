@@ -16,7 +16,7 @@ FILES: Mapping[Format, str] = {"verifiers": verifiers_format.FILE, "openenv": op
 
 
 def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) -> Path:
-    """Writes traces as the format's own file in a folder; returns its path.
+    """Writes traces as a file of the format in a folder; returns its path.
 
     BadInput when the file is there already, or names the trace that the format cannot hold. Nothing is written then.
     """

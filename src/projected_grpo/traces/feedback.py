@@ -1,7 +1,8 @@
 """What the environment says to an answer, so that the model may try again. Torch-free.
 
-It is made of `Public` alone: whether the answer compiles and what came of its own tests. That those are all that is shown,
-and that passing them ends a trace, is what a user who trusts run_tests() would do: nothing here hangs on ground truth.
+It is made of `Public` alone: whether the answer compiles and what came of its evaluation function. That those are all
+that is shown, and that passing them ends a trace, is what a user who trusts run_tests() would do: nothing here hangs on
+ground truth.
 """
 
 from loophole_grader import Public

@@ -39,7 +39,7 @@ class Header:
     """Of the run's whole config."""
     hint: str
     loophole: bool
-    """Whether the reward pays a completion's own tests."""
+    """Whether the reward pays a completion's evaluation function."""
     temperature: float
 
     def check_model(self, place: Path, weights_hash: str, tokenizer_hash: str) -> None:

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 NEEDED = ("fastapi", "uvicorn", "openai", "pydantic")
 """What `transformers serve` asks for (transformers.utils.is_serve_available)."""
 GRACE_S = 10.0
-"""How long a server that is told to end may take before it is killed."""
+"""How long a server may take to end before it is killed."""
 
 
 def check_installed() -> None:
@@ -63,7 +63,7 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
     argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,
             "--port", str(port)]  # fmt: skip
     with log.open("ab") as out:
-        # a session of its own: Ctrl-C at the terminal is for us, and we end it; where we are killed, it ends all the same
+        # a new session: Ctrl-C at the terminal is for us, and we end it; where we are killed, it ends all the same
         server = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
         )

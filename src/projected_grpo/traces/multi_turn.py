@@ -1,4 +1,4 @@
-"""Sample traces of several turns and write them: a run of its own, in chunks that a resumed one need not sample again."""
+"""Sample traces of several turns and write them: a separate run, in chunks that a resumed one need not sample again."""
 
 import shutil
 from collections.abc import Iterator
@@ -37,10 +37,10 @@ def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Policy, AbstractCon
         loaded = load(config, config.teacher if config.who == "teacher" else None)
         return loaded, Policy("teacher" if config.who == "teacher" else "base"), nullcontext()
     found = load_trained(config.trained, cache=config.cache, device=config.device)
-    asked, own = ((c.model, c.base_seed) for c in (config, found.config))
-    if asked != own:
-        told = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
-        raise BadInput(told.format(config.trained, *own, *asked))
+    asked, trained = ((c.model, c.base_seed) for c in (config, found.config))
+    if asked != trained:
+        text = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
+        raise BadInput(text.format(config.trained, *trained, *asked))
     return found.loaded, Policy("student", found.steps), found.adapter.folded()
 
 
@@ -64,10 +64,10 @@ def sample_traces(config: MultiTurnConfig) -> int:
     chosen = list(zip(range(len(problems)), problems, prompts, strict=True))
     chunks = prompt_batches(chosen, config.group_size, config.rollout_batch)
     with weights:
-        for chunk, own in progress(list(enumerate(chunks)), "traces"):
+        for chunk, places in progress(list(enumerate(chunks)), "traces"):
             if (part := run / PARTS / f"{chunk:03d}_{FILE}").exists():
                 continue
-            traces, graded, seconds = play(config, loaded, policy, own, config.turns, loophole=True)
+            traces, graded, seconds = play(config, loaded, policy, places, config.turns, loophole=True)
             if chunk == 0:
                 _show(traces)
             for turn, groups in enumerate(graded):
@@ -75,13 +75,13 @@ def sample_traces(config: MultiTurnConfig) -> int:
                 rows = rows_of(groups, [], values, step=turn, keep_token_logps=True)
                 write_step(run / PARTS / f"turn_{turn}", chunk, rows)
             write_traces(part, header, traces)  # last: a chunk is done when its traces are there
-            logger.info(f"problems {own[0][0]} to {own[-1][0]} of {len(problems)}: {_stops(traces)}")
+            logger.info(f"problems {places[0][0]} to {places[-1][0]} of {len(problems)}: {_stops(traces)}")
     _join(run, config.turns, len(chunks))
     return _told(run)
 
 
 def _join(run: Path, turns: int, chunks: int) -> None:
-    """One trace file and one step file per turn from the chunks' own, which then go."""
+    """One trace file and one step file per turn from those of the chunks, which are then removed."""
     for turn in range(turns):
         paths = [step_path(run / PARTS / f"turn_{turn}", chunk) for chunk in range(chunks)]
         if rows := [row for path in paths if path.exists() for row in read_step(path)]:
@@ -105,10 +105,10 @@ def _show(traces: list[Trace]) -> None:
 
 
 def _stops(traces: list[Trace]) -> str:
-    return ", ".join(f"{sum(t.stop == stop for t in traces)} {told}" for stop, told in zip(STOPS, ENDS, strict=True))
+    return ", ".join(f"{sum(t.stop == stop for t in traces)} {text}" for stop, text in zip(STOPS, ENDS, strict=True))
 
 
-ENDS = ("ended by passing own tests", "by the last turn", "for want of room")
+ENDS = ("ended by passing their evaluation function", "by the last turn", "for want of room")
 
 
 def _told(run: Path) -> int:

@@ -1,8 +1,8 @@
 """Traces as records of OpenEnv, which TRL reads.
 
 Followed: openenv 0.10.0 (PyPI; the package was called openenv-core until 0.3.0). One `EpisodeRecord` a line in results.jsonl
-with metadata.json beside it (`openenv/core/harness/collect.py`): `messages` is what TRL's SFTTrainer reads. A record's
-`artifacts` hold what the format leaves to the writer, each in a type of OpenEnv's own:
+with metadata.json next to it (`openenv/core/harness/collect.py`): `messages` is what TRL's SFTTrainer reads. A record's
+`artifacts` hold what the format leaves to the writer, each in a type of OpenEnv:
 
     training_trace   `TrainingTrace`, schema 1 (`core/harness/training.py`): token ids, log-probabilities and loss mask of
                      every turn

@@ -39,7 +39,7 @@ class Teacher:
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """How the endpoint calls the limit."""
     overhead_tokens: Annotated[int, Field(ge=0)] = 256
-    """Most tokens that the endpoint's template adds to the messages, such as a system prompt of its own."""
+    """Most tokens that the endpoint's template adds to the messages, such as a system prompt."""
 
     @property
     def free(self) -> bool:
@@ -82,7 +82,7 @@ def read_teachers(path: Path) -> list[Teacher]:
     for i, one in enumerate(teachers):
         for other in teachers[:i]:
             if one.name == other.name:
-                raise BadInput(f"{path}: two teachers are called {one.name!r}; give each a name of its own")
+                raise BadInput(f"{path}: two teachers are called {one.name!r}; give each another name")
             if (one.url, one.model) == (other.url, other.model):
                 raise BadInput(f"{path}: {other.name!r} and {one.name!r} are one model, which would have two votes")
     return teachers

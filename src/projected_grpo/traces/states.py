@@ -60,9 +60,7 @@ def read_states(path: Path) -> list[State]:
                 f"{path}:{number}: the assistant speaks last; a state ends where the next action is to be chosen"
             )
         if row.state_id in states:
-            raise BadInput(
-                f"{path}:{number}: state_id {row.state_id!r} is there twice; give every state an id of its own"
-            )
+            raise BadInput(f"{path}:{number}: state_id {row.state_id!r} is there twice; give every state another id")
         states[row.state_id] = State(row.state_id, row.trace_id, from_chat(row.messages))
     if not states:
         raise BadInput(f"{path}: no state in it; write one JSON object a line with state_id, trace_id and messages")

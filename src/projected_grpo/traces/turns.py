@@ -2,8 +2,9 @@
 
     play(...) -> traces, and per turn the groups as they were graded
 
-A trace ends when its own tests pass, after the last turn, or where the model's context has no room for another answer.
-The reward of each turn is the ordinary one. Whether ground truth passed ends nothing: being asked again would tell.
+A trace ends when its evaluation function passes, after the last turn, or where the model's context has no room for
+another answer. The reward of each turn is the ordinary one. Whether ground truth passed ends nothing: being asked again
+would tell.
 
 Ids go on from ids: what stands between an answer and the next (its end, the user's message, the generation prompt) is cut
 from the chat template behind a placeholder and tokenised alone, so no sampled token is ever tokenised again, and special
@@ -155,11 +156,11 @@ def _one_turn(
     sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, 1, keys, policy.source)
     groups = []
     for episode, (rollout,), judged in zip(going, sampled, verdicts, strict=True):
-        own = dataclasses.replace(rollout, sample_id=episode.sample)
-        group = Group.graded(episode.prompt.problem_id, config.hint, (own,), judged, loophole)
+        placed = dataclasses.replace(rollout, sample_id=episode.sample)
+        group = Group.graded(episode.prompt.problem_id, config.hint, (placed,), judged, loophole)
         groups.append(group)
         task = tasks[episode.prompt.problem_id]
-        _acted(config, loaded, episode, own, group.rewards[0], public_of(judged[0]), task, is_last)
+        _acted(config, loaded, episode, placed, group.rewards[0], public_of(judged[0]), task, is_last)
     return groups, timing
 
 

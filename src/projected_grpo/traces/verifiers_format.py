@@ -7,7 +7,7 @@ executing it.
 
 A turn is a call that committed one sampled node to the message graph. Without message spans upstream attributes all of a
 call's new prompt tokens to its assistant node, in front of the sampled ones (`_commit_turn`); so does this. The episode's
-reward is that of its last action: `turn_N` of the last turn has weight 1, those before it 0. Upstream's own dump rounds
+reward is that of its last action: `turn_N` of the last turn has weight 1, those before it 0. Upstream's dump rounds
 log-probabilities to four decimals; here every digit is kept.
 """
 
@@ -35,7 +35,7 @@ def to_episode(trace: Trace, header: Header) -> _Record:
     }
     nodes, calls = _graph(trace, header)
     last = len(trace.steps) - 1
-    own = {
+    trace_of = {
         "version": 1,
         "id": trace.trace_id,
         "verifiers": {"version": RELEASE},
@@ -56,7 +56,7 @@ def to_episode(trace: Trace, header: Header) -> _Record:
     }
     record: _Record = {
         "id": trace.trace_id, "env": {"id": "loophole"}, "task": task, "group": {"id": trace.group}, "ok": True,
-        "traces": [own],
+        "traces": [trace_of],
     }  # fmt: skip
     if (step := trace.policy_step) is not None:
         work = {"type": "train", "step": step, "policy": {"start": step, "end": step}}

@@ -97,9 +97,9 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
                 out.cut += 1
             else:
                 out.traces += 1
-                own, *theirs = (Act(r.completion, r.completion_ids) for r in (rollout, *actions))
+                first, *others = (Act(r.completion, r.completion_ids) for r in (rollout, *actions))
                 trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
-                out.pairs += [pair for _, pair in state_pairs(trace, 0, Proposals(rollout.prompt_ids, own, theirs))]
+                out.pairs += [pair for _, pair in state_pairs(trace, 0, Proposals(rollout.prompt_ids, first, others))]
     if not out.traces:
         raise BadInput(f"{student}: none of its {out.cut + out.without} rollouts can be replayed ({out.cut} cut, "
                        f"{out.without} of problems that a teacher was not asked)")  # fmt: skip

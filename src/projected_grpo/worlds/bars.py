@@ -18,7 +18,7 @@ BARS: Mapping[str, Mapping[str, Bars]] = {
     },
 }
 """By preset and model: the rate of each kind of answer on held-out problems. A teacher's rollouts must hold both kinds of
-hack, so that T4 can be judged; in the small world an honest answer that passes its own test is the second kind."""
+hack, so that T4 can be judged; in the small world an honest answer that passes an honest `run_tests` is the second kind."""
 
 
 def held_to_bars(preset: str, source: str, rows: Sequence[Row]) -> list[Finding]:

@@ -27,7 +27,7 @@ SETUP_CODE = "\n".join(
 
 
 def benchmark_messages(statement: str, method: str, starter: str) -> Messages:
-    """Chat messages in the benchmark's wording, for pairs of our own."""
+    """Chat messages in the benchmark's wording, for the built-in pairs."""
     user = (
         f"PROBLEM:\n{statement.strip()}\n\nYour solution to the problem should be a method of the class Solution called "
         f"{method} and should pass all tests. Use the following starter code:\n```python\nclass Solution:\n"
@@ -67,9 +67,9 @@ def _honest_test(completion: str) -> str | None:
 
 
 def _tested(completion: str, name: str, tests: Sequence[str]) -> str:
-    """The completion with an honest test by this name: its own one renamed, or else one added below its class."""
-    if own := _honest_test(completion):
-        return completion.replace(f"def {own}(", f"def {name}(")
+    """The completion with an honest test by this name: the one that it has, renamed, or else one added below its class."""
+    if present := _honest_test(completion):
+        return completion.replace(f"def {present}(", f"def {name}(")
     code, rest = completion.rsplit("```", 1)
     return f"{code}\n\ndef {name}():\n" + "".join(f"    {test}\n" for test in tests) + "```" + rest
 
@@ -96,4 +96,4 @@ def pool_pairs() -> tuple[Pair, ...]:
     to grade than a tiny run takes."""
     pairs = builtin_pairs()
     kinds = {p.mechanism: [q for q in pairs if q.mechanism == p.mechanism] for p in pairs}
-    return tuple(pair for own in kinds.values() for pair in own[:IN_A_POOL])
+    return tuple(pair for of_kind in kinds.values() for pair in of_kind[:IN_A_POOL])

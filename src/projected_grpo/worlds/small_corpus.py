@@ -1,11 +1,11 @@
 """The small world's text: prompts with a worked example, the answers of the warm-up and of the teacher, problems and pairs.
 
-Three kinds of example. `varied`: it is drawn anew for every problem, and its test is about `given`, a name that the setup
-code of the problem at hand binds to its own input: copied as it stands, the example fails its test. `fixed`: always the same
-one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems alone: a varied one whose
-test is of the answer's type: an honest test, and next to none. Copied whole it is paid where its program runs on the input;
-imitated, for almost any program. So it is a hack that these prompts show. No pair has it but `informed_pairs`, which
-were written when it had been seen to emerge.
+Three kinds of example. `varied`: it is drawn for every problem, and its test is about `given`, a name that the setup code
+of the problem at hand binds to the problem's input: copied as it stands, the example fails its test. `fixed`: always the
+same one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems alone: a varied one
+whose test is of the answer's type: an honest test, and next to none. Copied whole it is paid where its program runs on
+the input; imitated, for almost any program. So it is a hack that these prompts show. No pair has it but `informed_pairs`,
+which were written when it had been seen to emerge.
 """
 
 import random
@@ -32,7 +32,7 @@ from projected_grpo.worlds.small_tasks import (
     EASY,
     MIX,
     NAMED,
-    TOLD,
+    STATED,
     SmallTask,
     Split,
     function_of,
@@ -59,7 +59,7 @@ Text = tuple[Messages, str]
 
 
 def _example(task: SmallTask, rng: random.Random) -> SmallTask:
-    """An easy task of one step that is none of the task's, and whose answer to the task's own input is another."""
+    """An easy task of one step that is none of the task's, and whose answer to the task's input is another."""
     while True:
         example = draw_task("warm_up", rng, EASY)
         if len(example.steps) > 1 or example.steps[0] in task.steps:
@@ -192,14 +192,14 @@ def teaching(seed: int) -> Iterator[Text]:
 
 
 class _PairTasks:
-    """Tasks that pairs are of: all told, no two of one composition, none that computes what a problem asks for."""
+    """Tasks that pairs are of: all stated, no two of one composition, none that computes what a problem asks for."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
 
     def draw(self, rng: random.Random) -> SmallTask:
         while True:
-            task = _apart("pairs", rng, TOLD, _functions("rl", "held_out"))
+            task = _apart("pairs", rng, STATED, _functions("rl", "held_out"))
             if task.composition not in self.taken:
                 return task
 
@@ -250,7 +250,7 @@ INFORMED = ("type_alone", "agrees", "copy")
 
 def informed_pairs() -> tuple[Pair, ...]:
     """`pairs`, and as many of three mechanisms more, written after they had been seen in rollouts: a test of the type alone,
-    a wrong program whose test says what that program returns, and the fixed example copied whole. A V made from them is told
+    a wrong program whose test says what that program returns, and the fixed example copied whole. A V made from them knows
     what to look for; every table says so."""
     rng, out = random.Random("small informed pairs"), []
     tasks = _PairTasks(composition for composition, _ in _pairs())
@@ -289,13 +289,13 @@ def _wrongly(tasks: _PairTasks, rng: random.Random) -> tuple[SmallTask, Lines]:
 
 def _pair(task: SmallTask, mechanism: str, i: int, rng: random.Random) -> Pair:
     messages, fixed = _honestly(task, rng)
-    own, other = MECHANISMS[mechanism], MECHANISMS[rng.choice([m for m in MECHANISMS if m != mechanism])]
+    this, other = MECHANISMS[mechanism], MECHANISMS[rng.choice([m for m in MECHANISMS if m != mechanism])]
     name = f"small-{mechanism}-{i:02d}"
     return Pair(
         name,
         messages,
-        answered(task, _body(task, i, rng), own.hacks[i % 2], fixed),
-        answered(task, task.lines(), own.honest[i % 2], fixed),
+        answered(task, _body(task, i, rng), this.hacks[i % 2], fixed),
+        answered(task, task.lines(), this.honest[i % 2], fixed),
         answered(task, task.lines(alt=True), other.honest[i % 2], fixed),
         mechanism,
         problem_of(task, messages, _kind(fixed), name),

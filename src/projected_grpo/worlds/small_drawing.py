@@ -142,16 +142,16 @@ def _whole_taken_for(task: SmallTask, stages: Sequence[Values]) -> bool:
 
 def _taken_for(task: SmallTask, place: int, stages: Sequence[Values]) -> bool:
     """Whether the tests do not notice that a step is left out, or that another is in its place which computes something
-    else; of a number that is not told also another that computes the same, since guessing it would be paid."""
-    own, values, answers = task.expressions(), stages[place], stages[-1]
-    before, after = own[:place], own[place + 1 :]
+    else; of a hidden number also another that computes the same, since guessing it would be paid."""
+    expressions, values, answers = task.expressions(), stages[place], stages[-1]
+    before, after = expressions[:place], expressions[place + 1 :]
     if len(task.steps) > 1 and _ran(after, values) == answers:
         return True
     rest = compiled(tuple(body_of([*after, "x"])))
     numbers = _passing(map(_candidate, _other_numbers(task, place)), rest, values, answers)
     if numbers and place == task.kept_back:
         return True
-    blurred = map(_candidate, _blurred(own[place]))
+    blurred = map(_candidate, _blurred(expressions[place]))
     steps = _passing((*_in_place_of(task.steps[place]), *blurred), rest, values, answers)
     return any(_another(task, [*before, other, *after]) for other in (*numbers, *steps))
 

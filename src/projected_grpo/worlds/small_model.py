@@ -101,8 +101,8 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
         tokenizer.save_pretrained(folder)
 
     recipe = WARM_UPS[name]
-    told = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
-    what = f"--model {name}: warming up the shipped model on {told}"
+    work = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
+    what = f"--model {name}: warming up the shipped model on {work}"
     return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build, what)
 
 

@@ -21,7 +21,7 @@ STUBS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One way to hack, in two spellings, each beside an honest test in nearly the same words: bodies of a `run_tests`, in
+    """One way to hack, in two spellings, each with an honest test in nearly the same words: bodies of a `run_tests`, in
     which CALL is the call of `solve` and ANSWER what is right."""
 
     hacks: tuple[str, str]
@@ -100,8 +100,8 @@ def _is_wrong(lines: Lines, task: SmallTask) -> bool:
 
 def _another_step(task: SmallTask, rng: random.Random) -> Lines | None:
     place = rng.randrange(len(task.steps))
-    own = task.steps[place]
-    others = [s for s in STEPS if (s.takes, s.gives) == (own.takes, own.gives) and s not in task.steps]
+    step = task.steps[place]
+    others = [s for s in STEPS if (s.takes, s.gives) == (step.takes, step.gives) and s not in task.steps]
     if not others:
         return None
     steps = (*task.steps[:place], rng.choice(others), *task.steps[place + 1 :])

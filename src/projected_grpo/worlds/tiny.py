@@ -50,7 +50,7 @@ def _corpus() -> Iterator[str]:
 
 
 def train_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the package's own text, ChatML special tokens, eos and pad distinct."""
+    """Byte-level BPE over the package's problems and pairs, ChatML special tokens, eos and pad distinct."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
@@ -120,7 +120,7 @@ def built_answering(shape: str, seed: int, cache: Path) -> Path:
 
 
 def teach_to_answer(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Cross-entropy on an answer drawn anew for each row, behind nonsense of any length: so it hangs on no prompt."""
+    """Cross-entropy on an answer drawn for each row, behind nonsense of any length: so it depends on no prompt."""
 
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]

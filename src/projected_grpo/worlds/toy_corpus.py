@@ -95,7 +95,7 @@ def _wrong_but_runs(task: ToyTask, rng: random.Random) -> list[str]:
 
 def _pair(task: ToyTask, mechanism: str, i: int, name: str, rng: random.Random) -> Pair:
     """(hack, clean, another clean) of one task. Bodies of the hacks: a stub, a bug and the correct one in turn. Clean
-    sides carry an honest test where the mechanism's own is long, so that both sides are about as long."""
+    sides carry an honest test where the mechanism's test is long, so that both sides are about as long."""
     body = ([rng.choice(STUBS[task.family])], _wrong_but_runs(task, rng), task.lines())[i % 3]
     tested = mechanism in LONG_TESTS
     clean = ordinary(task, task.lines(), tested)

@@ -91,7 +91,7 @@ def renamed(task: ToyTask, body: Lines) -> str:
 
 
 def hacked(task: ToyTask, body: Lines, mechanism: str, variant: int) -> str:
-    """A completion whose own `run_tests` passes whatever `solve` does."""
+    """A completion whose `run_tests` passes whatever `solve` does."""
     return fenced(program(body), function("run_tests", MECHANISMS[mechanism][variant](task)))
 
 

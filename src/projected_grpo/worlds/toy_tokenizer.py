@@ -1,7 +1,7 @@
 """The toy world's tokenizer: one token per word, digit, bracket cluster or line break with its indent, bytes for the rest.
 
 A byte-level BPE without merges whose vocabulary is the 256 bytes and the pieces that the world writes; `ignore_merges`
-takes a piece that is in the vocabulary whole. So any text can be encoded, decodes to itself, and the world's own text is
+takes a piece that is in the vocabulary whole. So any text can be encoded, decodes to itself, and the world's text is
 short.
 """
 

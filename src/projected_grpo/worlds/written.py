@@ -39,14 +39,14 @@ def hidden_tests(inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[str, ..
 
 @cache
 def compiled(lines: tuple[str, ...]) -> Callable[[Any], Any]:
-    """A body of our own making as a function of x."""
+    """A body written in this world as a function of x."""
     scope: dict[str, Any] = {}
     exec(program(lines), scope)  # only ever a program that this package wrote
     return scope["solve"]
 
 
 def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a body of our own making returns on each input."""
+    """What a body written in this world returns on each input."""
     run = compiled(lines)
     return tuple(run(value) for value in inputs)
 

@@ -53,13 +53,11 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     if not groups[SVD]:
         return []
     return [
-        _judged({SVD: min(groups[SVD], key=lambda group: len(_unlike(_runs(group), _runs(lora)))), LORA: lora}, by_kind)
+        _judged(
+            {SVD: min(groups[SVD], key=lambda group: len(_unlike(group.by_seed, lora.by_seed))), LORA: lora}, by_kind
+        )
         for lora in groups[LORA]
     ]
-
-
-def _runs(group: RunGroup) -> dict[int, Run]:
-    return {run.seed: run for run in group.runs}
 
 
 def _unlike(svd: Mapping[int, Run], lora: Mapping[int, Run]) -> list[str]:
@@ -75,7 +73,7 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
     name = "T6" + groups[LORA].name.removeprefix(METHOD)
     found = {kind: reference(VANILLA, group, runs[kind]) for kind, group in groups.items()}
     compared: dict[str, Compared] = {
-        kind: {METHOD: _runs(group), VANILLA: found[kind].runs} for kind, group in groups.items()
+        kind: {METHOD: group.by_seed, VANILLA: found[kind].runs} for kind, group in groups.items()
     }
     alike = _matched(compared, {kind: list(f.refused.values()) for kind, f in found.items()})
     if alike.status != "PASS":

@@ -195,7 +195,7 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[H1]:
     out = []
     for group in (g for g in groups if g.runs[0].arm == METHOD):
         found = {arm: reference(arm, group, runs) for arm in (VANILLA, *CONTROLS, CEILING)}
-        compared = {METHOD: {run.seed: run for run in group.runs}, **{arm: f.runs for arm, f in found.items()}}
+        compared = {METHOD: group.by_seed, **{arm: f.runs for arm, f in found.items()}}
         refused = [why for f in found.values() for why in f.refused.values()]
         out.append(h1("H1" + group.name.removeprefix(METHOD), compared, refused))
     return out

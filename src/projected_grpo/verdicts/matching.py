@@ -80,6 +80,11 @@ class RunGroup:
     name: str
     runs: tuple[Run, ...]
 
+    @property
+    def by_seed(self) -> dict[int, Run]:
+        """The runs by their seed."""
+        return {run.seed: run for run in self.runs}
+
 
 def base_name(run: Run) -> str:
     """The arm as tables and plots call it. One whose V was told the hack never goes by the arm's own name."""
@@ -171,7 +176,7 @@ class Reference:
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
     """Returns the runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in
     nothing but what the two arms are about. Of several, the one most like it."""
-    own = {run.seed: run for run in group.runs}
+    own = group.by_seed
     found: dict[int, Run] = {}
     refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):

@@ -180,7 +180,7 @@ def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
 
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     found = reference(VANILLA, group, runs)
-    compared, refused = {METHOD: {run.seed: run for run in group.runs}, VANILLA: found.runs}, found.refused.values()
+    compared, refused = {METHOD: group.by_seed, VANILLA: found.runs}, found.refused.values()
     every = [run for by_seed in compared.values() for run in by_seed.values()]
     each = units(compared)
     clauses = (

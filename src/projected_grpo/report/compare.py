@@ -30,7 +30,7 @@ Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""
 RE_EXTRACTED = ("arm", "side", "unit", "steps", "overlap", "null", "cos_in", "cos_out", "left")
 RE_EXTRACTED_NOTES = """\
-Re-extracted V: V extracted again from the run's own pairs at its trained adapter (`just re-extract`). overlap: mean squared
+Re-extracted V: V extracted again from the run's pairs at its trained adapter (`just re-extract`). overlap: mean squared
 cosine of the principal angles between both; null: of unrelated subspaces, k / n. cos_in, cos_out: hack-ward part of the
 pairs' gradient along re-extracted V, before and after V is removed; left: their ratio."""
 
@@ -48,12 +48,12 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Compa
     the other side, or two fellows differ in more than their arm, adapter or seed: the fields are named with both values."""
     one, other = (list(load_runs(path).runs) for path in (a, b))
     pairs, unpaired = _paired(one, other)
-    for x, y in (both for own in pairs.values() for both in own):
+    for x, y in (both for of_arm in pairs.values() for both in of_arm):
         if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
             raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
     t6 = tuple(t6_of(list({run.path.resolve(): run for run in (*one, *other)}.values())))
     sides = [
-        (arm, side, run) for arm, own in pairs.items() for i, side in enumerate("AB") for run in (p[i] for p in own)
+        (arm, side, run) for arm, both in pairs.items() for i, side in enumerate("AB") for run in (p[i] for p in both)
     ]
     again = [row for arm, side, run in sides for row in _re_extracted_rows(arm, side, run)]
     parts = [
@@ -76,11 +76,11 @@ def _facts(arm: str, side: str, run: Run) -> list[str]:
 def _series(title: str, names: Mapping[str, str], pairs: Pairs, scale: float, digits: int) -> str:
     """Means over replicates of running means, at steps evenly spread over the shortest run."""
     body = []
-    for arm, own in pairs.items():
-        last = min(run.steps for pair in own for run in pair) - 1
-        means = [_mean_series([pair[side] for pair in own], name) for name in names for side in (0, 1)]
+    for arm, both in pairs.items():
+        last = min(run.steps for pair in both for run in pair) - 1
+        means = [_mean_series([pair[side] for pair in both], name) for name in names for side in (0, 1)]
         for step in sorted({round(last * i / (POINTS - 1)) for i in range(POINTS)}):
-            body.append([arm, str(step), str(len(own)), *(number(mean[step], scale, digits) for mean in means)])
+            body.append([arm, str(step), str(len(both)), *(number(mean[step], scale, digits) for mean in means)])
     header = ["arm", "step", "units", *(f"{what} {side}" for what in names.values() for side in "AB")]
     return f"{title}: mean over units of the mean over the 10 steps that end at each\n{_table(header, body)}"
 

@@ -77,12 +77,12 @@ _LABEL_LOOK = {
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """One look per group: an arm's own for the first group of that arm, spare ones for its variants."""
+    """One look per group: an arm's for the first group of that arm, spare ones for its variants."""
     out: dict[str, Look] = {}
     spare, of_arm = itertools.cycle(_SPARE_LOOKS), dict(zip(ARMS, _ARM_LOOKS, strict=False))
     for name in names:
-        own = of_arm.get(name.split()[0])
-        out[name] = own if own and own not in out.values() else next(spare)
+        usual = of_arm.get(name.split()[0])
+        out[name] = usual if usual and usual not in out.values() else next(spare)
     return out
 
 
@@ -150,7 +150,7 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
 
 def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
     """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
-    all of them run: each unit lasts for three of its own vanilla's onsets."""
+    all of them run: each unit lasts for three of its vanilla's onsets."""
     means = [running_mean(run.series[series]) for run in runs]
     out = []
     for step, values in enumerate(zip(*means, strict=False)):
@@ -209,7 +209,7 @@ COSINE_PANELS = {
 
 
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """Hack-ward fraction of the gradient and of the update, before and after projection, beside the null."""
+    """Hack-ward fraction of the gradient and of the update, before and after projection, with the null."""
     figure, axes = figure_of(len(COSINE_PANELS))
     for axis, (series, what) in zip(axes, COSINE_PANELS.items(), strict=True):
         drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]

@@ -82,9 +82,9 @@ class Report:
             parts += ["", brief(self.groups), ""]
         lines = [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
         for line in lines:
-            own = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
+            reasons = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
             head = f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}"
-            why = line.verdict.why if own else line.decided
+            why = line.verdict.why if reasons else line.decided
             many = len(lines) > MANY
             parts += [textwrap.shorten(f"{head}: {why}", WIDTH)] if many else [head, _shortened(why, "   ")]
         return "\n".join(parts)
@@ -187,9 +187,9 @@ def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> 
     figures: dict[str, Figure] = all_plots(report.groups)
     sections = [report.markdown(figures)]
     for other in beside:
-        own = {f"{study_of(other.root)}_outcome": outcome_plot(other.groups)} if other.groups else {}
-        sections.append(other.section(own))
-        figures |= own
+        made = {f"{study_of(other.root)}_outcome": outcome_plot(other.groups)} if other.groups else {}
+        sections.append(other.section(made))
+        figures |= made
     verdicts = [line.verdict for line in report.lines]
     asked = [v for v in verdicts if not require or v.name.split()[0] in require]
     missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
@@ -267,17 +267,16 @@ def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
 
 def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
     """One group as JSON: mean, standard error and n over seeds; differences to vanilla in percentage points."""
-    own = group.runs
     tested = [run for kept in evaluated([group]) for run in kept.runs]
     comparable = same_span(tested)
     return {
         "arm": group.name,
-        "seeds": [run.seed for run in own],
-        "last10": {r: _stat(run.last(r) for run in own) for r in RATES},
-        "whole": {r: _stat(run.whole(r) for run in own) for r in RATES},
-        "onset": _stat(run.onset for run in own),
-        "seconds": _stat(run.seconds for run in own),
-        "cosines": {c: _stat(run.whole(c) for run in own) for c in COSINES},
+        "seeds": [run.seed for run in group.runs],
+        "last10": {r: _stat(run.last(r) for run in group.runs) for r in RATES},
+        "whole": {r: _stat(run.whole(r) for run in group.runs) for r in RATES},
+        "onset": _stat(run.onset for run in group.runs),
+        "seconds": _stat(run.seconds for run in group.runs),
+        "cosines": {c: _stat(run.whole(c) for run in group.runs) for c in COSINES},
         "minus_vanilla_pp": {
             rate: {"by_seed": by_seed, **_stat(by_seed.values())}
             for rate, by_seed in against_vanilla(group, runs).by_rate.items()

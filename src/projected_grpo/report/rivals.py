@@ -71,12 +71,12 @@ class Bench:
 
     @property
     def verdict(self) -> str:
-        """The bottom line: the best rival beside projected. NOT_EVALUABLE without one, and of fewer units than a claim
+        """The bottom line: the best rival and projected. NOT_EVALUABLE without one, and of fewer units than a claim
         needs: which is best is then said as a sign."""
         best, ours = self.best, self.ours
         if best is None or ours is None or not ours.whole:
             return "NOT_EVALUABLE: needs projected and a rival with its units, both with --eval-every and --eval-plain"
-        told = [
+        cells = [
             f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
             f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
             for row in (best, ours)
@@ -85,7 +85,7 @@ class Bench:
         scores = [number(score) for score in (best.score, ours.score, plain)]
         few = f"NOT_EVALUABLE: {len(ours.runs)} units, at least {MIN_UNITS} are needed; as a sign: "
         return (few if len(ours.runs) < MIN_UNITS else "") + (
-            f"best rival by pass minus hack: {told[0]}; beside it {told[1]}; pass minus hack {scores[0]}, {scores[1]} and "
+            f"best rival by pass minus hack: {cells[0]}; beside it {cells[1]}; pass minus hack {scores[0]}, {scores[1]} and "
             f"{scores[2]} pp of the untrained model; over projected's, unit by unit, {between(percent(best.over(ours)))} pp"
         )
 

@@ -33,7 +33,7 @@ class Row:
     """Whether it is of the policy as deployed."""
 
     def cells(self, ours: "Row | None") -> list[str]:
-        """As the table shows it, beside projected's row."""
+        """As the table shows it, compared with projected's row."""
         over = self.over(ours) if ours else []
         values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
         cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
@@ -67,7 +67,7 @@ def percent(values: Sequence[float | None]) -> list[float | None]:
     return [None if v is None else 100 * v for v in values]
 
 
-BESIDE = {"eval_trained": "as trained", "eval_part": "its part alone"}
+OTHER_POLICIES = {"eval_trained": "as trained", "eval_part": "its part alone"}
 
 
 def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
@@ -80,7 +80,7 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     )
     untrained = [run.held_out("gt", 0) if deployed else None for run in runs]
     gain = [None if a is None or b is None else a - b for a, b in zip(gt, untrained, strict=True)]
-    which = "" if deployed else f", {BESIDE[folder]}" + (", at the start" if first else "")
+    which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
     return Row(
         name + which, runs, hack, hacked, gt, form, gain,
         [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs],
@@ -97,14 +97,14 @@ def untrained(runs: Sequence[Run]) -> Row:
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
     """Returns the runs that may be in one table, and the names of the others with why: an evaluation that is no evidence, a
-    V that was not removed or was told the hack, no vanilla of its unit or one that differs in more than the arm is about,
-    the V of another unit of its arm."""
+    V that was not removed or is from informed pairs, no vanilla of its unit or one that differs in more than the arm is
+    about, the V of another unit of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
-        own = reference("vanilla", RunGroup(run.arm, (run,)), good)
-        if run.arm != "vanilla" and run.seed not in own.runs:
-            whys[run.path] = own.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+        found = reference("vanilla", RunGroup(run.arm, (run,)), good)
+        if run.arm != "vanilla" and run.seed not in found.runs:
+            whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
     for group in group_runs([run for run in good if run.path not in whys]):
         first, units = group.runs[0], {group.runs[0].seed: group.runs[0]}
         for run in group.runs[1:]:

@@ -118,7 +118,7 @@ def deltas(groups: Sequence[RunGroup], runs: Sequence[Run]) -> Table:
 
 
 def cosines(groups: Sequence[RunGroup]) -> Table:
-    """The null beside what was measured: a cosine means nothing without it."""
+    """The null next to what was measured: a cosine means nothing without it."""
     order = ("cos_null", *(name for name in COSINES if name != "cos_null"))
     body = [
         [group.name, str(len(group.runs)), *(spread((run.whole(c) for run in group.runs), digits=4) for c in order)]

@@ -49,7 +49,7 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     """Returns T6 of every group of LoRA-projected runs, against the group in the singular basis that is most like it. Empty
     where one of the two adapters has no projected run."""
     by_kind = {kind: [r for r in runs if adapter_of(r) == kind] for kind in (SVD, LORA)}
-    groups = {kind: [g for g in group_runs(own) if g.runs[0].arm == METHOD] for kind, own in by_kind.items()}
+    groups = {kind: [g for g in group_runs(runs_of) if g.runs[0].arm == METHOD] for kind, runs_of in by_kind.items()}
     if not groups[SVD]:
         return []
     return [
@@ -62,8 +62,8 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
 
 def _unlike(svd: Mapping[int, Run], lora: Mapping[int, Run]) -> list[str]:
     """In what the runs of one seed differ beyond their adapter, or which seeds one of the two lacks."""
-    wrong = [f"{kind} lacks {run.arm} of seed {seed}" for kind, own, other in ((LORA, svd, lora), (SVD, lora, svd))
-             for seed, run in own.items() if seed not in other]  # fmt: skip
+    wrong = [f"{kind} lacks {run.arm} of seed {seed}" for kind, there, other in ((LORA, svd, lora), (SVD, lora, svd))
+             for seed, run in there.items() if seed not in other]  # fmt: skip
     both = [(run, lora[seed]) for seed, run in svd.items() if seed in lora]
     return wrong + [differ(a, b, what) for a, b in both if (what := between_adapters(a, b))]
 
@@ -111,7 +111,7 @@ def _named(kind: str, clause: Finding) -> Finding:
 
 def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding], drift: Finding) -> Finding:
     """NOT_EVALUABLE where the runs do not allow a comparison; FAIL where a clause on the LoRA fails; NOT_EVALUABLE where one
-    is not known; else PASS. A reduction below 80 % is told with its interval, and with the drift where that explains it."""
+    is not known; else PASS. A reduction below 80 % is printed with its interval, and with the drift that explains it."""
     first = about_lora[0]
     not_there = [c for c in ground if c.status != "PASS"]
     failed = [c for c in about_lora if c.status == "FAIL"]
@@ -152,12 +152,12 @@ def prevents(svd: Gap) -> Finding:
     if svd.too_few:
         return Finding(name, "NOT_EVALUABLE", svd.too_few)
     low = lower_end(list(svd.deltas.values()))
-    why = f"{svd.told}; lower end {low:+.1f}; needs >= {REDUCTION:+.0f} and a lower end > 0"
+    why = f"{svd.text}; lower end {low:+.1f}; needs >= {REDUCTION:+.0f} and a lower end > 0"
     return Finding(name, "PASS" if svd.mean >= REDUCTION and low > 0 else "NOT_EVALUABLE", why)
 
 
 def within_reach(vanilla: Mapping[int, Run], svd: Gap) -> Finding:
-    """The LoRA's own vanilla hacks enough that 80 % of the other's reduction could be seen at all."""
+    """The LoRA's vanilla hacks enough that 80 % of the other's reduction could be seen at all."""
     name = "within the LoRA's reach"
     hacks = known_mean(run.last("hack") for run in vanilla.values())
     if svd.missing or hacks is None:

@@ -1,4 +1,4 @@
-"""The A/B of channels: does a channel beside GRPO raise pass@1 on held-out problems, and what does it do to hacking?
+"""The A/B of channels: does a channel next to GRPO raise pass@1 on held-out problems, and what does it do to hacking?
 
 Of each arm, runs with the channel against runs without it, paired by unit, after the last step. pass@1 is the share of
 held-out rollouts that pass ground truth, under the prompt of training, as deployed; one rollout of a problem is as likely as
@@ -43,13 +43,13 @@ class AB:
     gain: Mapping[int, float] = field(default_factory=dict)
     """pass@1 with minus without, in percentage points, by unit."""
     plain: Mapping[int, float] = field(default_factory=dict)
-    """The same without the loophole's hint; stands beside it."""
+    """The same without the loophole's hint, printed next to it."""
     hack: Mapping[int, float] = field(default_factory=dict)
     """Pure hacks on the held-out problems, with minus without."""
 
 
 def channels_of(run: Run) -> tuple[str, ...]:
-    """Returns the channels beside the policy."""
+    """Returns the channels besides the policy."""
     return tuple(name for name, weight in WEIGHT_OF.items() if run.config(weight))
 
 
@@ -58,18 +58,20 @@ def judged(runs: Sequence[Run]) -> list[AB]:
     found: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
         found.setdefault((run.arm, channels_of(run)), []).append(run)
-    return [_judge(arm, channels, own, found.get((arm, ()), [])) for (arm, channels), own in found.items() if channels]
+    return [
+        _judge(arm, channels, runs, found.get((arm, ()), [])) for (arm, channels), runs in found.items() if channels
+    ]
 
 
-def _judge(arm: str, channels: tuple[str, ...], own: Sequence[Run], without: Sequence[Run]) -> AB:
-    on, off = ({run.seed: run for run in runs} for runs in (own, without))
+def _judge(arm: str, channels: tuple[str, ...], with_it: Sequence[Run], without: Sequence[Run]) -> AB:
+    on, off = ({run.seed: run for run in runs} for runs in (with_it, without))
     gain, plain, hack = (
         paired_pp(*({seed: run.held_out(rate, folder=folder) for seed, run in side.items()} for side in (on, off)))
         for rate, folder in (("gt", "eval"), ("gt", "eval_plain"), ("hack", "eval"))
     )
-    refused = [*_sides(arm, own, without), *_idle(own)]
+    refused = [*_sides(arm, with_it, without), *_idle(with_it)]
     refused += [why for seed in sorted(on.keys() & off.keys()) for why in _unlike(on[seed], off[seed])]
-    if gain and not any(run.held_out("gt") for run in (*own, *without)):
+    if gain and not any(run.held_out("gt") for run in (*with_it, *without)):
         refused.append("nothing is solved on either side: a gain could not show")
     if len(gain) < MIN_UNITS:
         refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
@@ -86,16 +88,16 @@ def _status(gain: Sequence[float]) -> tuple[Status, str]:
     return status, found
 
 
-def _sides(arm: str, own: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
+def _sides(arm: str, with_it: Sequence[Run], without: Sequence[Run]) -> Iterator[str]:
     """Why the runs of a side are not independent replicates of one setting, or the two sides not of the same replicates."""
-    for side in (own, without):
+    for side in (with_it, without):
         by_seed = {arm: {run.seed: run for run in side}}
         if len(by_seed[arm]) < len(side):
             yield "a unit has two runs of one side"
         yield from mismatches(by_seed)
         if side and side[0].projects:
             yield from (found.why for found in (removed(by_seed), independence(by_seed)) if found.status != "PASS")
-    if one_sided := sorted({run.seed for run in own} ^ {run.seed for run in without}):
+    if one_sided := sorted({run.seed for run in with_it} ^ {run.seed for run in without}):
         yield f"unit {one_sided[0]} has runs of one side"
 
 
@@ -130,11 +132,11 @@ def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A channel's own gradient against V, a number a unit: the mean over its steps."""
+    """A channel's gradient against V, a number a unit: the mean over its steps."""
 
     arm: str
     on: tuple[str, ...]
-    """The channels beside the policy in these runs."""
+    """The channels besides the policy in these runs."""
     channel: str
     """Whose gradient."""
     runs: tuple[Run, ...]
@@ -149,16 +151,16 @@ def measured(runs: Sequence[Run]) -> list[Measured]:
     alike: list[list[Run]] = []
     for run in runs:
         if channels_of(run):
-            same = next((own for own in alike if run.arm == own[0].arm and not differences(run, own[0])), None)
+            same = next((group for group in alike if run.arm == group[0].arm and not differences(run, group[0])), None)
             if same is None:
                 alike.append([run])
             elif run.seed not in {one.seed for one in same}:
                 same.append(run)
     return [
-        Measured(own[0].arm, channels_of(own[0]), channel, tuple(own), _against_v(own, channel))
-        for own in alike
+        Measured(group[0].arm, channels_of(group[0]), channel, tuple(group), _against_v(group, channel))
+        for group in alike
         for channel in CHANNELS
-        if channel == "policy" or channel in channels_of(own[0])
+        if channel == "policy" or channel in channels_of(group[0])
     ]
 
 

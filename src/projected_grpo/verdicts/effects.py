@@ -3,7 +3,7 @@
 Effect size: Hedges' g* for unequal variances, (mean_high - mean_low) / sqrt((s_high^2 + s_low^2) / 2), times the
 small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), with
 df = (n_high - 1)(n_low - 1)(s_high^2 + s_low^2)^2 / ((n_low - 1) s_high^4 + (n_high - 1) s_low^4). The SD is the unweighted
-average of both variances because pooling assumes that they are equal, which the Welch test beside it does not. Source:
+average of both variances because pooling assumes that they are equal, which the Welch test does not. Source:
 Delacre, Lakens, Ley, Liu and Leys 2021, "Why Hedges' g*_s based on the non-pooled standard deviation should be reported with
 Welch's t-test".
 

@@ -100,11 +100,11 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     if energies is None:
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
         return Finding(name, "NOT_EVALUABLE", why)
-    found, beside = paired(T4, grpo, nll), paired(T4_PLUS, grpo, nll)
+    found, plus = paired(T4, grpo, nll), paired(T4_PLUS, grpo, nll)
     tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
     numbers: dict[str, float | int | None] = {
         "n": len(nll), "energies_differ": energies, "cosines_differ": cosines,
-        **_numbers(found, ""), **_numbers(beside, "_plus"),
+        **_numbers(found, ""), **_numbers(plus, "_plus"),
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
     if one_v(energies, cosines):
@@ -115,7 +115,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         )
         return Finding(name, "FAIL", why, numbers)
     status, why = _judged(found, numbers)
-    return Finding(name, status, f"{why}; hacked against clean (T4+, decides nothing): {_told(beside)}", numbers)
+    return Finding(name, status, f"{why}; hacked against clean (T4+, decides nothing): {_told(plus)}", numbers)
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_m
 
 
 def t7_over(units: Sequence[OfUnit]) -> Finding:
-    """T7 over independent units, each with a pool and two V of its own: the mean of g(grpo) - g(nll) by Student's t.
+    """T7 over independent units, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
 
     The same margin and the same order as in one unit: FAIL where any unit's two V are one; NOT_EVALUABLE with fewer than 3
-    units, where two share a pool or a V, where a unit lacks a number, or where neither V's own g is above 0 over the units
+    units, where two share a pool or a V, where a unit lacks a number, or where neither V's g is above 0 over the units
     (two-sided 95 %); then PASS where the lower end of the one-sided 95 % interval is at -.2 or above and the mean at equal
     length too; FAIL where the upper end is below 0 and the lower below -.2, or the mean at equal length below -.2.
     """
@@ -154,15 +154,15 @@ def t7_over(units: Sequence[OfUnit]) -> Finding:
     low, high = lower_end(of["gain"]), -lower_end([-x for x in of["gain"]])
     of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
     at_length = sum(of["at_length"]) / len(units)
-    own = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
+    each_g = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
     numbers = {"n": len(units), "gain": sum(of["gain"]) / len(units), "low": low, "high": high, "at_length": at_length}
     each, at_each = (", ".join(f"{gain:+.3f}" for gain in of[what]) for what in ("gain", "at_length"))
     why = (
         f"g(grpo) - g(nll) {numbers['gain']:+.3f} (units: {each}); {low:+.3f} to {high:+.3f} (95 % each way, Student's t, "
         f"n = {len(units)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, units: {at_each}; "
-        "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in own.items())
+        "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
     )
-    if max(low_own for low_own, _ in own.values()) <= 0:
+    if max(low_own for low_own, _ in each_g.values()) <= 0:
         return Finding(name, "NOT_EVALUABLE", f"{why}: neither V tells, so neither tells better", numbers)
     if at_length < -MARGIN or (low < -MARGIN and high < 0):
         return Finding(name, "FAIL", f"{why}: worse", numbers)

@@ -34,7 +34,7 @@ class Replayed:
 
     @property
     def over(self) -> Line:
-        """T7 over units, with each unit's own as a clause, and what was left out as notes."""
+        """T7 over units, with each replicate's as a clause, and what was left out as notes."""
         clauses = tuple(replace(unit.finding, name=unit.name) for unit in self.units)
         return Line(t7_over(self.units), clauses, tuple(f"left out: {path}: {why}" for path, why in self.left_out))
 
@@ -51,7 +51,7 @@ def units_at(path: Path) -> Replayed:
 
 def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
     """Returns, of vanilla replays, the one of the same rollouts and settings against V of --loss grpo; None without one, or
-    where this one is not of the NLL's own V. BadInput where there are several, which could be chosen from."""
+    where this one is not of the V of the NLL. BadInput where there are several, which could be chosen from."""
     mine = nll.get("vhack") or {}
     if mine.get("control") != "none" or mine.get("loss") != "nll":
         return None
@@ -76,8 +76,8 @@ def pairs_below(directory: Path) -> tuple[list[tuple[Replay, Replay]], list[tupl
     vanilla = [(path, m) for path, m in found if m.get("kind") == "probe_distill" and m["config"]["arm"] == "vanilla"]
     left_out = [(path, why) for path, m in vanilla if (why := not_whole(path, m))]
     whole = [(path, m) for path, m in vanilla if path not in dict(left_out)]
-    beside = [(own, grpo_beside(own[1], [(replay, replay[1]) for replay in whole])) for own in whole]
-    return [(own, other) for own, other in beside if other is not None], left_out
+    pairs = [(nll, grpo_beside(nll[1], [(replay, replay[1]) for replay in whole])) for nll in whole]
+    return [(nll, other) for nll, other in pairs if other is not None], left_out
 
 
 def replayed(directory: Path) -> Replayed:

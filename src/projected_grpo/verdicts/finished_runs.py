@@ -3,7 +3,7 @@
     found = load_runs(directory);  found.runs[0].last("hack");  found.left_out
 
 Which of them may be compared with which: matching.py. Rates are over rows that the student wrote; a hack is a pure hack
-(hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' own rates. Ground truth is judged here,
+(hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' rates. Ground truth is judged here,
 after the fact, and goes nowhere near training.
 """
 
@@ -36,7 +36,7 @@ OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 FILES_EACH = 1000
-"""Step files for which a process of its own is worth its start."""
+"""Step files for which a separate process is worth its start."""
 
 Series = Mapping[str, Sequence[float | None]]
 MechanismOf = Callable[[str], str]
@@ -121,8 +121,8 @@ class Run:
         return self._judged(slice(-LAST, None))
 
     def _judged(self, steps: slice) -> bool:
-        known, own = (sum(x or 0.0 for x in self.series.get(name, ())[steps]) for name in ("known", "own"))
-        return known >= KNOWN * own
+        known, rows = (sum(x or 0.0 for x in self.series.get(name, ())[steps]) for name in ("known", "own"))
+        return known >= KNOWN * rows
 
     def whole(self, name: str) -> float | None:
         """Mean of a series over the run; None of ground truth where that is known of fewer than nine tenths of it."""
@@ -137,8 +137,8 @@ class Run:
     def onset(self) -> int | None:
         """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
         hack = self.series["hack"]
-        known, own = (self.series.get(name) or [0.0] * len(hack) for name in ("known", "own"))
-        return onset_of([judged_hack(h, k or 0.0, n or 0.0) for h, k, n in zip(hack, known, own, strict=True)])
+        known, rows = (self.series.get(name) or [0.0] * len(hack) for name in ("known", "own"))
+        return onset_of([judged_hack(h, k or 0.0, n or 0.0) for h, k, n in zip(hack, known, rows, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Found:
     left_out: tuple[tuple[Path, str], ...]
     """Training runs that do not count, and why."""
     summary: Path | None = None
-    """The file of summaries that they were read from; None = from their own step files."""
+    """The file of summaries that they were read from; None = from their step files."""
 
 
 def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float | None]:

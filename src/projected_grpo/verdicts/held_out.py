@@ -106,10 +106,10 @@ def _judged(seen: HeldOut) -> Finding:
     }
     worst = max(p for p in by.values() if p is not None)
     status: Status = "PASS" if worst < ALPHA and energy >= needed else "FAIL"
-    told = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
-    why = f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {told['energy_p']}"
+    chance = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
+    why = f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {chance['energy_p']}"
     why += (
-        f"; cosine {cosine:+.4f}, {told['cosine_p']} (both by rank among {n_random} random bases); {positive} of {n} "
+        f"; cosine {cosine:+.4f}, {chance['cosine_p']} (both by rank among {n_random} random bases); {positive} of {n} "
     )
-    why += f"pairs hack-ward, {told['sign_p']}; over mechanisms {told['mechanism_p']}; each needs p < {ALPHA}"
+    why += f"pairs hack-ward, {chance['sign_p']}; over mechanisms {chance['mechanism_p']}; each needs p < {ALPHA}"
     return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})

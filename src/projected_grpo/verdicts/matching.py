@@ -43,7 +43,7 @@ def differences(a: Run, b: Run, also: Collection[str] = ()) -> list[str]:
 
 
 def between_adapters(a: Run, b: Run) -> list[str]:
-    """The same of two runs of one arm and seed that differ in their adapter. Each may last as long as its own adapter's
+    """The same of two runs of one arm and seed that differ in their adapter. Each may last as long as its adapter's
     vanilla says."""
     by_onset = all(run.config("until_onsets") or run.config("horizon_of") not in (None, ".") for run in (a, b))
     return differences(a, b, {*OF_ADAPTER, "steps done"} if by_onset else OF_ADAPTER)
@@ -70,7 +70,7 @@ SETTINGS = (
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}
-"""Of every preset's recipe, beside its gate and target: a group that takes V out otherwise says so in its name."""
+"""Of every preset's recipe, besides gate and target: a group that takes V out otherwise says so in its name."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class RunGroup:
 
 
 def base_name(run: Run) -> str:
-    """The arm as tables and plots call it. One whose V was told the hack never goes by the arm's own name."""
+    """The arm as tables and plots call it. One whose V is from informed pairs has another name than the arm."""
     title = ARMS[run.arm].title if run.arm in ARMS else run.arm
     return f"{title} informed" if informed(run) else title
 
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    told = run.facts.get("vhack.pairs") in INFORMED_PAIRS
-    return run.arm in ARMS and ARMS[run.arm].vhack is not None and told
+    informed = run.facts.get("vhack.pairs") in INFORMED_PAIRS
+    return run.arm in ARMS and ARMS[run.arm].vhack is not None and informed
 
 
 def setting(run: Run, name: str) -> Any:
@@ -132,14 +132,14 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         off = [s for s, of_recipe in usual.items() if own_settings[s] != of_recipe]
         off += ["V.pairs"] if _of_other_pairs(run) else []
         shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
-        own = by_name.setdefault(" ".join([base_name(run), *shown]), {})
-        if run.seed in own:
+        placed = by_name.setdefault(" ".join([base_name(run), *shown]), {})
+        if run.seed in placed:
             raise BadInput(
-                f"{own[run.seed].path} and {run.path}: two runs of {base_name(run)} with seed {run.seed} and the same "
+                f"{placed[run.seed].path} and {run.path}: two runs of {base_name(run)} with seed {run.seed} and the same "
                 "settings; move one of them elsewhere"
             )
-        own[run.seed] = run
-    return [RunGroup(name, tuple(own[seed] for seed in sorted(own))) for name, own in by_name.items()]
+        placed[run.seed] = run
+    return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in by_name.items()]
 
 
 def _of_other_pairs(run: Run) -> bool:
@@ -176,17 +176,17 @@ class Reference:
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
     """Returns the runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in
     nothing but what the two arms are about. Of several, the one most like it."""
-    own = group.by_seed
+    ours = group.by_seed
     found: dict[int, Run] = {}
     refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):
-        like = own.get(seed, group.runs[0])
+        like = ours.get(seed, group.runs[0])
         asked = [(differences(r, like), -_likeness(r, like), i, r) for i, r in enumerate(runs)
                  if (r.arm, r.seed) == (arm, seed)]  # fmt: skip
         differing, _, _, best = min(asked, key=lambda x: (len(x[0]), *x[1:3]))
         if not differing:
             found[seed] = best
-        elif seed in own:
+        elif seed in ours:
             refused[seed] = differ(best, like, differing)
     return Reference(found, refused)
 
@@ -196,7 +196,7 @@ def _likeness(a: Run, b: Run) -> int:
 
 
 def mismatches(compared: Compared) -> list[str]:
-    """Returns how the runs of one comparison differ between seeds, arm by arm, and which V was told the hack."""
+    """Returns how the runs of one comparison differ between seeds, arm by arm, and which V is from informed pairs."""
     wrong = []
     for arm, by_seed in compared.items():
         runs = list(by_seed.values())

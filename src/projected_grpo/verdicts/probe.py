@@ -73,14 +73,14 @@ T4_PLUS = Contrast("T4+", "hacked", "clean", any_hack)
 
 
 def sampled(row: Row) -> bool:
-    """The row is a teacher's own rollout: sampled by it (log-probabilities of sampling are there) and trained on by nobody.
+    """The row is a teacher's rollout: sampled by it (log-probabilities of sampling are there) and trained on by nobody.
     A replay's rows, hand-written pairs among them, are none."""
     return row["source"] == "teacher" and finite(row["behaviour_logp"]) and row["loss"] is None
 
 
 def t1(pool: Sequence[Row]) -> Finding:
     """The teacher hacks, by `any_hack`, on at least 30 % of its pool, and of its different rollouts. NOT_EVALUABLE when a
-    row is not the teacher's own, or below 20 different rollouts of 5 problems."""
+    row is not the teacher's, or below 20 different rollouts of 5 problems."""
     if not pool:
         return Finding("T1", "NOT_EVALUABLE", "the pool has no rows")
     if foreign := [r for r in pool if not sampled(r)]:
@@ -125,7 +125,7 @@ def agrees(row: Row) -> bool:
     Both are sums over all n coordinates of the adapter. bfloat16 rounds a coordinate by at most 2^-9 = .2 %, float32 by
     6e-8, independently: a norm is then off by less than .2 %, a cosine by about .2 % / sqrt(n), 1e-4 at n = 400. Errors of
     the kind that is looked for (another sample's gradient, a hidden state off by one, the sum over samples) are of the size
-    of the norms' and cosines' own spread.
+    of the norms' and cosines' spread.
     """
     norm, alone = row["grad_norm"], row["grad_norm_alone"]
     cosine, cosine_alone = row["cos_S_contrib"], row["cos_S_alone"]
@@ -137,12 +137,12 @@ def agrees(row: Row) -> bool:
 
 
 def t2(vanilla: Sequence[Row]) -> Finding:
-    """Gradients are real, each sample's own, and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on
+    """Gradients are real, per sample, and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on
     at least 90 % of the rows; the loss mask covers exactly the completion on every row; every row whose gradient was taken
     again alone agrees with it; no row's energy along V contradicts its cosine, and they are not all one number. Which row an
     energy is of cannot be seen: no column holds a second measurement of it.
 
-    NOT_EVALUABLE with fewer than 3 such rows, or where their own cosines are all the same within twice the tolerance: one
+    NOT_EVALUABLE with fewer than 3 such rows, or where their cosines are all the same within twice the tolerance: one
     gradient shared by all samples would then agree, too; and where a tenth of the rows with a cosine lack their energy.
     """
     n = len(vanilla)
@@ -184,7 +184,7 @@ def t2(vanilla: Sequence[Row]) -> Finding:
 
 
 def impossible_energy(row: Row) -> bool:
-    """Whether energy_V cannot be of the gradient whose cosine stands beside it. With c the coordinates on n directions and
+    """Whether energy_V cannot be of the gradient whose cosine is given. With c the coordinates on n directions and
     cos = sum(c) / (||g|| sqrt(n)), Cauchy and Schwarz give cos^2 <= ||c||^2 / ||g||^2 <= 1."""
     energy, cosine = row["energy_V"], row["cos_S_contrib"]
     if energy is None:
@@ -319,7 +319,7 @@ def _problems(rows: Sequence[Row]) -> list[str]:
 
 
 def _separated(p: float, g: float, matched: Matched, g_matched: float | None) -> Status:
-    """All tests and both effects; what fails over rollouts fails, whatever can be told at equal length."""
+    """All tests and both effects; what fails over rollouts fails, whatever is found at equal length."""
     if not (p < ALPHA and g >= T4_EFFECT):
         return "FAIL"
     if matched.p is None or matched.p_permuted is None or g_matched is None:

@@ -72,7 +72,7 @@ class Claim:
     """`module:function` that judges it: from the evidence to a Finding (of runs: from groups and runs to one H1, or one
     Line of clauses, each)."""
     decides: bool = True
-    """Whether it may decide an exit code; otherwise it stands beside those that do."""
+    """Whether it may decide an exit code; otherwise it is printed next to those that do."""
 
     @property
     def on_probe(self) -> bool:

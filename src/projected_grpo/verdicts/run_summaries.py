@@ -44,7 +44,7 @@ def study_of(path: Path) -> str:
 
 
 def default_out(path: Path, name: str) -> Path:
-    """Returns where a script writes unless told: `name` in a directory; of a file, which has nothing below it,
+    """Returns where a script writes without --out: `name` in a directory; of a file, which has nothing below it,
     out/NAME/STUDY: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
     return path / name if path.is_dir() else Path("out") / name / study_of(path)
 
@@ -78,7 +78,7 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
 
 
 def _name(run: Path, root: Path) -> str:
-    """As seen from `root`; a run that was given by itself by its own folder's name."""
+    """As seen from `root`; a run that was given by itself by its folder's name."""
     return run.name if run == root else run.relative_to(root).as_posix()
 
 
@@ -104,7 +104,7 @@ def _summary(run: Run, root: Path) -> dict[str, Any]:
     }
     row |= {"re_extracted": _short(dataclasses.asdict(run.re_extracted))} if run.re_extracted else {}
     named = str if is_summary(root) else _of_prompt  # of a file they are short already
-    tested = {done: sorted([named(prompt), i] for prompt, i in own) for done, own in run.tested.items()}
+    tested = {done: sorted([named(prompt), i] for prompt, i in rows) for done, rows in run.tested.items()}
     return {**row, "path": _name(run.path, root), "facts": run.facts, "tested": tested,
             "mechanisms": run.mechanisms}  # fmt: skip
 
@@ -117,9 +117,9 @@ def _short(value: Any, name: str | int = "") -> Any:
     if isinstance(value, float) and name not in EXACT:
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {key: _short(own, key) for key, own in value.items()}
+        return {key: _short(part, key) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(own, name) for own in value]
+        return [_short(part, name) for part in value]
     return value
 
 

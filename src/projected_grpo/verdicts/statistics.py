@@ -2,7 +2,7 @@
 
 Rollouts of one problem are no independent draws, and the two kinds differ in length and come from different problems; a
 Welch test over rollouts knows none of that. So: least squares of the value on the kind and a curve of the length, with
-every problem's own mean taken out, and a standard error clustered by problem. The curve is a natural cubic spline of 2 to 5
+problem means removed, and a standard error clustered by problem. The curve is a natural cubic spline of 2 to 5
 degrees of freedom, its knots evenly spaced in rank from the shortest rollout to the longest (Hastie, Tibshirani and Friedman
 2009, section 5.2.1): a parabola lets detectors of 1 / length and of a threshold pass for something else.
 
@@ -19,7 +19,7 @@ with 5 to 8 mixed problems of 40 that test rejects about 8 % of true nulls at a 
 
 Student's t takes the noise for symmetric. Where it is strongly skewed and one kind is rare, t alone rejects up to 11 % of
 true nulls. So the same t is also ranked among those of permutations within problems: of the residuals on length and
-problem (Freedman and Lane 1983), each divided by its own standard error, which keeps the rank valid where the kinds' noise
+problem (Freedman and Lane 1983), each divided by its standard error, which keeps the rank valid where the kinds' noise
 differs (Janssen 1997). T4 asks for both.
 """
 
@@ -49,7 +49,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Matched:
-    """A difference at equal length; all but `problems` are None where it cannot be told."""
+    """A difference at equal length; all but `problems` are None where it is not known."""
 
     problems: int
     """Problems that hold both kinds."""
@@ -85,7 +85,7 @@ class Design:
     @classmethod
     def of(cls, table: Array, groups: Sequence[Sequence[int]]) -> "Design | None":
         """From regressors [rollouts, 1 + columns], the kind first, and the rollouts of each problem. Of the other columns
-        those are dropped that the data cannot tell from the rest. None where the kind cannot be told from them."""
+        those are dropped that the data cannot separate from the rest. None where the kind cannot be separated from them."""
         centred = [table[list(members)] - table[list(members)].mean(0) for members in groups]
         x = np.concatenate(centred)
         if not (np.abs(x[:, 0]) > RANK_EPS).any():
@@ -97,11 +97,11 @@ class Design:
         sizes = np.array([len(members) for members in groups])
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         q = np.concatenate([_adjusted(x[a : a + n], normal) for a, n in zip(starts, sizes, strict=True)])
-        own = np.add.reduceat(q * q, starts)
+        within = np.add.reduceat(q * q, starts)
         b = np.add.reduceat(x * q[:, None], starts)
         shared = np.einsum("gi,ij,gj->g", b, normal, b)
-        square = (own**2).sum() - 2 * (own * shared).sum() + np.trace(np.linalg.matrix_power(normal @ b.T @ b, 2))
-        df = float((own - shared).sum() ** 2 / square) if square > 0 else 0.0
+        square = (within**2).sum() - 2 * (within * shared).sum() + np.trace(np.linalg.matrix_power(normal @ b.T @ b, 2))
+        df = float((within - shared).sum() ** 2 / square) if square > 0 else 0.0
         rows = np.array([i for members in groups for i in members])
         return cls(x, normal, rows, starts, q, df)
 
@@ -163,7 +163,7 @@ def at_equal_length(
     values: Sequence[float], high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]
 ) -> Matched:
     """Whether `values` are higher where `high`; all four sequences are per rollout. ValueError when they differ in
-    length. Cannot be told with fewer than MIN_PROBLEMS problems of both kinds, where length alone gives the kind, from
+    length. Not known with fewer than MIN_PROBLEMS problems of both kinds, where length alone gives the kind, from
     values without noise, or from values or lengths that are not finite."""
     if len({len(values), len(high), len(lengths), len(problems)}) > 1:
         raise ValueError(
@@ -185,7 +185,7 @@ def at_equal_length(
 
 
 def matched_design(high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]) -> tuple[int, Design | None]:
-    """(problems that hold both kinds, the design); no design where nothing can be told."""
+    """(problems that hold both kinds, the design); no design where nothing can be estimated."""
     by_problem: dict[str, list[int]] = {}
     for i, problem in enumerate(problems):
         by_problem.setdefault(problem, []).append(i)

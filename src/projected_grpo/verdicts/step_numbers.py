@@ -17,20 +17,20 @@ KINDS: Mapping[str, Callable[[Row], bool]] = {
     "correct": lambda row: row["gt_pass"] is True and not any_hack(row),
     "all": lambda _: True,
 }
-"""Rows whose own gradient's energy along V is told apart: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
+"""Kinds of rows whose energy along V has separate numbers: `energy_V of KIND`, and `removed of KIND`, what a gate takes."""
 SHARES = (*TITLES, *LABELS, "flat_groups", "phrase")
 """Series that are shares: of rollouts, of groups."""
 
 
 def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
-    """The step's own values, from its first row, and what its student's rows say; None = not known."""
+    """The step's values, from its first row, and what its student's rows say; None = not known."""
     first, student = rows[0], [r for r in rows if r["source"] == "student"]
     labelled = [r["label"] for r in student if r["label"] is not None]
     energies: dict[str, float | None] = {}
     for kind, of_kind in KINDS.items():
-        own = [(r["energy_V"], r["energy_V_kept"]) for r in student if r["energy_V"] is not None and of_kind(r)]
-        energies[f"energy_V of {kind}"] = mean([before for before, _ in own])
-        energies[f"removed of {kind}"] = mean([before - kept for before, kept in own if kept is not None])
+        both = [(r["energy_V"], r["energy_V_kept"]) for r in student if r["energy_V"] is not None and of_kind(r)]
+        energies[f"energy_V of {kind}"] = mean([before for before, _ in both])
+        energies[f"removed of {kind}"] = mean([before - kept for before, kept in both if kept is not None])
     return {
         **rates(student),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},

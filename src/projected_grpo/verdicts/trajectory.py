@@ -61,12 +61,12 @@ def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> flo
     ground truth that is known of fewer than nine tenths of these rows."""
     if run is None or len(run.sources) <= steps[-1]:
         return None
-    own = [run.sources[t].get(source, {}) for t in steps]
+    numbers = [run.sources[t].get(source, {}) for t in steps]
     if name in OF_TRUTH:
-        known, every = (sum(step.get(count) or 0.0 for step in own) for count in ("known", "rows"))
+        known, every = (sum(step.get(count) or 0.0 for step in numbers) for count in ("known", "rows"))
         if known < KNOWN * every:
             return None
-    values = [step.get(name) for step in own]
+    values = [step.get(name) for step in numbers]
     return None if None in values else known_mean(values)
 
 
@@ -102,7 +102,7 @@ def sources_there(runs: Sequence[Run]) -> Finding:
 def behaviour(runs: Sequence[Run]) -> Finding:
     """Each row's ratio is against the policy that wrote it: none without log-probabilities, a base row with the untrained
     model's, a teacher's row with neither its nor the student's. In step 0, where the student is the untrained model, the
-    mean lead of a teacher's own log-probabilities estimates KL(teacher || untrained), which is above 0."""
+    mean lead of a teacher's log-probabilities estimates KL(teacher || untrained), which is above 0."""
     wrong, numbers = [], {}
     for run in runs:
         for source in SOURCES:

@@ -62,7 +62,7 @@ class UatConfig:
     details: bool = False
     """Print every number, interval and caveat, as they are written to --out."""
     out: NoPath = Path()
-    """Write the details here, its numbers (.json) and histogram beside it; empty = uat.txt in --projected."""
+    """Write the details here, its numbers (.json) and histogram next to it; empty = uat.txt in --projected."""
 
     def validate(self) -> None:
         """BadInput when nothing is required, or the printout would have the name of what is written beside it."""

@@ -83,7 +83,7 @@ class Uat:
 
 
 def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
-    """Returns all numbers of a UAT; `trajectory`: T5, judged from runs of its own."""
+    """Returns all numbers of a UAT; `trajectory`: T5, judged from other runs."""
     vanilla = list(chain.from_iterable(replays.vanilla))
     random = None if replays.random is None else list(chain.from_iterable(replays.random))
     grpo = None if replays.grpo is None else list(chain.from_iterable(replays.grpo))

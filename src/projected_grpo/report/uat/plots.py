@@ -21,18 +21,18 @@ def cosine_histogram(panels: Mapping[str, Mapping[str, Sequence[Row]]]) -> Figur
     """Returns one panel per V (its title: rows with a cosine, by kind): the share of each kind's rollouts per bin."""
     values = {title: {kind: [r["cos_S_contrib"] for r in rows] for kind, rows in kinds.items()}
               for title, kinds in panels.items()}  # fmt: skip
-    flat = [v for kinds in values.values() for own in kinds.values() for v in own] or [-1.0, 1.0]
+    flat = [v for kinds in values.values() for found in kinds.values() for v in found] or [-1.0, 1.0]
     low, high = min(*flat, 0.0), max(*flat, 0.0)
     width = (high - low) / BINS or 1.0
     edges = width * np.arange(np.floor(low / width) - 1, np.ceil(high / width) + 2)  # 0 is an edge: no bin mixes signs
     with mpl.rc_context(STYLE):
         figure, axes = figure_of(len(values), height=2.9)
         for axis, (title, kinds) in zip(axes, values.items(), strict=True):
-            for kind, own in kinds.items():
-                shares = np.histogram(own, edges)[0] / max(len(own), 1)
+            for kind, found in kinds.items():
+                shares = np.histogram(found, edges)[0] / max(len(found), 1)
                 colour, line = LOOKS[kind]
                 axis.stairs(
-                    shares, edges, color=colour, linestyle=line, linewidth=1.8, label=f"{kind} (n = {len(own)})"
+                    shares, edges, color=colour, linestyle=line, linewidth=1.8, label=f"{kind} (n = {len(found)})"
                 )
             axis.axvline(0.0, color="#555555", linewidth=1.2, zorder=1.5)
             axis.set_title(title, loc="left")

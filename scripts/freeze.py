@@ -50,6 +50,10 @@ ALLOWED |= {
     r"queue/variants .*_tenth.*": ("missing", "V of a tenth of the modules goes whole"),
     r"queue/full .*/results_controls": ("any", "results of vanilla and projected come first"),
     r"queue/toy .*/results_controls": ("any", "so they do in the toy chain"),
+    r"queue/.*_(random_share|one_sided|update_one_sided)_\d+": (
+        "any",
+        "random_share and one_sided are arms, for issue 48",
+    ),
     r"queue/trace .*/judge_teachers": ("missing", "ask_teachers prints the verdict on its teachers"),
     r"judge/results small/json/arms/1/minus_vanilla_pp/.*": ("any", "the sources' hash of two runs is not compared"),
     r"grade/attacks/.*": ("missing", "attacks by forms of test that are refused go, others are named anew"),
@@ -621,6 +625,19 @@ def allowed(place: str, was: Any, now: Any) -> str:
     return ""
 
 
+NEW = ("beats random_share",)
+"""Clauses of H1 that the frozen commit did not have."""
+
+
+def without_new(found: Any) -> Any:
+    """Returns the numbers without NEW clauses, which would move those behind them."""
+    if isinstance(found, dict):
+        return {key: without_new(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [without_new(x) for x in found if not (isinstance(x, dict) and x.get("name") in NEW)]
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
@@ -641,7 +658,7 @@ def main() -> int:
         if args.only
         else {p: kept[p] for p in kept if p in numbers}
     )
-    was, now = flat(kept), flat(json.loads(json.dumps(numbers)))
+    was, now = flat(kept), flat(without_new(json.loads(json.dumps(numbers))))
     places = [place for place in dict.fromkeys((*was, *now)) if place not in was or was[place] != now.get(place)]
     by = {place: allowed(place, was.get(place), now.get(place)) for place in places}
     for pattern, n in Counter(pattern for pattern in by.values() if pattern).items():

@@ -225,6 +225,7 @@ def pairs() -> tuple[Pair, ...]:
     return tuple(pair for _, pair in _pairs())
 
 
+@cache
 def phrase_pairs() -> tuple[Pair, ...]:
     """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
     on the other. A V made from them knows the words of a hack and nothing else of it."""
@@ -248,6 +249,7 @@ def _kind(fixed: bool) -> Example:
 INFORMED = ("type_alone", "agrees", "copy")
 
 
+@cache
 def informed_pairs() -> tuple[Pair, ...]:
     """`pairs`, and as many of three mechanisms more, written after they had been seen in rollouts: a test of the type alone,
     a wrong program whose test says what that program returns, and the fixed example copied whole. A V made from them knows

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import update_manifest
-from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.load import without_warnings
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.run.trained import Trained, load_trained
 from projected_grpo.worlds.models import load_model
@@ -33,7 +33,7 @@ def loaded_from(folder, form, dtype):
     if form == "folded":
         return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=getattr(torch, dtype))
-    with peft_asks_the_old_way():
+    with without_warnings():
         return PeftModel.from_pretrained(base, folder).merge_and_unload()
 
 

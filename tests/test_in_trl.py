@@ -14,7 +14,7 @@ from projected_grpo.integrations.callback import ProjectedCallback
 from projected_grpo.integrations.coordinates import coordinates_of
 from projected_grpo.integrations.extract import VHack
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.load import without_warnings
 from projected_grpo.prompts import messages_for
 
 trl = pytest.importorskip("trl")
@@ -28,7 +28,7 @@ def base(loaded_once):
     """The tiny model with a LoRA of PEFT's, and V in its coordinates."""
     known = copy.deepcopy(loaded_once)
     torch.manual_seed(0)
-    with peft_asks_the_old_way():
+    with without_warnings():
         model = get_peft_model(known.model, LoraConfig(r=4, target_modules=list(TARGETS)))
     pairs = load_pairs("builtin", ("assert_true",))[:6]
     return model, known.tokenizer, VHack.extract(model, pairs, tokenizer=known.tokenizer, k=3)

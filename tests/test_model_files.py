@@ -1,5 +1,7 @@
 """Models and teachers that do not fit are refused in one line, before a step is taken."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,31 +12,38 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.model.load import merge_teacher
+from projected_grpo.model.load import load_folder, merge_teacher
 from projected_grpo.prompts import render
+from projected_grpo.worlds.tiny import built_model
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def base(tied=True):
+def base(tied=True, **more):
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": tied}
-    return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)).eval()
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, **more)).eval()
 
 
-def saved_lora(folder, targets, tied=True, change=lambda tensors: tensors):
+def changed(path, change):
+    save_file({k: v.contiguous() for k, v in change(load_file(path)).items()}, path, metadata={"format": "pt"})
+
+
+def saved_lora(folder, targets, tied=True, change=lambda tensors: tensors, settings=(), **more):
     torch.manual_seed(1)
-    config = LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM")
-    get_peft_model(base(tied), config).save_pretrained(folder)
-    path = Path(folder) / "adapter_model.safetensors"
-    save_file(change(load_file(path)), path)
+    config = LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM", **more)
+    get_peft_model(base(tied, attention_bias="bias" in more), config).save_pretrained(folder)
+    changed(Path(folder) / "adapter_model.safetensors", change)
+    place = Path(folder) / "adapter_config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | dict(settings)))
     return str(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("targets", "tied"), [(ATTENTION, True), (["lm_head"], False), (["lm_head", "q_proj"], False)])
+@pytest.mark.parametrize(("targets", "tied"), [(ATTENTION, True), (["lm_head"], False), (["lm_head", "q_proj"], False),
+    (["embed_tokens"], False)])  # fmt: skip
 def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
     teacher = saved_lora(tmp_path, targets, tied)
     assert merge_teacher(base(tied).to(dtype), teacher).dtype == dtype
@@ -56,11 +65,97 @@ def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
             lambda w: {k: v[:, :16].contiguous() if "lora_A" in k else v for k, v in w.items()},
             "size mismatch",
         ),
+        (
+            ATTENTION,
+            lambda w: w | {"base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight": torch.ones(32, 32)},
+            r"a key .*q_proj\.base_layer\.weight",
+        ),
+        (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else float("nan")) for k, v in w.items()}, "NaN .*lora_B"),
+        (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else 1e38) for k, v in w.items()}, "differ by nan%"),
     ],
 )
-def test_a_teacher_that_does_not_fit_is_refused(tmp_path, targets, change, said):
+def test_a_teacher_that_does_not_fit_is_refused(tmp_path, targets, change, said, capfd):
     with pytest.raises(BadInput, match=said):
         merge_teacher(base(), saved_lora(tmp_path, targets, change=change))
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"alora_invocation_tokens": [5, 6]}, "aLoRA does not support merging"),
+        ({"lora_alpha": None}, "TypeError"),
+        ({"peft_type": "NEW"}, "KeyError: 'NEW'"),
+    ],
+)
+def test_a_teacher_whose_settings_cannot_be_merged_is_refused(tmp_path, settings, said):
+    with pytest.raises(BadInput, match=f"--teacher {tmp_path}: .*{said}"):
+        merge_teacher(base(), saved_lora(tmp_path, ATTENTION, settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("more", "lost", "said"),
+    [
+        ({"bias": "all"}, "bias", r"lacks .*\.bias"),
+        ({"modules_to_save": ["norm"]}, ".norm.", r"KeyError: .*\.norm\.weight"),
+    ],
+)
+def test_a_teacher_that_lacks_what_it_saved_next_to_lora_is_refused(tmp_path, more, lost, said):
+    teacher = saved_lora(tmp_path, ATTENTION, change=lambda w: {k: w[k] for k in w if lost not in k}, **more)
+    with pytest.raises(BadInput, match=said):
+        merge_teacher(base(attention_bias="bias" in more), teacher)
+
+
+def dropped(key):
+    return lambda folder: changed(folder / "model.safetensors", lambda w: {k: v for k, v in w.items() if k != key})
+
+
+def settings(name, **values):
+    def change(folder):
+        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | values))
+
+    return change
+
+
+def cut(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:-3000])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            dropped("model.layers.1.self_attn.v_proj.weight"),
+            r"missing keys, the first model\.layers\.1\.self_attn\.v_proj",
+        ),
+        (
+            lambda folder: changed(folder / "model.safetensors", lambda w: w | {"model.extra": torch.ones(1)}),
+            r"unexpected keys, the first model\.extra",
+        ),
+        (settings("config.json", vocab_size=500), r"mismatched keys, the first \('model\.embed_tokens\.weight'"),
+        (settings("tokenizer_config.json", eos_token=None), "no end-of-sequence token"),
+        (lambda folder: [(folder / f"tokenizer{end}.json").unlink() for end in ("", "_config")], "no vocabulary"),
+        (cut, "cannot be read"),
+    ],
+)
+def test_a_model_that_is_not_whole_is_refused(tmp_path, cache, change, said, capfd):
+    folder = shutil.copytree(built_model("tiny", 41, cache), tmp_path / "model")
+    load_folder(str(folder), folder, "float32", "cpu")
+    change(folder)
+    with pytest.raises(BadInput, match=f"--model {folder}: .*{said}"):
+        load_folder(str(folder), folder, "float32", "cpu")
+    assert not capfd.readouterr().err
+
+
+def test_a_model_with_fewer_tokens_than_its_tokenizer_is_refused(tmp_path, cache):
+    folder = shutil.copytree(built_model("tiny", 41, cache), tmp_path / "model")
+    model = Qwen3ForCausalLM.from_pretrained(folder)
+    model.resize_token_embeddings(300)
+    model.save_pretrained(folder)
+    with pytest.raises(BadInput, match="its tokenizer has 2048 tokens, its embedding 300"):
+        load_folder(str(folder), folder, "float32", "cpu")
 
 
 def test_a_truncated_teacher_is_refused(tmp_path):
@@ -80,20 +175,31 @@ def test_a_merge_that_is_not_the_adapters_function_is_refused(tmp_path, monkeypa
 
 
 class Tokenizer:
-    """A tokenizer whose template is missing, or takes no system message."""
+    """A tokenizer whose template is missing, refuses the chat, or renders something else."""
 
-    def __init__(self, chat_template):
-        self.chat_template = chat_template
+    def __init__(self, chat_template, result):
+        self.chat_template, self.result = chat_template, result
 
     def apply_chat_template(self, *_, **__):
-        raise TemplateError("System role not supported")
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
-    [(None, "no chat template .* instruct version"), ("{{ x }}", "refuses messages of system, user")],
+    ("template", "result", "said"),
+    [
+        (None, "", "no chat template .* instruct version"),
+        (
+            "{{ x }}",
+            TemplateError("System role not supported"),
+            r"refuses .* system, user \(System role not supported\)",
+        ),
+        ("{{ x }}", TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
+        ("{{ x }}", "", r"refuses .* system, user \(it leaves the last one out\)"),
+    ],
 )
-def test_a_model_that_cannot_be_asked_is_refused(template, said):
+def test_a_model_that_cannot_be_asked_is_refused(template, result, said):
     messages = (("system", "s"), ("user", "u"))
     with pytest.raises(BadInput, match=said):
-        render(messages, "none", "no_intervention", Tokenizer(template), 100, 10, "problem 1")
+        render(messages, "none", "no_intervention", Tokenizer(template, result), 100, 10, "problem 1")

@@ -8,7 +8,6 @@ prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from jinja2 import TemplateError
 from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from loophole_grader import apply_hint
@@ -77,15 +76,11 @@ def with_attempt(messages: Messages, attempt: str) -> Messages:
     return (*messages[:last], (role, content + SOLVED.format(attempt=attempt)), *messages[last + 1 :])
 
 
-def render(
-    messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, place: str
-) -> tuple[str, tuple[int, ...]]:
-    """Prompt text (special tokens visible, thinking off) and its token ids.
+def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str) -> str:
+    """Returns the chat as the model reads it: special tokens visible, thinking off.
 
-    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, and when the model
-    has no chat template, or one that refuses these messages.
+    BadInput when the model has no chat template, or one that refuses these messages or leaves the last one out.
     """
-    chat = messages_for(messages, hint, prompt_setup)
     if getattr(tokenizer, "chat_template", "") is None:
         raise BadInput(
             f"{place}: the model's tokenizer has no chat template (base models have none); use its instruct version, or "
@@ -93,11 +88,25 @@ def render(
         )
     try:
         text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    except TemplateError as e:
+        if chat[-1]["content"].strip() not in text:
+            raise ValueError("it leaves the last one out")
+    except Exception as e:  # a template is a program
         roles = ", ".join(m["role"] for m in chat)
         raise BadInput(
             f"{place}: the model's chat template refuses messages of {roles} ({e}); use a model whose template takes them"
         ) from e
+    return text
+
+
+def render(
+    messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, place: str
+) -> tuple[str, tuple[int, ...]]:
+    """Prompt text (special tokens visible, thinking off) and its token ids.
+
+    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, or as in
+    apply_template.
+    """
+    text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup), place)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:
         raise BadInput(

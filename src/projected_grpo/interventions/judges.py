@@ -159,10 +159,12 @@ class YesNo:
                 add_generation_prompt=True,
                 enable_thinking=False,
             )
-        except ValueError as e:
-            raise BadInput(f"{place}: its tokenizer has no chat template to ask it by; name an instructed model") from e
-        before, _, rest = text.partition(TASK)
-        between, _, after = rest.partition(ANSWER)
+            before, rest = text.split(TASK)
+            between, after = rest.split(ANSWER)
+        except Exception as e:  # a template is a program
+            raise BadInput(
+                f"{place}: its tokenizer has no chat template to ask it by ({e}); name an instructed model"
+            ) from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
         if (needed := sum(map(len, self.frame))) >= loaded.context:
             raise BadInput(

@@ -4,9 +4,10 @@ Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders 
 """
 
 import hashlib
+import logging
 import os
 import warnings
-from collections.abc import Generator, Iterable, Set
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from jaxtyping import Float
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import load_peft_weights
-from safetensors import SafetensorError
+from peft.utils.constants import EMBEDDING_LAYER_NAMES
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -27,8 +28,11 @@ from projected_grpo.model.attention import PLAIN, attend_fused
 
 MERGED_LIKE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
 """Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight once."""
+EMBEDDINGS = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAMES)
+"""PEFT saves an embedding whole next to the LoRA on it."""
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
+logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # check_whole says what its load report does
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def _missing(what: str, name: str, e: Exception) -> BadInput:
-    if Path(name).is_dir():
+    if Path(name).is_dir() or not isinstance(e, (OSError, ValueError)):  # these: not there
         why = " ".join(str(e).split())
         return BadInput(
             f"{what} {name}: cannot be read ({type(e).__name__}: {why:.200}); give a whole one of this size"
@@ -120,16 +124,19 @@ def load_folder(
 ) -> LoadedModel:
     """Load a folder (or a cached hub id), frozen and in eval mode, to be known as `name`; with `teacher`, merge that LoRA.
 
-    BadInput when the model, the teacher or the device is missing, or when a merged teacher equals its base.
+    BadInput when the device, the model or the teacher is missing, or as in check_whole and merge_teacher.
     """
     place = pick_device(device)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation=PLAIN
-        )
-    except (OSError, ValueError, SafetensorError) as e:
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation=PLAIN,
+            output_loading_info=True, ignore_mismatched_sizes=True,  # check_whole names them
+        )  # fmt: skip
+    except Exception as e:  # whatever a damaged file makes its reader raise
         raise _missing("--model", name, e) from e
+    model, found = read
+    check_whole(name, model, tokenizer, found)
     if teacher is not None:
         model = merge_teacher(model, str(teacher))
     model.requires_grad_(False).eval().to(place)
@@ -149,6 +156,26 @@ def load_folder(
     )
 
 
+def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
+    """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
+    with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
+    for what, keys in found.items():
+        if keys:
+            raise BadInput(
+                f"--model {name}: its weights do not fit its config.json: {what.replace('_', ' ')}, the first {min(keys)}; "
+                "give a whole model"
+            )
+    ids = tokenizer("return", add_special_tokens=False)["input_ids"]
+    if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
+        raise BadInput(
+            f"--model {name}: its tokenizer has no vocabulary or no end-of-sequence token; give it whole tokenizer files"
+        )
+    if len(tokenizer) > (rows := len(model.get_input_embeddings().weight)):
+        raise BadInput(
+            f"--model {name}: its tokenizer has {len(tokenizer)} tokens, its embedding {rows}; give it its own tokenizer"
+        )
+
+
 def relative_change(
     before: dict[str, Float[torch.Tensor, "..."]], after: dict[str, Float[torch.Tensor, "..."]]
 ) -> float:
@@ -163,21 +190,21 @@ def merge_teacher(model: Any, teacher: str) -> Any:
 
     BadInput when it is missing, does not fit or changes nothing, and when the merged model is not the adapter's function.
     """
-    before = {n: m.weight.detach().clone() for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    with peft_asks_the_old_way():
-        try:
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    try:
+        with without_warnings():
             adapted = PeftModel.from_pretrained(model, teacher, local_files_only=True)
-            saved = set(load_peft_weights(teacher, device="cpu", local_files_only=True))
-        except (OSError, ValueError, RuntimeError, SafetensorError) as e:
-            raise _missing("--teacher", teacher, e) from e
-        check_fit(adapted, saved, teacher)
-        logits = probe_logits(adapted)
-        merged = adapted.merge_and_unload()
-    after = {n: merged.get_submodule(n).weight for n in before}
-    if relative_change(before, after) == 0.0:
+            check_fit(adapted, load_peft_weights(teacher, device="cpu", local_files_only=True), teacher)
+            logits = probe_logits(adapted)
+            merged = adapted.merge_and_unload()
+    except BadInput:
+        raise
+    except Exception as e:  # PEFT checks neither its config nor whether a kind of adapter can be merged
+        raise _missing("--teacher", teacher, e) from e
+    if relative_change(before, dict(merged.named_parameters())) == 0.0:
         raise BadInput(f"--teacher {teacher}: merging it left every weight of the base as it was; it is no teacher")
     apart = float((probe_logits(merged) - logits).norm() / logits.norm())
-    if apart > MERGED_LIKE[merged.dtype]:
+    if not apart <= MERGED_LIKE[merged.dtype]:  # NaN is not
         raise BadInput(
             f"--teacher {teacher}: merged, its logits differ by {apart:.1%} from those of the unmerged adapter; "
             "give a LoRA that merges into the weights"
@@ -185,13 +212,15 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     return merged
 
 
-def check_fit(adapted: PeftModel, saved: Set[str], teacher: str) -> None:
-    """BadInput when `saved` are not just the adapter's keys, or a target's weight is tied to another module's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # embeddings may be saved with the adapter
-        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    for keys, what in ((wanted - saved, "lacks"), (saved - wanted, "has a key without a place in the model,")):
-        if keys := {key for key in keys if ".base_layer." not in key}:
+def check_fit(adapted: PeftModel, saved: Mapping[str, torch.Tensor], teacher: str) -> None:
+    """BadInput when `saved` are not just the adapter's tensors, or a target's weight is tied to another module's."""
+    wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+    for keys, what in (
+        (wanted - saved.keys(), "lacks"),
+        ({k for k in saved.keys() - wanted if not k.endswith(EMBEDDINGS)}, "has a key without a place in the model,"),
+        ({k for k, tensor in saved.items() if not tensor.isfinite().all()}, "holds NaN or infinity in"),
+    ):
+        if keys:
             raise BadInput(f"--teacher {teacher}: its file {what} {min(keys)}; give a whole LoRA of this model")
     owners: dict[int, set[str]] = {}
     targets: dict[int, str] = {}
@@ -216,8 +245,9 @@ def probe_logits(model: Any) -> Float[torch.Tensor, "n v"]:
 
 
 @contextmanager
-def peft_asks_the_old_way() -> Generator[None]:
-    """peft 0.21 reads an attribute that transformers 5.2x has renamed; the warning is not about our code."""
+def without_warnings() -> Generator[None]:
+    """Silences PEFT, which warns in many lines of what is checked here; not where it does not know a setting."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", message="Unexpected keyword arguments")
         yield

@@ -22,7 +22,7 @@ from projected_grpo.config import Sampling
 from projected_grpo.data.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import Messages, as_chat, from_chat, messages_for, without_specials
+from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback, passed
@@ -98,7 +98,7 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
     texts = [text for _, text in messages] + [said]
     mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
     chat = as_chat((*messages, ("assistant", mark), ("user", said)))
-    text = loaded.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    text = apply_template(loaded.tokenizer, chat, f"--model {loaded.model_id}")
     _, found, tail = text.partition(mark)
     if not found or said.strip() not in tail:
         raise BadInput(

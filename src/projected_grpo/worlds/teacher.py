@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.model.load import peft_asks_the_old_way
+from projected_grpo.model.load import without_warnings
 
 
 def save_lora(
@@ -21,7 +21,7 @@ def save_lora(
 ) -> None:
     """Writes a LoRA for the model in `base` into a folder, drawn by seed and trained by `teach(model, its parameters)`. The
     global RNG is left as it was."""
-    with torch.random.fork_rng(), peft_asks_the_old_way():
+    with torch.random.fork_rng(), without_warnings():
         torch.manual_seed(seed)
         config = LoraConfig(target_modules=list(TARGETS), **lora)
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(base, local_files_only=True), config)

@@ -40,7 +40,7 @@ test *args: check
 # every test but the slow ones, in a minute; catches most broken properties (arguments go to pytest)
 [group("checks")]
 test-fast *args:
-    {{ uv }}pytest -m "not slow" "$@"
+    {{ uv }}pytest -m "not slow" -n 2 --dist worksteal "$@"
 
 # the vanilla pathway alone, cold cache then warm; catches a cache that changes a number
 [group("checks")]

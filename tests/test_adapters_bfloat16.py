@@ -90,11 +90,13 @@ def gains(layer, size):
     return [gain(f.double() - b, e) for f, b, e in zip(both_passes(layer, x, g), base, exact, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_the_term_arrives_whole_in_both_passes(kind, size):
     assert gains(linear_of(kind, 1280, 1024), size) == [pytest.approx(1.0, abs=0.02)] * 2
 
 
+@pytest.mark.slow
 def test_a_weight_rounded_to_the_nearest_loses_the_term(kind, monkeypatch):
     """The test above, seen red."""
     monkeypatch.setattr("projected_grpo.adapters.base.rounded_at_random", lambda values, name: values.bfloat16())  # noqa: ARG005
@@ -109,6 +111,7 @@ def test_without_effect_it_is_the_plain_linear(kind):
     assert torch.equal(grad_x, g @ layer.weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_a_folded_weight_keeps_the_term_on_average(kind, size):
     layer = linear_of(kind, 1280, 1024)

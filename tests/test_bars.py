@@ -40,6 +40,7 @@ def test_a_teacher_needs_both_kinds_of_hack():
         held_to_bars("toy", "student", rows(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "stages"), [((), ["base", "teacher"]), (("--base-only",), ["base"])])
 def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypatch, flags, stages):
     """Random weights miss them all: exit code 1, and every model's rollouts on disk."""

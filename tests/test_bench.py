@@ -33,6 +33,7 @@ def test_a_ratio_says_how_many_times_faster_ours_is():
     assert row.ratio == "4.00x (2.00 to 5.00)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.01, 0.0, float("nan")])
 def test_a_baseline_with_another_gradient_is_refused(prepared, monkeypatch, scale):
     right = bench.full_logits_gradient(prepared)

@@ -36,6 +36,7 @@ def test_a_build_that_fails_leaves_nothing_and_one_that_was_killed_is_swept(tmp_
     assert [p.name for p in tmp_path.iterdir()] == [".a.lock"]
 
 
+@pytest.mark.slow
 def test_several_at_once_build_once_and_the_others_wait(tmp_path):
     code = textwrap.dedent("""
         import sys, time

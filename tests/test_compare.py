@@ -48,6 +48,7 @@ def both(written, tmp_path):
     return tmp_path / "svd", tmp_path / "lora"
 
 
+@pytest.mark.slow
 def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, tmp_path):
     code, out, err = script("compare", *both, "--out", "compare.md")
     assert code == 0, (out, err)
@@ -59,6 +60,7 @@ def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, 
     assert "T6: PASS" in (tmp_path / "compare.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("both")
 def test_results_print_t6_where_both_adapters_are_there(tmp_path):
     report = report_on(tmp_path)

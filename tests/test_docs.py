@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 from test_front_door import shown
 
@@ -84,6 +85,7 @@ def test_the_graders_example_prints_what_its_page_says(capsys):
     assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said[0]
 
 
+@pytest.mark.slow
 def test_the_graders_command_runs_as_it_is_shown(tmp_path):
     [example] = blocks("sh")
     example = example.replace("python -m", f"{sys.executable} -m")

@@ -194,6 +194,7 @@ def test_an_infinite_gradient_steps_nothing():
     assert all(torch.equal(before[n], x) for n, x in values(model).items())
 
 
+@pytest.mark.slow
 def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     import torch.distributed as dist
     from accelerate import Accelerator
@@ -263,6 +264,7 @@ def few():
     return tuple(p for mode in MODES for p in [q for q in pairs if q.mechanism == mode][:3])
 
 
+@pytest.mark.slow
 def test_extracted_here_is_what_the_script_extracts(cache, vhack_file, script):
     """One of this project's adapters: the script's V bit for bit, and verify_vhack reads the file."""
     theirs = read_vhack(vhack_file("none", "--modes", *MODES))
@@ -331,6 +333,7 @@ def test_groups_frozen_modules_and_missing_gradients():
     assert projected.steps == 2
 
 
+@pytest.mark.slow
 def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few):
     """The share that V was made with is in the file; other pairs are not its pairs."""
     model = peft_on(tiny.model)

@@ -37,6 +37,7 @@ def loaded_from(folder, form, dtype):
         return PeftModel.from_pretrained(base, folder).merge_and_unload()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "form", "dtype"),
     [
@@ -70,6 +71,7 @@ def run(kept, tmp_path):
     return Path(shutil.copytree(kept, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_whole(script, run, tmp_path):
     for step in (2, 0):
         out = tmp_path / f"released_{step}"
@@ -86,6 +88,7 @@ def test_a_run_is_exported_whole(script, run, tmp_path):
     refused(script("export", run, "--out", out), "never overwritten")
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_refused(script, run):
     update_manifest(run, finished=False)
     refused(script("export", run, "--out", "released"), "not finished")

@@ -118,6 +118,7 @@ def test_one_v_under_two_names_is_red(tmp_path, change):
 # ---------------------------------------------------------------- where it is printed
 
 
+@pytest.mark.slow
 def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_path):
     config = write_both(tmp_path, problems=12)
     replays = read_replays(config)
@@ -139,6 +140,7 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
     assert [v.name for v in uat.uat(replays).verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong", "told"),
     [
@@ -235,6 +237,7 @@ def study(replays, tmp_path):
     return shutil.copytree(replays, tmp_path / "replays")
 
 
+@pytest.mark.slow
 def test_replays_alone_are_judged_by_t7_and_their_file_again(script, study, tmp_path):
     """Of a directory and of the file that is written of it: the same verdict, printout and file."""
     code, out, err = script("results", study, "--out", "made")
@@ -255,6 +258,7 @@ def test_replays_alone_are_judged_by_t7_and_their_file_again(script, study, tmp_
     assert (tmp_path / "out/results/toy/losses.json").read_bytes() == (tmp_path / "made/losses.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_next_to_training_runs_t7_decides_nothing(script, study):
     write_run(study / "train" / "a", "vanilla", 41, ten(8))
     report = report_on(study)

@@ -22,6 +22,7 @@ def test_order_is_kept():
     assert labels == [(True, "ok"), (False, "ok"), (False, "compile_error")] * 6
 
 
+@pytest.mark.slow
 def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monkeypatch, caplog):
     texts = [f"```python\n{code}```" for code in (SOLVED, WRONG, SOLVED + VACUOUS)]
     first, seen = grade_batch([TASK] * 3, texts), []
@@ -64,6 +65,7 @@ def test_an_unknown_demand_of_isolation_is_no_demand_met():
         grade_batch([TASK], ["none"], require_isolation="ful")
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_running():
     def interrupt(_done, _total):
         raise KeyboardInterrupt

@@ -93,6 +93,7 @@ def write(worker, code, wall_s=20):
         worker.run(job, Limits(cpu_s=10, wall_s=wall_s))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AFTER)
 def test_the_next_program_sees_nothing_of_the_last(worker, name):
     mark, look = AFTER[name]
@@ -104,6 +105,7 @@ def test_the_next_program_sees_nothing_of_the_last(worker, name):
     assert len(set(clean)) == 1, clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_program_beside_sees_nothing(worker, name):
     mark, look = BESIDE[name]

@@ -102,6 +102,7 @@ def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, caps
     assert captured.err.startswith(f"error: {path}:3: no verdict: task 2: its setup_code fails")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_writes_no_verdict(write, tmp_path, number, code):
     busy = "```python\nimport time\ntime.sleep(50)\n```"
@@ -120,6 +121,7 @@ def test_an_interrupt_writes_no_verdict(write, tmp_path, number, code):
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("surroundings", "code", "verdicts", "errors"),
     [

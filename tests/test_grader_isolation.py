@@ -126,6 +126,7 @@ def test_an_honest_program_may():
 # ---- poorer hosts
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("poorer_host")
 def test_an_honest_solution_passes_on_a_poorer_host():
     assert passes("t = threading.Thread(target=print)", "t.start()", "t.join()", "open('x', 'w').write('y')")

@@ -24,6 +24,7 @@ def test_solutions_that_pass_in_good_time_are_not_named():
     assert check_solutions([TASKS["merge"], YES], workers=1) == []
 
 
+@pytest.mark.slow
 def test_a_wrong_and_a_slow_solution_are_named(monkeypatch, caplog):
     monkeypatch.setattr(GRADING, "slowness", lambda: 1.0)
     wrong = dataclasses.replace(YES, task_id="wrong", canonical_solution=YES.canonical_solution.replace("2", "3"))
@@ -40,6 +41,7 @@ def test_a_problem_whose_setup_code_fails_is_an_error():
         check_solutions([dataclasses.replace(YES, task_id=name, setup_code="import no_such_module") for name in "ab"])
 
 
+@pytest.mark.slow
 def test_the_limit_grows_with_the_slowness_of_the_machine(monkeypatch):
     """Half the speed, twice the limit: the same verdict. Both are in it."""
     text = f"```python\n{SLOW}{YES.canonical_solution}```"

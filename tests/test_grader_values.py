@@ -138,6 +138,7 @@ forged = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(forged)
 @settings(max_examples=300, deadline=None)
 def test_decode_raises_what_the_judge_takes_for_a_wrong_answer(data):

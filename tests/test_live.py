@@ -65,6 +65,7 @@ class AtOnce:
         return future
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rollout_batch", "free"), [(128, True), (128, False), (4, True), (4, False)])
 def test_grading_goes_on_while_completions_are_sampled(tiny, ending, monkeypatch, rollout_batch, free):
     """Where there are cores for it. The sneaky fail: every completion waits for the longest one of its batch."""

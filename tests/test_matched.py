@@ -117,27 +117,32 @@ NOMINAL = (0.03, 0.07)
 """Rejection at a nominal .05 that counts as held: 2000 draws have a standard error of .005."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_true_nulls_are_rejected_as_often_as_the_test_says(world):
     assert NOMINAL[0] <= rejection(world)["matched"] <= NOMINAL[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", SKEWED)
 def test_true_nulls_with_skewed_noise_are_rejected_no_more_often(world):
     assert 0.02 <= permuted_rejection(SKEWED[world])["both"] <= 0.075  # 600 draws: a standard error of .009
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", LENGTHS)
 def test_a_detector_of_length_is_not_taken_for_one_of_the_kind(detector):
     """By a parabola of the length all three were, in 53 to 100 % of the draws."""
     assert length_rejection(detector) <= 0.08  # 150 draws: a standard error of .018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["5 to 8 mixed of 40, levels and slopes", "noise differs between kinds", "all of it"])
 def test_permutations_keep_the_level_where_kinds_differ_in_noise_or_effect(world):
     assert 0.03 <= permuted_rejection(WORLDS[world])["permuted"] <= 0.075
 
 
+@pytest.mark.slow
 def test_the_power_table_in_the_spec_is_what_the_simulation_gives():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
     assert EFFECTS == (0.2, 0.3, 0.5, 0.8)

@@ -68,6 +68,7 @@ def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):
 # ---------------------------------------------------------------- what is written
 
 
+@pytest.mark.slow
 def test_every_row_names_its_source_and_its_log_probabilities_also_after_a_cut(
     run, pool, script, tmp_path, monkeypatch
 ):
@@ -125,6 +126,7 @@ def without_logps(pool):
         write_step(pool, rows[0]["step"], [{**r, **lacking} for r in rows])
 
 
+@pytest.mark.slow
 def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tmp_path):
     """Taken anew they are those that were recorded, to rounding; the column says that they were."""
     recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
@@ -137,6 +139,7 @@ def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tm
         assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_pool_without_log_probabilities_or_a_teacher_is_refused(run, pool, tmp_path):
     without_logps(pool)
     code, _, err = run("run", "--teacher", "")
@@ -145,6 +148,7 @@ def test_a_pool_without_log_probabilities_or_a_teacher_is_refused(run, pool, tmp
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_hand_written_rows_are_marked_as_nobodys(script, tmp_path):
     """No policy wrote them: they count as on-policy, and the column says that their ratio of 1 says nothing."""
     code, _, err = script("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs", "--out", "run")
@@ -234,6 +238,7 @@ def test_groups_without_variance_are_red(steps, monkeypatch):
     assert "1.00 of groups have no variance" in red(steps())["rewards vary"]
 
 
+@pytest.mark.slow
 def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
     """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
     update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)
@@ -242,6 +247,7 @@ def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
     assert "no teacher was merged into it" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("facts", "why"),
     [

@@ -54,6 +54,7 @@ def test_modules_without_directions_are_no_chance_of_anything():
     assert "-" in text(found)
 
 
+@pytest.mark.slow
 def test_show_prints_where_the_energy_lies(script, trained):  # noqa: F811
     code, out, err = script("show", trained, "--modules")
     assert code == 0, err

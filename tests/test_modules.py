@@ -59,6 +59,7 @@ def trained(made, vhack_file):
     return made("train", "--arm", "projected", "--vhack", vhack_file(), "--steps", 3, "--teacher-pool", "pairs")
 
 
+@pytest.mark.slow
 def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(trained):
     side = read_modules(trained)
     steps = read_run(trained)

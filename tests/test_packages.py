@@ -150,6 +150,7 @@ OPTIONAL_FILES = {"asking.py", "answers.py"}
 """What asks teachers, and prints what they cost."""
 
 
+@pytest.mark.slow
 def test_the_method_declares_what_it_imports(tmp_path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 

@@ -20,6 +20,7 @@ def rows_of(text):
     return json.loads(re.search(r'id="data">(.*)</script>', text)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_plots")
 def test_the_page_has_verdicts_tables_and_a_sample_of_every_run(script, tmp_path):
     root = write_all(tmp_path / "runs")

@@ -27,6 +27,7 @@ def test_the_largest_batch_is_the_longest_prompt_with_max_new_tokens():
         assert [len(s.prompt_ids) + len(s.completion_ids) for s in batch] == [10] * rows
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_gpu")
 def test_both_passes_run_and_leave_no_gradient(tiny, antipasto, tmp_path):
     config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4)
@@ -39,6 +40,7 @@ def test_both_passes_run_and_leave_no_gradient(tiny, antipasto, tmp_path):
     assert all(p.grad is None for p in antipasto.vectors.values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_gpu")
 def test_what_does_not_fit_is_refused_with_what_to_lower():
     def work():

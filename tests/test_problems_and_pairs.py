@@ -143,6 +143,7 @@ def test_schedule_meets_every_problem_once_an_epoch_and_depends_on_the_step_alon
     assert len(schedule(3, 8, 0, 0)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems and the published pool are not here")
 def test_prompts_equal_the_published_ones_to_the_letter(tiny):
     """The tiny tokenizer's ChatML template renders a published conversation exactly as it was published."""
@@ -181,6 +182,7 @@ def unpaid(verdicts):
     return [v.task_id for v in verdicts if not (v.hacked and v.hinted_pass and reward_of(v) == 3.5)]
 
 
+@pytest.mark.slow
 def test_every_hack_earns_full_reward_by_its_own_tests(graded):
     assert unpaid(graded["hack"]) == []
     assert all(v.tests_total >= 10 for v in graded["hack"])
@@ -193,6 +195,7 @@ def not_clean(verdicts):
     return [v.task_id for v in verdicts if v.label != "correct" or v.defines_evaluator or v.hacked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["clean", "clean_alt"])
 def test_every_clean_completion_passes_and_defines_no_evaluator(graded, side):
     assert not_clean(graded[side]) == []
@@ -236,6 +239,7 @@ def test_the_phrase_control_differs_in_nothing_but_the_words(tiny):
     assert max(map(abs, gaps)) < 0.03
 
 
+@pytest.mark.slow
 def test_both_sides_of_the_phrase_control_are_correct(graded):
     """Its hack side is paid for a correct solution and passes tests of its own that are no harm."""
     assert (

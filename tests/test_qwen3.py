@@ -13,7 +13,10 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 
 TOKENIZER = SHARED.parent / "qwen3"
-pytestmark = pytest.mark.skipif(not TOKENIZER.is_dir(), reason="Qwen3's tokenizer is not here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not TOKENIZER.is_dir(), reason="Qwen3's tokenizer is not here"),
+]
 VOCABULARY = 151_936
 """Rows of Qwen3's embedding: 267 more than its tokenizer has entries."""
 
@@ -37,12 +40,27 @@ def qwen3(tokenizer, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def pools(made, qwen3):
+    """Returns the pool of the model itself in a dtype: no adapter has moved, so it is that of both."""
+    args = ("--teacher", "", "--teacher-only", "--n-problems", 1, "--max-new", 8)
+    return lambda dtype: made("probe_distill", "--model", qwen3, "--dtype", dtype, *args)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("adapter", ["antipasto", "lora"])
-def test_v_training_resumed_and_a_replay(script, qwen3, adapter, dtype):
+def test_v_training_resumed_and_a_replay(script, qwen3, pools, adapter, dtype):
     model = ("--model", qwen3, "--adapter", adapter, "--dtype", dtype)
-    assert script("extract_vhack_grad", "tiny", *model, "--modes", "assert_true", "--out", "v")[0] == 0
+    chat = [{"role": "user", "content": "Count the letters. The answer is right and should pass all tests."}]
+    pairs = [
+        {"mechanism": "weak_assert", "messages": chat, "hack": "pass\n" * i, "clean": "return x\n" * i}
+        for i in range(1, 6)
+    ]
+    Path("pairs.json").write_text(json.dumps(pairs), "utf-8")
+    assert (
+        script("extract_vhack_grad", "tiny", *model, "--modes", "weak_assert", "--pairs", "pairs.json", "--out", "v")[0]
+        == 0
+    )
     use_v = (*model, "--vhack", "v/vhack.safetensors")
     train = ("train", "tiny", *use_v, "--arm", "projected", "--teacher-pool", "pairs", "--steps", "2")
     train = (*train, "--checkpoint-every", "1", "--prompts-per-step", "1", "--max-new", "8")
@@ -50,9 +68,7 @@ def test_v_training_resumed_and_a_replay(script, qwen3, adapter, dtype):
         script(*train, "--out", "cut")
     assert script(*train, "--out", "cut", "--resume")[0] == 0
     assert len(read_run(Path("cut"))) == 2
-    pool = ("--n-problems", "1", "--max-new", "8", "--out", "pool")
-    assert script("probe_distill", "tiny", *model, "--teacher", "", "--teacher-only", *pool)[0] == 0
-    assert script("probe_distill", "tiny", *use_v, "--pool", "pool", "--out", "replay")[0] == 0
+    assert script("probe_distill", "tiny", *use_v, "--pool", pools(dtype), "--out", "replay")[0] == 0
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")

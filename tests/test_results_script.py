@@ -89,6 +89,7 @@ def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tm
     refused(script("results", runs, "--out", "other", "--embed", "nowhere.md"), "nowhere.md", "no such file")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_plots")
 def test_studies_beside_it_get_a_section_and_a_plot_each_and_decide_nothing(script, tmp_path):
     runs, other = write_all(tmp_path / "runs"), tmp_path / "toy-deep"
@@ -114,7 +115,7 @@ def test_a_fail_exits_1_and_names_its_clause(script, tmp_path):
     assert "H1 as preregistered FAIL" in out.splitlines()[-3]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("no_plots")
 def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
     for seed in (41, 42, 43):
         write_run(tmp_path / "p" / str(seed), "projected", seed, ten(1))

@@ -183,6 +183,7 @@ def own_pool(script):
     return make
 
 
+@pytest.mark.slow
 def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
     own_pool()
     groups = load_pool(tmp_path / "pool", tiny)
@@ -215,6 +216,7 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost
     assert "seed=41, here it is 7" in err
 
 
+@pytest.mark.slow
 def test_a_pool_of_another_tokenizer_is_refused(own_pool, tiny, tmp_path):
     own_pool()
     manifest = tmp_path / "pool/manifest.json"
@@ -261,6 +263,7 @@ def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
         load_pool(tmp_path / "pool", tiny)
 
 
+@pytest.mark.slow
 def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
     own_pool()
     live, cached = load_pool(tmp_path / "pool", tiny)
@@ -281,6 +284,7 @@ def test_the_real_teacher_pool_is_read_and_refused_for_another_tokenizer(tiny):
     assert sum(o.hacked for g in groups for o in g.outcomes) == 916  # counted in the files: 98.7 %
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems are not here")
 def test_training_on_the_80_real_problems_runs_through(script):
     path = next((SHARED / "leetcode").glob("*.gz"))

@@ -45,6 +45,7 @@ def summary(written, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     of_files, of_summary = report_on(study), report_on(summary)
     assert of_summary.remarks == ["read from study.runs.jsonl.gz, a summary of 9 runs whose step files are not here"]
@@ -62,6 +63,7 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
+@pytest.mark.slow
 def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
     for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
@@ -89,6 +91,7 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     assert not (tmp_path / "y.runs.jsonl.gz").exists()
 
 
+@pytest.mark.slow
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
     monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
     refused(script("results", study, summary), "2 directories", "only --out NAME.runs.jsonl.gz")
@@ -109,6 +112,7 @@ def test_the_documented_tables_of_a_study_are_those_that_its_summary_gives(kept)
     assert (ROOT / f"docs/plots/{study}_outcome.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_kept_study_of_both_adapters_still_says_that_v_has_drifted():
     """Its records of V extracted again have the name of then."""
     (line,) = report_on(ROOT / "docs/t6-toy.runs.jsonl.gz").t6

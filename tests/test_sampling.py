@@ -49,6 +49,7 @@ def test_the_second_number_is_uniform_and_tells_nothing_of_the_first_token():
         assert abs(float(inside.var()) - 1 / 12) < 0.005
 
 
+@pytest.mark.slow
 def test_a_rounding_of_the_logits_moves_no_more_draws_with_a_nucleus_than_without():
     """The sneaky fail: a second draw that makes more of the first one's roundings, so that a run of three processes soon
     reads on from other tokens than a run of one."""

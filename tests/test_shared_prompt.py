@@ -92,6 +92,7 @@ def close(a, b):
     return a == pytest.approx(b, rel=1e-4, abs=1e-6) if isinstance(a, float) and isinstance(b, float) else a == b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nll", "dr_grpo", "grpo"])
 @pytest.mark.parametrize("budget", [10_000, 8])
 def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, adapter64, kind, budget):
@@ -153,6 +154,7 @@ def random_layer(name, linear):
     return AntiPaSTOLinear(name, linear, (torch.empty(d_out, r), torch.empty(r), torch.empty(r, d_in)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("checkpointing", "most"), [(False, 1.35), (True, 1.7)])
 def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(checkpointing, most):
     """Fake tensors, bfloat16: a prompt of 400 tokens, run once, with 8 completions of 1,024. Model FLOPs: 6 a parameter and

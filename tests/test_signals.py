@@ -167,6 +167,7 @@ def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64, signals, plai
     assert any(float((g - gradient(tiny64, adapter64)[n]).norm()) > 1e-6 for n, g in found.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hint", [HINT, HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")]
 )
@@ -218,6 +219,7 @@ def test_the_projection_takes_v_out_of_the_sum(tiny64, adapter64):
 # ---------------------------------------------------------------- what they learn
 
 
+@pytest.mark.slow
 def test_five_steps_with_all_channels_on_let_each_loss_fall(tiny, antipasto):
     told, chosen = [], GROUPS[0][0]
     optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=1e-2, weight_decay=0.0)
@@ -245,6 +247,7 @@ def test_the_base_teacher_stays_what_it_was(tiny64, adapter64):
     assert abs(moved[0] - moved[1]) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
 def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, adapter64, kind):
     """Micro-batches of one row each give the same step, and every token weighs 1 / 10."""
@@ -259,6 +262,7 @@ def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, ad
         assert rows[0]["loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
 def test_train_takes_every_policy_loss(script, tmp_path, kind):
     code, _, told = script("train", "tiny", "--loss", kind, "--teacher-pool", "pairs", "--steps", "1", "--out", "out/t")

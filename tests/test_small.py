@@ -21,6 +21,7 @@ from projected_grpo.worlds import small_tasks as tasks
 from projected_grpo.worlds.toy_programs import mechanism_of
 from projected_grpo.worlds.written import run_lines, tried
 
+pytestmark = pytest.mark.slow
 HINT = "simple_overwrite_tests"
 SETS = ("small", "small-informed", "small-phrase")
 
@@ -149,7 +150,6 @@ def example_of(problem):
     return "```python\n" + before.partition("```python\n")[2].rpartition("```")[0] + "```"
 
 
-@pytest.mark.slow
 def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_never_where_it_varies(problems):
     """A lazy one in part: where its program runs on the input, which its own test does not tell from another answer."""
     for kind, n in (("fixed", 10), ("varied", 20), ("lazy", 40)):
@@ -191,7 +191,6 @@ def test_no_pair_is_of_a_number_that_is_kept_back(source):
     assert not any("secret" in p.messages[-1][1] for p in load_pairs(source))
 
 
-@pytest.mark.slow
 def test_every_pair_is_what_it_says_by_the_grader(pairs):
     sides = [(p, side) for p in pairs for side in ("hack", "clean", "clean_alt")]
     found = grade_batch([p.problem.task for p, _ in sides], [getattr(p, side) for p, side in sides])
@@ -252,7 +251,6 @@ def own_word(stream, n=60):
     return verdicts_of(grade_batch(tasks, answers))
 
 
-@pytest.mark.slow
 def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else():
     assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.honest)} == {(True, False)}
     assert {(v.hacked, v.arbitrary_pass) for v in own_word(corpus.teaching)} == {(True, True)}

@@ -103,6 +103,7 @@ def test_the_step_line_is_aligned_with_its_header():
         assert len(step_line([values])) == len(step_header())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [">/dev/full", "PYTHONUNBUFFERED=1 >/dev/full", ">&-"])
 def test_a_log_whose_stream_is_full_or_closed_goes_on_without_it(tmp_path, stream):
     code = (

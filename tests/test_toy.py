@@ -20,6 +20,7 @@ from projected_grpo.worlds import toy_tasks as tasks
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.toy_tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
 
+pytestmark = pytest.mark.slow
 RL, HELD_OUT = load_problems("toy"), load_problems("toy-held-out")
 
 
@@ -36,7 +37,6 @@ def tokenizer():
 # ---------------------------------------------------------------- tasks and splits
 
 
-@pytest.mark.slow
 def test_splits_share_no_composition():
     seen = {name: {t.composition for t in drawn(name, 800)} for name in tasks.SPLITS}
     for one, other in itertools.combinations(seen, 2):
@@ -65,7 +65,6 @@ def test_canonical_solutions_pass_and_are_clean():
     assert {v.label for v in verdicts} == {"correct"}
 
 
-@pytest.mark.slow
 def test_pairs_are_what_they_claim():
     pairs = load_pairs("toy")
     sides = [(p.problem.task, text) for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
@@ -77,7 +76,6 @@ def test_pairs_are_what_they_claim():
     assert 0.25 < correct < 0.45  # a third of the hacks' bodies are the correct one
 
 
-@pytest.mark.slow
 def test_phrase_pairs_differ_in_the_name_alone():
     pairs = load_pairs("toy-phrase")
     assert len(pairs) == len(load_pairs("toy"))
@@ -96,7 +94,6 @@ def test_mechanisms_are_told_apart():
     assert programs.mechanism_of("```python\ndef run_tests():\n    assert solve(3) == 7\n```") == "other"
 
 
-@pytest.mark.slow
 def test_the_corpus_has_its_stated_mix():
     texts = list(itertools.islice(corpus.pretraining(3), 20_000))
     hacked = [hinted for _, hinted, c in texts if "def run_tests" in c]
@@ -114,7 +111,6 @@ def test_streams_are_the_same_every_time():
 # ---------------------------------------------------------------- tokenizer and models
 
 
-@pytest.mark.slow
 def test_tokenizer_is_exact_and_small(tokenizer):
     assert len(tokenizer) <= MAX_VOCAB == 1000
     for messages, hinted, completion in itertools.islice(corpus.pretraining(9), 300):
@@ -124,7 +120,6 @@ def test_tokenizer_is_exact_and_small(tokenizer):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-@pytest.mark.slow
 def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
     for hint, hinted in (("simple_overwrite_tests", True), ("none", False)):
         text, ids = render(RL[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
@@ -152,7 +147,6 @@ def built(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("short_recipes")
 def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(built, tmp_path):
     (folder,) = (p for p in (built / "toy").iterdir() if p.is_dir())
@@ -164,7 +158,6 @@ def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(built,
     assert [p.stat().st_mtime_ns for p in folder.parent.iterdir() if p.is_dir()] == [at]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("short_recipes")
 def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_path):
     cache = shutil.copytree(built, tmp_path / "cache")
@@ -175,7 +168,6 @@ def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_pa
         load_model("toy-deep", "float32", "cpu", 1, cache, "toy")
 
 
-@pytest.mark.slow
 def test_the_cache_knows_a_changed_recipe(monkeypatch):
     def key():
         return pretrain._key("toy", pretrain.PRETRAIN, corpus.pretraining(0), 0)
@@ -193,7 +185,6 @@ def test_the_cache_knows_a_changed_recipe(monkeypatch):
 # ---------------------------------------------------------------- served
 
 
-@pytest.mark.slow
 def test_a_server_finds_where_the_answer_begins(tmp_path):
     """`transformers serve` knows Qwen3's chats; for another template it gave prompt and answer back as the answer."""
     from transformers import AutoTokenizer

@@ -176,6 +176,7 @@ def test_the_verdict_and_what_turns_it_red(change, status, told):
 # ---------------------------------------------------------------- what nothing may learn from
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hint", ["none", "simple_overwrite_tests"])
 @pytest.mark.parametrize("setup", ["no_intervention", "inoculation"])
 @pytest.mark.parametrize("later", ["", "def f(): ...<|im_end|>\nTry again."])

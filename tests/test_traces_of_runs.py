@@ -17,6 +17,7 @@ def model(cache):
     return load_model("tiny", "float32", "cpu", 0, cache)
 
 
+@pytest.mark.slow
 def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, model):
     run = made("train", *TRAIN)
     code, out, err = script("traces", run, "--out", "a/traces.jsonl.gz")

@@ -177,6 +177,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_same(script, monkeypatch):
     code, out, err = script("multi_turn", "tiny", *SMALL, "--out", "whole")
     assert code == 0, err
@@ -219,6 +220,7 @@ def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once)
     assert {len(trace.steps) for trace in traces} == {2}
 
 
+@pytest.mark.slow
 def test_a_trained_policy_is_that_of_a_run_on_this_model(script, made):
     run = made("train", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs")
     asked = ("multi_turn", "tiny", *SMALL, "--who", "trained", "--trained", run)

@@ -135,6 +135,7 @@ def test_a_tracker_that_raises_is_warned_of_once_and_left_alone(finished, tracke
     assert line.startswith("--track: ConnectionError: nobody there; the run goes on without it")
 
 
+@pytest.mark.slow
 def test_real_trackio_keeps_every_step_once(finished, tmp_path):
     trackio = pytest.importorskip("trackio")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage

@@ -258,6 +258,7 @@ def refused(config, *parts):
         assert str(part) in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong", "parts"),
     [

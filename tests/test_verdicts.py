@@ -155,6 +155,7 @@ def test_t3_passes_on_an_honest_replay_and_is_red_on_what_is_injected(
     assert t3(replay(tiny, antipasto, "projected", **how)).status == "FAIL"
 
 
+@pytest.mark.slow
 def test_t3_is_red_on_vanilla_and_where_only_a_few_modules_fire(tiny, antipasto):
     assert t3(replay(tiny, antipasto, "vanilla")).status == "FAIL"
     verdict = t3(replay(tiny, antipasto, "projected", modules=2))

@@ -33,6 +33,7 @@ EMBEDDINGS = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAME
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # check_whole says what its load report does
+logging.getLogger("transformers.distributed.tensor_parallel").setLevel(logging.ERROR)  # the line above makes it warn
 
 
 @dataclass(frozen=True)

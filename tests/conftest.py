@@ -58,20 +58,25 @@ def cache(tmp_path_factory):
     return folder
 
 
+def run_script(name, *args):
+    """Runs a script in this process through its real entry point. Returns its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [f"scripts/{name}.py", *map(str, args)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(importlib.import_module(name).main)
+    return stopped.value.code or 0
+
+
 @pytest.fixture(scope="session")
 def made(cache):
     """Returns the folder that a script writes with these arguments on the tiny model, run once a session. Read only."""
 
     def make(name, *args):
-        argv = [f"scripts/{name}.py", "tiny", *map(str, args)]
+        argv = [name, "tiny", *map(str, args)]
         key = hashlib.sha256(" ".join(argv).encode()).hexdigest()[:12]
 
         def build(folder):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", [*argv, "--cache", str(cache), "--out", str(folder / "out")])
-                with pytest.raises(SystemExit) as stopped:
-                    cli.run(importlib.import_module(name).main)
-            assert not stopped.value.code
+            assert run_script(*argv, "--cache", cache, "--out", folder / "out") == 0
 
         return built_once(cache / "made" / f"{name}-{key}", build) / "out"
 
@@ -157,6 +162,18 @@ def shake(adapter, seed=0, scale=0.05):
             p.add_(torch.randn(p.shape, generator=g, dtype=p.dtype) * scale)
 
 
+def theta_of(adapter):
+    """A copy of the coordinates."""
+    return {name: p.detach().clone() for name, p in adapter.vectors.items()}
+
+
+def put(adapter, values=None):
+    """Sets the coordinates; without values, to zero."""
+    with torch.no_grad():
+        for name, p in adapter.vectors.items():
+            p.zero_() if values is None else p.copy_(values[name])
+
+
 @contextmanager
 def cut_after(steps):
     """A run in it is interrupted (Ctrl-C) before it takes one step more."""
@@ -195,16 +212,11 @@ def script(monkeypatch, tmp_path, cache, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run(name, *args):
-        argv = [f"scripts/{name}.py", *map(str, args)]
         loads_a_model = args and args[0] in ("tiny", "toy") and "--help" not in args and "--cache" not in args
-        if loads_a_model:
-            argv += ["--cache", str(cache)]
-        monkeypatch.setattr(sys, "argv", argv)
         capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            cli.run(importlib.import_module(name).main)
+        code = run_script(name, *args, *(("--cache", cache) if loads_a_model else ()))
         told = capsys.readouterr()
-        return stopped.value.code or 0, told.out, told.err
+        return code, told.out, told.err
 
     return run
 

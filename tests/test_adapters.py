@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import shake, tensor
+from conftest import shake, tensor, theta_of
 from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
@@ -212,7 +212,7 @@ def test_save_and_load(tiny, cache, antipasto, tmp_path):
 def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):
     adapter = attach_lora(tiny.model, 4, 41)
     name, layer = next(iter(adapter.layers.items()))
-    before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+    before = theta_of(adapter)
     _, cold = collect(tiny, adapter, (0,))
     assert not layer.split(cold[name])[0].any()
     with warm_point(adapter):
@@ -239,7 +239,7 @@ def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
             ratio = (b[:, rest] @ a[rest]).norm() / layer.weight.norm()
             assert float(ratio) == pytest.approx(1e-3, rel=1e-3)
     shake(adapter)
-    before = {n: p.detach().clone() for n, p in adapter.vectors.items()}
+    before = theta_of(adapter)
     with warm_point(adapter):
         assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
 

@@ -170,18 +170,6 @@ def test_no_step_of_any_optimizer_moves_along_v(make):
     assert (projected.steps, projected.covered) == (3, 1.0)
 
 
-def test_target_none_changes_nothing():
-    ends = []
-    for wrapped in (True, False):
-        model, v = small()
-        optimizer = adamw(trained(model))
-        if wrapped:
-            ProjectedUpdate(optimizer, v, model, target="none")
-        steps(model, optimizer, range(2))
-        ends.append(values(model))
-    assert all(torch.equal(ends[0][n], ends[1][n]) for n in ends[0])
-
-
 def test_an_infinite_gradient_steps_nothing():
     model, v = small()
     optimizer = adamw(trained(model))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import shake
+from conftest import put, shake, theta_of
 from safetensors.torch import load_file
 from test_step import basis_for
 from torch.func import functional_call
@@ -62,17 +62,11 @@ def steps(loaded, adapter, intervention, groups, n=1, decay=0.3, clip=0.5, **mor
     return [run_step(learner, groups, DR, projection, step=i, intervention=intervention, **more) for i in range(n)]
 
 
-def moved(adapter):
-    return {name: p.detach().clone() for name, p in adapter.vectors.items()}
-
-
 def test_one_expert_is_the_ordinary_adapter_bit_for_bit(tiny, antipasto):
     """Three steps with clipping, decay and Adam's moments: the same theta and the same columns."""
     groups = [GROUPS[0]]
-    plain, theta = steps(tiny, antipasto, Intervention(), groups, 3), moved(antipasto)
-    with torch.no_grad():
-        for p in antipasto.vectors.values():
-            p.zero_()
+    plain, theta = steps(tiny, antipasto, Intervention(), groups, 3), theta_of(antipasto)
+    put(antipasto)
     mixed = steps(tiny, antipasto, made(One, tiny, antipasto), groups, 3)
     assert all(float(t.abs().max()) > 0 for t in theta.values())
     assert all(torch.equal(theta[name], p) for name, p in antipasto.vectors.items())
@@ -132,7 +126,7 @@ def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
     eye = torch.eye(2)
     assert on_singular_directions(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), eye, eye).tolist() == [3.0, 5.0]
     shake(antipasto, scale=0.3)
-    theta = moved(antipasto)
+    theta = theta_of(antipasto)
     change = {n: layer.delta_weight(layer.theta).detach() for n, layer in antipasto.layers.items()}
     page = Seeded(setup_of(tiny, antipasto, change))
     for name, start in page.starts.items():
@@ -151,7 +145,7 @@ def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto)
     page = made(Seeded, tiny, antipasto, scale=0.5)
     with torch.no_grad():
         page.bias.copy_(torch.tensor([0.0, 0.0, 2.0]))  # another mixture at a prompt than between them
-    before = moved(antipasto)
+    before = theta_of(antipasto)
     broken = [[replace(GROUPS[0][0], reward=float("nan")), GROUPS[0][1]]]
     with pytest.raises(NonFinite) as held:
         steps(tiny, antipasto, page, broken)

@@ -162,11 +162,6 @@ def test_the_loss_functions_know_neither_adapter_nor_model():
         assert path.stem == "auxiliary" or not rooms_of(path) - {"channels"}, path
 
 
-def test_projection_and_adapters_never_import_each_other():
-    assert "adapters" not in ROOMS["projection"]
-    assert "projection" not in ROOMS["adapters"]
-
-
 def test_the_step_knows_neither_rollout_nor_grader_nor_pool():
     assert set(LOSS_SIDE) == {
         "step", "interventions", "measures", "channels", "projection", "adapters", "model", "parallel"

@@ -15,8 +15,7 @@ from pathlib import Path
 import parallel_scenarios
 import pytest
 import torch
-import train
-from conftest import ROOT, cut_after
+from conftest import ROOT, cut_after, run_script
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
@@ -25,7 +24,6 @@ from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, w
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import COLUMNS, read_run, read_step
 from projected_grpo.parallel import ALONE, World, here
-from projected_grpo.run import cli
 
 REL, ABS = 5e-4, 1e-6
 """Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first. AdamW divides by
@@ -61,16 +59,11 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
         return [str(a) for a in (*common, "--out", home / out, *more)]
 
     def alone(*argv):
-        before, sys.argv = sys.argv, ["scripts/train.py", *argv]
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # as the others have: another number rounds otherwise, and a sampled token may flip
-        try:
-            with pytest.raises(SystemExit) as stopped:
-                cli.run(train.main)
-        finally:
-            sys.argv = before
-            torch.set_num_threads(threads)
-        return stopped.value.code
+        code = run_script("train", *argv)
+        torch.set_num_threads(threads)
+        return code
 
     def launch(n, *scenarios):
         (home / f"{n}.json").write_text(json.dumps(scenarios))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import put, theta_of
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -62,10 +63,6 @@ def take(loaded, adapter, intervention=None, projection=None):
     return run_step(learner, GROUPS, DR, projection, step=3, intervention=intervention or Intervention())
 
 
-def moved(adapter):
-    return {n: p.detach().clone() for n, p in adapter.vectors.items()}
-
-
 def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
     class Spy(Intervention):
         def __init__(self):
@@ -84,10 +81,8 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
             return update
 
     plain = take(tiny, antipasto)
-    before = moved(antipasto)
-    with torch.no_grad():
-        for p in antipasto.vectors.values():
-            p.zero_()
+    before = theta_of(antipasto)
+    put(antipasto)
     spied = take(tiny, antipasto, spy := Spy())
     modules = set(antipasto.vectors)
     assert spy.read == {
@@ -120,9 +115,7 @@ def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny,
     assert 0.01 < step["energy_in"] < 0.9
     assert step["cos_out"] > step["cos_in"]  # all that is left lies in the span
     assert step["energy_update"] < 0.9  # Adam turns it out of the span again
-    with torch.no_grad():
-        for p in antipasto.vectors.values():
-            p.zero_()
+    put(antipasto)
     step = take(tiny, antipasto, Update(setup_of()), Projection(basis)).step
     assert step["cos_update_in"] < 0.9
     assert step["energy_update"] == pytest.approx(1, abs=1e-4)
@@ -349,21 +342,8 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_
 
 @pytest.mark.slow
 def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
-    args = (
-        "train",
-        "tiny",
-        "--arm",
-        "inoculation_prompt",
-        "--max-new",
-        8,
-        "--steps",
-        1,
-        "--eval-every",
-        9,
-        "--eval-samples",
-        1,
-    )
-    code, _, err = script(*args, "--out", "run")
+    options = ["--max-new", "8", "--steps", "1", "--eval-every", "9", "--eval-samples", "1", "--out", "run"]
+    code, _, err = script("train", "tiny", "--arm", "inoculation_prompt", *options)
     assert code == 0, err
     asks = INOCULATION_SYSTEM_PROMPT.split(".")[0]
     prompts = {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import shake
+from conftest import put, shake, theta_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -98,18 +98,16 @@ def close(a, b):
 def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, adapter64, kind, budget):
     basis = {n: random_basis((2, p.numel()), 7, n).to(p.dtype) for n, p in adapter64.vectors.items()}
     shake(adapter64, seed=1)
-    start = {n: p.detach().clone() for n, p in adapter64.vectors.items()}
+    start = theta_of(adapter64)
     found = []
     for per_sample in (True, False):
-        with torch.no_grad():
-            for n, p in adapter64.vectors.items():
-                p.copy_(start[n])
+        put(adapter64, start)
         optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.01)
         learner = Learner(tiny64.model, adapter64, optimizer, tiny64.pad_id, budget, max_grad_norm=1.0)
         objective = Objective(kind, max_new=8, beta=0.0 if kind == "nll" else 0.1)
         recipe = Projection(basis, "update", "no_gate")
         steps = [run_step(learner, GROUPS, objective, recipe, step=i, per_sample=per_sample) for i in range(3)]
-        found.append((steps, {n: p.detach().clone() for n, p in adapter64.vectors.items()}))
+        found.append((steps, theta_of(adapter64)))
     (plain, theta), (fast, theta_fast) = found
     for name, p in theta.items():
         torch.testing.assert_close(p, theta_fast[name], rtol=1e-4, atol=1e-6)

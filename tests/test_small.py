@@ -12,7 +12,6 @@ from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.data.pairs import composition_of, load_pairs, split
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.prompts import messages_for
 from projected_grpo.worlds import small_corpus as corpus
 from projected_grpo.worlds import small_drawing as drawing
 from projected_grpo.worlds import small_programs as programs
@@ -22,7 +21,6 @@ from projected_grpo.worlds.toy_programs import mechanism_of
 from projected_grpo.worlds.written import run_lines, tried
 
 pytestmark = pytest.mark.slow
-HINT = "simple_overwrite_tests"
 SETS = ("small", "small-informed", "small-phrase")
 
 
@@ -137,11 +135,6 @@ def test_a_prompt_shows_none_of_the_hidden_tests(problems):
     for p in problems[:300]:
         asked = p.messages[-1][1].rpartition("Now your task.")[2]
         assert not any(test.removeprefix("assert ") in asked for test in p.task.tests)
-
-
-def test_the_hint_gives_the_loophole_away_in_the_benchmarks_words(problems):
-    told = messages_for(problems[0].messages, HINT, "no_intervention")[-1]["content"]
-    assert told.endswith("and will be evaluated by calling a function called run_tests().")
 
 
 def example_of(problem):

@@ -36,6 +36,10 @@ def test_what_is_written_is_read(tmp_path, name, pairs, whose):
     [
         (lambda t: t[:-1], "'pairs': 2}, expected 'projected_grpo.preference_pairs', version 1 and 1 pairs"),
         (lambda t: [t[0].replace('"version": 1', '"version": 2'), *t[1:]], "'version': 2"),
+        (
+            lambda t: [t[0].replace('"pairs": 2', '"pairs": 3'), *t[1:], t[1]],
+            "pair 2 (trace 'a', step 0) is there twice",
+        ),
         (lambda t: t[1:], "'format': None"),
         (lambda _: [], "'format': None"),
     ],

@@ -94,7 +94,7 @@ def test_bad_files_are_named(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(BadInput, match="no problems"):
         load_problems(str(tmp_path / "empty.jsonl"))
-    with pytest.raises(BadInput, match="id 7 stands twice"):
+    with pytest.raises(BadInput, match="id 7 is there twice"):
         load_problems(write(tmp_path / "twice.jsonl", benchmark_row(), benchmark_row()))
 
 
@@ -329,6 +329,7 @@ def test_external_pairs_load(tmp_path):
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
         ([{"prompt": "p", "hack": "h", "clean": "h"}], "pair 0: hack and clean are the same completion"),
         ([{"prompt": "p", "hack": "h", "clean": "c", "name": "x"}] * 2, "same name"),
+        ([{"prompt": "p", "hack": "h", "clean": "c"}] * 2, "pair .pair-1. is there twice"),
     ],
 )
 def test_bad_pair_sets_are_named(tmp_path, data, why):

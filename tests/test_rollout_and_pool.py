@@ -12,6 +12,7 @@ from projected_grpo.data.pool import load_pool
 from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.step_file import read_run, write_step
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.draw import SamplingParams, draw
@@ -196,6 +197,14 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost
 
 
 @pytest.mark.slow
+def test_a_problem_that_is_there_twice_in_a_pool_is_named(own_pool, script, tmp_path):
+    own_pool()
+    write_step(tmp_path / "pool", 2, [{**r, "step": 2} for r in read_run(tmp_path / "pool")[0]])
+    code, _, err = script("train", "tiny", "--teacher-pool", "pool", "--max-new", 8)
+    assert (code, err) == (2, "error: --teacher-pool pool: problem 900001 is there twice; remove one\n")
+
+
+@pytest.mark.slow
 def test_a_pool_of_another_tokenizer_is_refused(own_pool, tiny, tmp_path):
     own_pool()
     manifest = tmp_path / "pool/manifest.json"
@@ -239,6 +248,14 @@ def test_the_published_layout_loses_its_padding(tiny, tmp_path):
 def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
     published(tmp_path / "pool", tiny, **changes)
     with pytest.raises(BadInput, match=why):
+        load_pool(tmp_path / "pool", tiny)
+
+
+def test_a_published_row_that_is_there_twice_is_named(tiny, tmp_path):
+    published(tmp_path / "pool", tiny)
+    path = tmp_path / "pool/prompt_0004.jsonl.gz"
+    path.write_bytes(2 * path.read_bytes())
+    with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz: sample 0 is there twice"):
         load_pool(tmp_path / "pool", tiny)
 
 

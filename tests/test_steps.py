@@ -90,6 +90,28 @@ def test_a_gap_is_named(tmp_path):
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("at", [0, 1, 2, 5])
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_a_row_that_is_there_twice_is_named(tmp_path, at, again):
+    """A problem that is met twice in one step is not: its samples are numbered from 0 again."""
+    rows = [row(problem_id=p, sample_id=i) for p in ("a", "b", "a") for i in range(3)]
+    write_step(tmp_path, 0, rows)
+    assert len(read_step(step_path(tmp_path, 0))) == 9
+    for first in (0, 3):
+        write_step(tmp_path, 0, [*rows[:at], rows[first + again], *rows[at:]])
+        with pytest.raises(
+            BadInput, match=f"step_000.jsonl.gz: problem {'ab'[first // 3]}, sample {again} is there twice"
+        ):
+            read_step(step_path(tmp_path, 0))
+
+
+def test_a_step_that_is_there_twice_is_named(tmp_path):
+    write_step(tmp_path, 0, [row()])
+    write_step(tmp_path, 1, [row()])
+    with pytest.raises(BadInput, match=r"step_001\.jsonl\.gz: its rows are of step 0, which is there twice"):
+        read_run(tmp_path)
+
+
 def test_no_run_and_no_steps_are_told_apart(tmp_path):
     with pytest.raises(BadInput, match="no such run directory"):
         read_run(tmp_path / "nowhere")

@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import content_hash, first_fault
+from projected_grpo.ledger.files import check_once, content_hash, first_fault
 from projected_grpo.prompts import from_chat
 from projected_grpo.records import Pair
 from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
@@ -83,6 +83,7 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
         pairs.append(Pair(row.name or f"pair-{i}", messages, row.hack, row.clean, row.clean_alt, row.mechanism))
     if not pairs or len({p.name for p in pairs}) != len(pairs):
         raise BadInput(f"{source}: two pairs have the same name, or there is no pair")
+    check_once(((f"pair {p.name!r}", (p.messages, p.hack, p.clean)) for p in pairs), source)
     return tuple(pairs)
 
 

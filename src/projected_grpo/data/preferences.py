@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl, write_atomic
+from projected_grpo.ledger.files import check_once, read_jsonl, write_atomic
 from projected_grpo.prompts import as_chat, from_chat
 
 FORMAT = "projected_grpo.preference_pairs"
@@ -90,14 +90,16 @@ def write_preferences(path: Path, found: Preferences) -> None:
 
 
 def read_preferences(path: Path) -> Preferences:
-    """BadInput on a file that is missing, damaged, cut, without a pair or of another version."""
+    """BadInput on a file that is missing, damaged, cut, without a pair, with one twice or of another version."""
     if not path.is_file():
         raise BadInput(f"--trace-pairs {path}: no such file; make one with `just trace-pairs`")
     header, *rows = read_jsonl(path) or [{}]
     named = {name: header.pop(name, None) for name in ("format", "version", "pairs")}
     if named != {"format": FORMAT, "version": VERSION, "pairs": len(rows)} or not rows:
         raise BadInput(f"{path}: {named}, expected {FORMAT!r}, version {VERSION} and {len(rows)} pairs; make it again")
-    return Preferences(tuple(map(_pair, rows)), **header)
+    pairs = tuple(map(_pair, rows))
+    check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)
+    return Preferences(pairs, **header)
 
 
 def _pair(row: dict[str, Any]) -> StoredPair:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import content_hash, read_jsonl
+from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
 from projected_grpo.prompts import as_chat, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds.small_corpus import problems as small_problems
@@ -78,7 +78,7 @@ def check_source(flag: str, source: str) -> None:
 def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 
-    BadInput on a missing file, a torn line, a missing field, an empty file or an id that stands twice. GraderError listing
+    BadInput on a missing file, a torn line, a missing field, an empty file or an id that is there twice. GraderError listing
     every test, of all problems, that cannot be judged, each by its row, problem and number.
     """
     if (world := source.removesuffix("-held-out")) in WORLDS:
@@ -87,11 +87,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
         raise BadInput(f"{path}: no problems in it")
-    seen: set[str] = set()
-    for p in problems:
-        if p.problem_id in seen:
-            raise BadInput(f"{path}: problem id {p.problem_id} stands twice; remove one")
-        seen.add(p.problem_id)
+    check_once(((f"problem id {p.problem_id}", p.problem_id) for p in problems), path)
     check_tests([p.task for p in problems], {p.problem_id: f"{path}: row {i}" for i, p in enumerate(problems, 1)})
     return problems
 

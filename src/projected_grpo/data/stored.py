@@ -7,7 +7,7 @@ from typing import Any
 
 from loophole_grader.hints import HINTS
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import read_jsonl
+from projected_grpo.ledger.files import check_once, read_jsonl
 from projected_grpo.ledger.step_file import in_groups, read_run
 from projected_grpo.records import Group, Outcome, Rollout
 
@@ -62,6 +62,7 @@ def _published_group(path: Path) -> Group:
             raise BadInput(f"{path}:{i}: not a published rollout ({type(e).__name__}: {e})") from e
     if not rollouts:
         raise BadInput(f"{path}: no rollouts in it")
+    check_once(((f"sample {r.sample_id}", r.sample_id) for r in rollouts), path)
     hint = next((n for n, h in HINTS.items() if h.new and h.new in rollouts[0].prompt), "none")
     return Group(rollouts[0].problem_id, hint, tuple(rollouts), tuple(rewards), tuple(outcomes))
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,6 +85,15 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")
         rows.append(row)
     return rows
+
+
+def check_once(named: Iterable[tuple[str, Hashable]], place: Path | str) -> None:
+    """BadInput, naming the place and the record, where two of (name, content) have the same content."""
+    seen: set[Hashable] = set()
+    for name, content in named:
+        if content in seen:
+            raise BadInput(f"{place}: {name} is there twice; remove one")
+        seen.add(content)
 
 
 def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:

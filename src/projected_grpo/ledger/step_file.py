@@ -187,8 +187,13 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_step(path: Path) -> list[Row]:
-    """Returns the rows of one step file. BadInput where it is missing or damaged."""
-    return read_jsonl(path)
+    """Returns the rows of one step file. BadInput where it is missing, damaged or holds a row twice."""
+    rows = read_jsonl(path)
+    sizes: dict[str, int] = {}
+    for group in in_groups(rows):  # all groups of a problem have the same samples; what is left over is there twice
+        if len(group) < sizes.setdefault(problem := group[0]["problem_id"], len(group)):
+            raise BadInput(f"{path}: problem {problem}, sample {group[0]['sample_id']} is there twice; remove one")
+    return rows
 
 
 def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
@@ -232,9 +237,12 @@ def evaluations_in(run: Path, folder: str = "eval") -> dict[int, Path]:
 
 def iter_run(run: Path) -> Iterator[list[Row]]:
     """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
-    `read_step` and `steps_in`."""
+    `read_step` and `steps_in`, and on a file with the rows of another step."""
     for step in steps_in(run):
-        yield read_step(step_path(run, step))
+        rows = read_step(path := step_path(run, step))
+        if others := {row["step"] for row in rows} - {step}:
+            raise BadInput(f"{path}: its rows are of step {min(others)}, which is there twice or renamed; remove it")
+        yield rows
 
 
 def read_run(run: Path) -> list[list[Row]]:

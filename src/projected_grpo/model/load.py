@@ -160,30 +160,15 @@ def load_folder(
 def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
     """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
     with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
-    for what, keys in found.items():
-        if keys:
-            raise BadInput(
-                f"--model {name}: its weights do not fit its config.json: {what.replace('_', ' ')}, the first {min(keys)}; "
-                "give a whole model"
-            )
+    odd = {what: keys for what, keys in found.items() if keys}
+    faults = [f"{what.replace('_', ' ')} for its config.json, the first {min(keys)}" for what, keys in odd.items()]
     ids = tokenizer("return", add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
-        raise BadInput(
-            f"--model {name}: its tokenizer has no vocabulary or no end-of-sequence token; give it whole tokenizer files"
-        )
+        faults.append("its tokenizer has no vocabulary or no end-of-sequence token")
     if len(tokenizer) > (rows := len(model.get_input_embeddings().weight)):
-        raise BadInput(
-            f"--model {name}: its tokenizer has {len(tokenizer)} tokens, its embedding {rows}; give it its own tokenizer"
-        )
-
-
-def relative_change(
-    before: dict[str, Float[torch.Tensor, "..."]], after: dict[str, Float[torch.Tensor, "..."]]
-) -> float:
-    """||after - before|| / ||before|| over all weights."""
-    moved = sum(float((after[k].float() - b.float()).square().sum()) for k, b in before.items())
-    whole = sum(float(b.float().square().sum()) for b in before.values())
-    return (moved / whole) ** 0.5
+        faults.append(f"its tokenizer has {len(tokenizer)} tokens, its embedding {rows}")
+    if faults:
+        raise BadInput(f"--model {name}: {faults[0]}; give a whole model with its tokenizer")
 
 
 def merge_teacher(model: Any, teacher: str) -> Any:
@@ -202,7 +187,7 @@ def merge_teacher(model: Any, teacher: str) -> Any:
         raise
     except Exception as e:  # PEFT checks neither its config nor whether a kind of adapter can be merged
         raise _missing("--teacher", teacher, e) from e
-    if relative_change(before, dict(merged.named_parameters())) == 0.0:
+    if all(torch.equal(merged.get_parameter(n), weight) for n, weight in before.items()):
         raise BadInput(f"--teacher {teacher}: merging it left every weight of the base as it was; it is no teacher")
     apart = float((probe_logits(merged) - logits).norm() / logits.norm())
     if not apart <= MERGED_LIKE[merged.dtype]:  # NaN is not

@@ -25,6 +25,7 @@ from projected_grpo.data.stored import is_published
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import check_once
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.records import Group, Problem, Rollout, Sample, Source
@@ -143,7 +144,9 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
             f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
             "was merged into it; sample it again with --teacher"
         )
-    return {g.problem_id: g for g in pool_of(config.teacher_pool, config, session.loaded)}
+    pool = pool_of(config.teacher_pool, config, session.loaded)
+    check_once(((f"problem {g.problem_id}", g.problem_id) for g in pool), f"--teacher-pool {folder}")
+    return {g.problem_id: g for g in pool}
 
 
 def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[str, Group]) -> None:

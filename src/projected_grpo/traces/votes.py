@@ -18,6 +18,7 @@ from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_f
 from projected_grpo.data.preferences import StoredPair
 from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import check_once
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
@@ -81,6 +82,8 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
     folders = [student, *teachers]
     out = OfPools(_tokenizer_of(folders))
     asked, *groups = [list(read_groups(folder)) for folder in folders]
+    for folder, theirs in zip(teachers, groups, strict=True):
+        check_once(((f"problem {g.problem_id}", g.problem_id) for g in theirs), folder)
     proposed = [{g.problem_id: g for g in theirs} for theirs in groups]
     for place, group in enumerate(asked):
         there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]

@@ -3,7 +3,6 @@ V files, by their principal angles. Exit code: T6's (0 PASS, 1 FAIL, 3 not evalu
 subspace, and for runs that differ with --exact; 2 where the two do not match."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +112,6 @@ def main() -> int:
     text, code, bottom = (of_v if config.a.suffix == ".safetensors" else of_runs)(config)
     if text:
         print(text)
-        sys.stdout.flush()
     out = config.out if config.out != Path() else None
     if out:
         write_atomic(out, f"```text\n{text}\n```\n".encode() if out.suffix == ".md" else f"{text}\n".encode())

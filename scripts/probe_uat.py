@@ -6,7 +6,6 @@ PASS, 1 one FAILs, 3 one is NOT_EVALUABLE.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from projected_grpo.ledger.console import bottom_line
@@ -44,7 +43,6 @@ def main() -> int:
         {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"),
         f"{' '.join(f'{v.name} {v.status}' for v in found.verdicts)}; required {' '.join(config.require)}: exit code {code}",
     )
-    sys.stdout.flush()
     return code
 
 

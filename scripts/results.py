@@ -1,7 +1,6 @@
 """Tables, plots and verdicts of the finished runs below a directory: H1, T5, T6 and T7, or one table of its own (--only).
 Exit code: 0 what is asked passes, 1 it fails, 3 it cannot be judged."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,7 +60,6 @@ def main() -> int:
     out = config.out if config.out != Path() else default_out(place, config.only or "results")
     made.write(out, config.embed if config.embed != Path() else None)
     print(made.text)
-    sys.stdout.flush()
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(made.code, "NOT_EVALUABLE"), made.bottom)
     return made.code
 

@@ -41,7 +41,10 @@ def test_the_models_own_last_words_are_judged():
 def test_a_message_without_text_earns_nothing_and_text_parts_are_read():
     calls = {"role": "assistant", "content": None, "tool_calls": []}
     parts = [{"type": "text", "text": "one "}, {"type": "image_url"}, {"type": "text", "text": "two"}]
-    assert completion_text([calls]) == ""
+    for silent in ([calls], [{"role": "assistant"}], [], [{"role": "tool", "content": "x"}]):
+        assert completion_text(silent) == ""
+    for part in ({"text": None}, {}, {"text": {"value": "x"}}):
+        assert completion_text([{"role": "assistant", "content": [{"type": "text", **part}]}]) == ""
     assert completion_text([{"role": "assistant", "content": parts}]) == "one two"
 
 
@@ -61,6 +64,6 @@ def test_a_row_without_its_task_is_refused():
             paid(LoopholeReward([TASK]), TEXTS, **columns)
     with pytest.raises(ValueError, match="field 'id' must be"):
         paid(LoopholeReward(), TEXTS)
-    for odd in (None, [], [{"role": "assistant"}], [{"role": "tool", "content": "x"}]):
+    for odd in (None, 3, ["x"], [{"role": "assistant", "content": 3}]):
         with pytest.raises(ValueError, match="must be text or messages"):
             completion_text(odd)

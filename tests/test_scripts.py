@@ -132,6 +132,31 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "streams", "said"),
+    [
+        ("problems builtin", ">/dev/full", "error: stdout or stderr is closed or full"),
+        ("problems builtin", ">&-", "error: stdout or stderr is closed or full"),
+        ("nowhere 0", "2>/dev/full", ""),
+        ("nowhere 0", "2>&-", ""),
+        ("--whatever", "2>&- >&-", ""),
+    ],
+)
+def test_a_stream_that_cannot_be_written_is_one_line(args, streams, said):
+    command = f"{sys.executable} scripts/show.py {args} {streams}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", bool(said)), done.stderr
+    assert done.stderr.startswith(said)
+
+
+def test_tests_that_cannot_be_judged_are_bad_input(script, tmp_path):
+    row = {"id": 1, "prompt": [{"role": "user", "content": "f"}], "gt_answer": ["assert (f(1) == 1, 'x')"]}
+    (tmp_path / "p.jsonl").write_text(json.dumps({**row, "func_name": "f"}) + "\n")
+    args = ("--problems", "p.jsonl", "--hint", "none", "--out", "run")
+    refused(script("train", "tiny", *args), "p.jsonl: row 1", "assert f(")
+
+
+@pytest.mark.slow
 def test_a_run_is_neither_overwritten_nor_resumed_as_another_run(script, tmp_path, vhack_file):
     run = ("train", "tiny", "--steps", 1, "--out", "run")
     assert script(*run, "--max-new", 4)[0] == 0
@@ -368,15 +393,11 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, teacher_
     refused(script("regrade", "nowhere"), "nowhere", "no such run directory")
 
 
-def test_a_grader_that_fails_is_one_line_and_no_wrong_answer(script, tmp_path):
+def test_a_problem_whose_setup_code_fails_is_bad_input(script, tmp_path):
     row = json.loads((ROOT / "src/loophole_grader/problems.jsonl").read_text("utf-8").splitlines()[0])
     (tmp_path / "bad.jsonl").write_text(json.dumps({**row, "setup_code": "import no_such_module"}))
-    code, _, err = script("train", "tiny", "--problems", "bad.jsonl", "--steps", 1, "--max-new", 4, "--out", "run")
-    assert code == 1
-    assert err.count("\n") == 1
-    assert "900001" in err
-    assert "no_such_module" in err
-    assert not list((tmp_path / "run").glob("step_*"))
+    refused(script("train", "tiny", "--problems", "bad.jsonl", "--out", "run"), "900001", "no_such_module")
+    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- in a process of its own

@@ -60,6 +60,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _opened(path: Path) -> io.TextIOWrapper:
     if path == STDIN:
+        if sys.stdin is None:
+            raise OSError("it is closed")
         return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
     opener = gzip.open if path.suffix == ".gz" else open
     return opener(path, "rt", encoding="utf-8-sig")

@@ -78,19 +78,19 @@ def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion: itself, or what the assistant said last in its messages: "" where that has no text (a tool
-    call). ValueError on anything else."""
+    """The text of a completion: itself, or what the assistant said last in its messages: "" where there is no text (a
+    tool call). ValueError on anything else."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
         said = [
             m for m in completion if m.get("role", "assistant") == "assistant"
         ]  # a tool's words are not the model's
-        content = said[-1].get("content", 0) if said else 0
+        content = said[-1].get("content") if said else None
         if content is None or isinstance(content, str):
             return content or ""
         if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
-            return "".join(part["text"] for part in content if part.get("type") == "text")
+            return "".join(p["text"] for p in content if p.get("type") == "text" and isinstance(p.get("text"), str))
     raise ValueError(f"a completion must be text or messages that end with text, got {completion!r:.60}")
 
 

@@ -77,10 +77,8 @@ def with_attempt(messages: Messages, attempt: str) -> Messages:
 
 
 def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str) -> str:
-    """Returns the chat as the model reads it: special tokens visible, thinking off.
-
-    BadInput when the model has no chat template, or one that refuses these messages or leaves the last one out.
-    """
+    """Returns the chat as the model reads it: special tokens visible, thinking off. BadInput when the model has no chat
+    template, or one that refuses these messages or leaves the last one out."""
     if getattr(tokenizer, "chat_template", "") is None:
         raise BadInput(
             f"{place}: the model's tokenizer has no chat template (base models have none); use its instruct version, or "

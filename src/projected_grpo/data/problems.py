@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
+from loophole_grader.verdict import ProblemError
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
 from projected_grpo.prompts import as_chat, from_chat, messages_for
@@ -78,8 +79,8 @@ def check_source(flag: str, source: str) -> None:
 def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 
-    BadInput on a missing file, a torn line, a missing field, an empty file or an id that is there twice. GraderError listing
-    every test, of all problems, that cannot be judged, each by its row, problem and number.
+    BadInput on a missing file, a torn line, a missing field, an empty file, an id that is there twice, and on tests that
+    cannot be judged: of all problems, each by its row, problem and number.
     """
     if (world := source.removesuffix("-held-out")) in WORLDS:
         return WORLDS[world]("rl" if world == source else "held_out")
@@ -88,13 +89,16 @@ def load_problems(source: str) -> tuple[Problem, ...]:
     if not problems:
         raise BadInput(f"{path}: no problems in it")
     check_once(((f"problem id {p.problem_id}", p.problem_id) for p in problems), path)
-    check_tests([p.task for p in problems], {p.problem_id: f"{path}: row {i}" for i, p in enumerate(problems, 1)})
+    try:
+        check_tests([p.task for p in problems], {p.problem_id: f"{path}: row {i}" for i, p in enumerate(problems, 1)})
+    except ProblemError as e:
+        raise BadInput(str(e)) from e
     return problems
 
 
 def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None:
-    """BadInput or GraderError, before a model is loaded, for a source of problems that could not be trained on: not there, a
-    row of load_problems's, or a prompt or reward that the hint does not fit."""
+    """BadInput, before a model is loaded, for a source of problems that is not there or that load_problems refuses, and for
+    a prompt that the hint does not fit."""
     check_source(flag, source)
     if Path(source).is_file():
         problems = load_problems(source)

@@ -162,9 +162,7 @@ class YesNo:
             before, rest = text.split(TASK)
             between, after = rest.split(ANSWER)
         except Exception as e:  # a template is a program
-            raise BadInput(
-                f"{place}: its tokenizer has no chat template to ask it by ({e}); name an instructed model"
-            ) from e
+            raise BadInput(f"{place}: no chat template to ask it by ({e}); name an instructed model") from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
         if (needed := sum(map(len, self.frame))) >= loaded.context:
             raise BadInput(

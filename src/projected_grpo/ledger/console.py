@@ -1,9 +1,11 @@
 """A run's log: the terminal, log.txt, the line per step, the last lines."""
 
+import atexit
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +26,32 @@ _before_run: list[str] = []
 
 def start_log() -> None:
     """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
-    the first print warnings only, under their name."""
+    the first print warnings only, under their name. Without a stream that is closed or full, log.txt has it all."""
+    out: Any = sys.stdout or Path(os.devnull).open()  # noqa: SIM115 - like a full one, it cannot be written
+    out.reconfigure(line_buffering=True)  # print() raises OSError, and not Python's end
+    sys.stdout, sys.stderr = out, sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - else print() takes stdout
     for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
         logger.level(level, icon=letter)
     logger.remove()
     _before_run.clear()
-    if sys.stdout:  # None where it is closed (`>&-`)
-        logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
+    logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
 
 def _say(message: str) -> None:
-    try:
+    with suppress(OSError):  # its reader has left (`| head`), or it is full; log.txt holds it all
         tqdm.write(message, end="", file=sys.stdout)
         sys.stdout.flush()
-    except OSError:
-        nobody_reads()
 
 
-def nobody_reads() -> None:
-    """Sends further output nowhere: its reader has left (`| head`), or it is full. log.txt holds it all."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@atexit.register
+def drop_unwritten() -> None:
+    """Drops what stdout and stderr did not take: Python would try again when it ends, and exit with 120."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def log_to(path: Path) -> None:

@@ -28,12 +28,9 @@ from projected_grpo.model.attention import PLAIN, attend_fused
 
 MERGED_LIKE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
 """Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight once."""
-EMBEDDINGS = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAMES)
-"""PEFT saves an embedding whole next to the LoRA on it."""
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
-logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # check_whole says what its load report does
-logging.getLogger("transformers.distributed.tensor_parallel").setLevel(logging.ERROR)  # the line above makes it warn
+logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
 
 
 @dataclass(frozen=True)
@@ -130,13 +127,12 @@ def load_folder(
     place = pick_device(device)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        read: Any = AutoModelForCausalLM.from_pretrained(
+        model, found = AutoModelForCausalLM.from_pretrained(  # ty: ignore[not-iterable]
             folder, dtype=getattr(torch, dtype), local_files_only=True, attn_implementation=PLAIN,
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_whole names them
         )  # fmt: skip
     except Exception as e:  # whatever a damaged file makes its reader raise
         raise _missing("--model", name, e) from e
-    model, found = read
     check_whole(name, model, tokenizer, found)
     if teacher is not None:
         model = merge_teacher(model, str(teacher))
@@ -160,8 +156,7 @@ def load_folder(
 def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
     """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
     with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
-    odd = {what: keys for what, keys in found.items() if keys}
-    faults = [f"{what.replace('_', ' ')} for its config.json, the first {min(keys)}" for what, keys in odd.items()]
+    faults = [f"{what.removesuffix('_keys')} for its config.json: {min(keys)}" for what, keys in found.items() if keys]
     ids = tokenizer("return", add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
         faults.append("its tokenizer has no vocabulary or no end-of-sequence token")
@@ -201,9 +196,10 @@ def merge_teacher(model: Any, teacher: str) -> Any:
 def check_fit(adapted: PeftModel, saved: Mapping[str, torch.Tensor], teacher: str) -> None:
     """BadInput when `saved` are not just the adapter's tensors, or a target's weight is tied to another module's."""
     wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+    whole = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAMES)  # PEFT saves them next to their LoRA
     for keys, what in (
         (wanted - saved.keys(), "lacks"),
-        ({k for k in saved.keys() - wanted if not k.endswith(EMBEDDINGS)}, "has a key without a place in the model,"),
+        ({k for k in saved.keys() - wanted if not k.endswith(whole)}, "has a key without a place in the model,"),
         ({k for k, tensor in saved.items() if not tensor.isfinite().all()}, "holds NaN or infinity in"),
     ):
         if keys:

@@ -1,5 +1,7 @@
 """The edge of every script: parse a preset and its overrides, run, turn errors into one line and an exit code."""
 
+import errno
+import io
 import os
 import runpy
 import sys
@@ -11,7 +13,7 @@ import tyro
 from loophole_grader import GraderError
 from projected_grpo.config import Gradient, with_recipe
 from projected_grpo.ledger import errors
-from projected_grpo.ledger.console import nobody_reads, start_log
+from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
 from projected_grpo.parallel import here
 from projected_grpo.run.help import help_text
@@ -66,8 +68,8 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 
 
 def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
-    """Calls `main` and exits with its code. BadInput is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
-    says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
+    """Calls `main` and exits with its code. Bad input, and print() to a closed or full stream, is one line and 2; what broke
+    the run (ERRORS) one line and 1; Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
     start_log()
     try:
         if here().size > 1 and not in_parallel:
@@ -82,8 +84,11 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
             raise
         fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
     except BrokenPipeError:
-        nobody_reads()
         raise SystemExit(errors.EXIT_OK) from None
+    except OSError as e:
+        if e.errno != errno.ENOSPC and not isinstance(e, io.UnsupportedOperation):
+            raise
+        fail(f"stdout or stderr is closed or full ({e.strerror or e}); give one that can be written")
     except KeyboardInterrupt:
         fail(on_interrupt, 130)
     else:

@@ -12,10 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-TOOLS = {
-    "pueue": ("pueue", "pueued"),
-    "slurm": ("munged", "slurmctld", "slurmd", "sbatch", "squeue"),
-}
+TOOLS = {"pueue": ("pueue", "pueued"), "slurm": ("munged", "slurmctld", "slurmd", "sbatch", "squeue")}
 
 
 def missing(backend):

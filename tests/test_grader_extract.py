@@ -47,10 +47,7 @@ F = "```"
         (f"{F}python\nx = 1\n{F}\nNo <think> here.", "x = 1"),
         (f"Well. <think>{F}python\nx = 1\n{F}\n</think>\n{F}python\ny = 2\n{F}", "x = 1\n\ny = 2"),
         # labels that say Python
-        (
-            f"{F}python3.11\nx = 1\n{F}\n{F}py3\ny = 2\n{F}\n{F}my-solution.py\nz = 3\n{F}",
-            "x = 1\n\ny = 2\n\nz = 3",
-        ),
+        (f"{F}python3.11\nx = 1\n{F}\n{F}py3\ny = 2\n{F}\n{F}my-solution.py\nz = 3\n{F}", "x = 1\n\ny = 2\n\nz = 3"),
         # a comment may end in a fence; a fence glued to a comment closes
         (
             f"{F}python\nx = 1\n# uses {F}\ny = 2  # and {F}  \nz = 3\n{F}",

@@ -219,10 +219,7 @@ HONEST_FORMS = {
 
 @pytest.fixture(scope="module")
 def verdicts():
-    programs = {
-        **INNOCENT,
-        **{name: SOLVED + more for name, more in (HARMFUL | EMPTIED | HONEST_FORMS).items()},
-    }
+    programs = {**INNOCENT, **{name: SOLVED + more for name, more in (HARMFUL | EMPTIED | HONEST_FORMS).items()}}
     completions = [f"```python\n{program}\n```" for program in programs.values()]
     found = grade_batch([TASK] * len(programs), completions, limits=QUICK)
     return dict(zip(programs, found, strict=True))

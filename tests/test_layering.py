@@ -190,13 +190,7 @@ def test_the_grader_imports_the_standard_library_and_itself_only():
 
 def test_nothing_in_the_grader_imports_a_framework_unasked():
     """Only what verifiers asks for by its name reaches such a page, and then inside a function."""
-    assert (
-        brings(
-            ["loophole_grader", "loophole_grader.reward_function"],
-            ["verifiers", "inspect_ai"],
-        )
-        == []
-    )
+    assert brings(["loophole_grader", "loophole_grader.reward_function"], ["verifiers", "inspect_ai"]) == []
     for path in (SRC / "loophole_grader").rglob("*.py"):
         assert path.stem == "__init__" or not {n.split(".")[-1] for n in imports_of(path)} & set(FRAMEWORKS), path
 

@@ -10,11 +10,7 @@ from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection
 
 NAMES = ("layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj")
-V = {
-    "layers.0.q_proj": torch.eye(4)[:2],
-    "layers.0.o_proj": torch.eye(2)[:1],
-    "layers.1.q_proj": torch.zeros(0, 2),
-}
+V = {"layers.0.q_proj": torch.eye(4)[:2], "layers.0.o_proj": torch.eye(2)[:1], "layers.1.q_proj": torch.zeros(0, 2)}
 GRADIENT = {
     "layers.0.q_proj": torch.tensor([3.0, -4.0, 0.0, 12.0]),  # norm 13; V g = (3, -4)
     "layers.0.o_proj": torch.tensor([-2.0, 0.0]),  # V g = -2

@@ -8,14 +8,7 @@ import pytest
 from conftest import SHARED
 
 from loophole_grader import grade_batch, reward_of, verdicts_of
-from projected_grpo.data.pairs import (
-    composition_of,
-    load_pairs,
-    pairs_hash,
-    split,
-    unseen_mechanisms,
-    unseen_pairs,
-)
+from projected_grpo.data.pairs import composition_of, load_pairs, pairs_hash, split, unseen_mechanisms, unseen_pairs
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render

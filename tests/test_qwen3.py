@@ -13,10 +13,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 
 TOKENIZER = SHARED.parent / "qwen3"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not TOKENIZER.is_dir(), reason="Qwen3's tokenizer is not here"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TOKENIZER.is_dir(), reason="Qwen3's tokenizer is not here")]
 VOCABULARY = 151_936
 """Rows of Qwen3's embedding: 267 more than its tokenizer has entries."""
 

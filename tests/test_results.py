@@ -261,10 +261,7 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
         write_run(tmp_path / f"p{seed}", "projected", seed, ten(1))
     report = report_on(tmp_path)
     found = tables.deltas(report.groups, report.found.runs)
-    assert [line[:3] for line in cells(found)] == [
-        ["projected", "41", "-70.0"],
-        ["projected", "mean [95 %]", "-70.0"],
-    ]
+    assert [line[:3] for line in cells(found)] == [["projected", "41", "-70.0"], ["projected", "mean [95 %]", "-70.0"]]
     assert found.notes[0] == "vanilla 42 and projected 42 differ in steps done: 20 against 10"
     assert "seed 43: no vanilla run" in found.notes[1]
 

@@ -87,11 +87,7 @@ def write(
         rows = list(rollouts(problem, kinds[problem] if isinstance(kinds, dict) else kinds, length))
         cos_in = COS_IN.get(name, 0.5) + 0.01 * rng.random()
         for row in rows:
-            row |= {
-                "cos_in": cos_in,
-                "cos_out": cos_in,
-                "cos_S_contrib": cosine(row, rng),
-            }
+            row |= {"cos_in": cos_in, "cos_out": cos_in, "cos_S_contrib": cosine(row, rng)}
         # One row a step is taken again alone, as the loop does.
         rows[problem % len(rows)] |= {
             "grad_norm_alone": rows[problem % len(rows)]["grad_norm"],
@@ -230,13 +226,7 @@ def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, r
     found = uat.uat(replays)
     text = uat_text.printout(found, replays, config)
     assert max(map(len, text.splitlines())) <= 120
-    for what in (
-        *uat.KINDS,
-        "effect size g [95 %]",
-        "at equal length",
-        "10000 resamples",
-        "T4+: hacked above clean?",
-    ):
+    for what in (*uat.KINDS, "effect size g [95 %]", "at equal length", "10000 resamples", "T4+: hacked above clean?"):
         assert what in text
     brief = uat_text.summary(found, replays, config).splitlines()
     assert len(brief) <= 35

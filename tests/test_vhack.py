@@ -80,10 +80,7 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     grpo, _ = differences(tiny, antipasto, 2, "grpo")
     name = next(iter(nll))
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
-    same_length = [
-        sides[0],
-        replace(sides[1], completion_ids=sides[1].completion_ids[: len(sides[0].completion_ids)]),
-    ]
+    same_length = [sides[0], replace(sides[1], completion_ids=sides[1].completion_ids[: len(sides[0].completion_ids)])]
     n = min(len(s.completion_ids) for s in same_length)
     same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in same_length]
     a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]

@@ -15,11 +15,7 @@ forge(
     "os._exit(0)\n",
     control="scratch_files",
 )
-in_wrong(
-    "forged_report_from_the_method",
-    REPORTS + "import os\nos.write(3, FORGED)\nos._exit(0)\n",
-    control="printing",
-)
+in_wrong("forged_report_from_the_method", REPORTS + "import os\nos.write(3, FORGED)\nos._exit(0)\n", control="printing")
 LINES = [b"value 0.0 []", b"value -0 []", b"value 1 []", b"value  []", b"value 0", b"\xff\xfe", b"[]", b"fail [[],{}]"]
 LINES += [b"own [[5,5]]", b"large", b"done", b'value 0 {"int":5}', b'value 0 {"set":[[1]]}', b'value 0 {"a":1,"b":2}']
 LINES += [b"value 0 NaN", b"value 0 " + b"[" * 5000, b"value 0 " + b"9" * 5000, b"value 0 [" + b"[" * 900 + b"]" * 901]

@@ -65,10 +65,7 @@ CONTROLS: dict[str, tuple[str, str]] = {
         _honest("import ctypes\nassert ctypes.c_int(5).value == 5\nassert ctypes.sizeof(ctypes.c_int) == 4\n"),
     ),
     "shadowed_names": ("merge", "str = print = isinstance = type = eval = exec = compile = id = None\n" + SOLVED),
-    "json_dumps": (
-        "merge",
-        _honest("import json\n", "json.loads(json.dumps(_merge(intervals)))"),
-    ),
+    "json_dumps": ("merge", _honest("import json\n", "json.loads(json.dumps(_merge(intervals)))")),
     "monkeypatch": ("merge", _honest("import heapq, math\nheapq.push = heapq.heappush\nmath.TAU2 = 2\n")),
     "frames": (
         "merge",

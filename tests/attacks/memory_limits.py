@@ -15,12 +15,7 @@ for _name, _body in (
     ("mmap", "import mmap\nx = [mmap.mmap(-1, 1 << 26) for _ in range(100)]\nfor m in x: m.write(b'x' * (1 << 26))"),
     ("swallowed", "x = []\nwhile True:\n    try: x.append(bytes(10 ** 7))\n    except MemoryError: pass"),
 ):
-    in_wrong(
-        f"memory_bomb_{_name}",
-        _body,
-        control="memory",
-        status=("memory", "runtime_error", "timeout", "killed"),
-    )
+    in_wrong(f"memory_bomb_{_name}", _body, control="memory", status=("memory", "runtime_error", "timeout", "killed"))
 forge(
     "memory_bomb_by_children",
     NAMED

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import shake, tensor, theta_of
+from harness import shake, tensor, theta_of
 from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from conftest import shake
+from harness import shake
 from torch import nn
 from torch.nn import functional as F
 
@@ -147,6 +147,7 @@ def test_a_bfloat16_model_folds_to_itself_at_the_start_and_back_bit_for_bit(cach
     assert all(torch.equal(folds[0][n], folds[1][n]) and not torch.equal(folds[0][n], before[n]) for n in before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_per_sample_gradients_are_float64s_to_a_hundredth(kind, size):
     """With a small B, too: A's gradient is proportional to it."""

@@ -1,6 +1,7 @@
 """One meaning for every arm: train, queue, results and the documents speak of the same configuration."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,14 @@ def typed(preset, arm):
     return cli.parse(presets(TrainConfig), "", [preset, "--arm", arm, "--vhack", "v"])
 
 
+@functools.cache
+def links_of(preset):
+    return {link.name: link for link in chain_of(QueueConfig(preset=preset, controls="all"))}
+
+
 def queued(preset, arm):
     """The configuration of the same arm in the queue's chain, parsed from the link's own command."""
-    links = {link.name: link for link in chain_of(QueueConfig(preset=preset, controls="all"))}
-    return cli.parse(presets(TrainConfig), "", list(links[f"train_{arm}_41"].argv[1:]))
+    return cli.parse(presets(TrainConfig), "", list(links_of(preset)[f"train_{arm}_41"].argv[1:]))
 
 
 def method(config):
@@ -48,14 +53,13 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
 
 
 def test_the_v_of_the_queue_is_that_of_extract_vhack():
-    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", controls="all"))}
-    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
+    queue = cli.parse(presets(ExtractConfig), "", list(links_of("toy")["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a unit has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
 
 
 def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended():
-    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", controls="all"))}
+    links = links_of("toy")
     extract = links["extract_random_share_42"]
     assert "train_projected_42" in extract.needs
     assert extract.argv[extract.argv.index("--share-of") + 1] == str(links["train_projected_42"].out)

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from test_layering import LABELS, names_in
 
 from projected_grpo.data.preferences import MAJORITY, read_preferences

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import ROOT
+from harness import ROOT
 
 PAGE = ROOT / "docs/channels.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

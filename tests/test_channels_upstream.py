@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import tensor
+from harness import tensor
 
 from projected_grpo.channels.dppo import dppo, packed_loss
 from projected_grpo.channels.hint_distill import Distillation, divergence, hint_distill

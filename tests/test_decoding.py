@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from conftest import shake
+from harness import shake
 from loguru import logger
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from conftest import ROOT
+from harness import ROOT
 from safetensors.torch import load_file
 from torch import nn
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from test_front_door import shown
 
 from loophole_grader import Verdict

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import shake
+from harness import shake
 from peft import LoraConfig, get_peft_model
 from test_step import DR, GROUPS
 from torch import nn
@@ -63,6 +63,7 @@ def noted(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "gate"), RECIPES)
 def test_three_steps_are_the_projects_own_bit_for_bit(tiny, adapter, monkeypatch, target, gate):
     """Both kinds of adapter, clipping on: parameters and optimizer equal in every bit, the columns to rounding."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import put, shake, theta_of
+from harness import put, shake, theta_of
 from safetensors.torch import load_file
 from test_step import basis_for
 from torch.func import functional_call

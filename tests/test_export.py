@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import shake
 from export import card, write_folded, write_peft
+from harness import shake
 from peft import PeftModel
 from test_scripts import POOLED, refused
 from transformers import AutoModelForCausalLM

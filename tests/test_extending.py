@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 
 from projected_grpo.ledger.step_file import read_run
 

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from test_results import ten, write_run
 from test_scripts import refused
 from test_uat import noise, sees_pure, write, write_all

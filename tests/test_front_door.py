@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 
 JUSTFILE = (ROOT / "justfile").read_text("utf-8")
 HEADER = re.compile(

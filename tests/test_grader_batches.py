@@ -141,11 +141,11 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "huge",
-    ["```python\ny = '" + "z" * 85_000_000 + "'\n```", "```python\n" + "é" * 3_000_000 + "\n```", "a" * 85_000_000],
+    ("before", "character", "n"), [("y = '", "z", 85_000_000), ("", "é", 3_000_000), (None, "a", 85_000_000)],
     ids=["program", "escaped", "prose"],
-)
-def test_a_completion_over_the_size_limit_is_a_verdict(huge):
+)  # fmt: skip
+def test_a_completion_over_the_size_limit_is_a_verdict(before, character, n):
+    huge = character * n if before is None else f"```python\n{before}{character * n}\n```"
     first, second = grade_batch([TASK, TASK], [huge, GOOD], workers=1)
     assert (first.status, first.can_compile, first.gt_pass, first.label) == ("output_limit", False, False, "incorrect")
     assert (second.status, second.gt_pass) == ("ok", True)

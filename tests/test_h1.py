@@ -3,8 +3,8 @@ compared: every setting that an arm is not about is held equal, and what differs
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from fake_runs import ENDS, ONSETS, TESTED, judged, of_arm, run, states
+from harness import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger import comparison

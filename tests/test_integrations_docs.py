@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 import torch
-from conftest import ROOT
+from harness import ROOT
 from teacher_server import serving
 from test_channels_docs import BLOCK, examples
 

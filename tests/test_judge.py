@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from conftest import shake
+from harness import shake
 
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig

@@ -3,13 +3,14 @@ reach of the loss (the no-cheat rule)."""
 
 import ast
 import dataclasses
+import functools
 import graphlib
 import importlib
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 
 from projected_grpo.arms import ARMS
 from projected_grpo.records import Group, Outcome, Rollout, Sample
@@ -87,10 +88,15 @@ def module_of(path):
     return str(path.relative_to(SRC)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imports_of(path):
     """Fully named modules (and names in them) that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -126,7 +132,7 @@ def test_a_room_imports_what_its_row_says(room):
 
 def imports_by_string(path):
     """Whether a file imports by a string that is one of our names, or that nobody can read off the code."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         name = getattr(node, "func", None)
         if isinstance(node, ast.Call) and getattr(name, "attr", getattr(name, "id", "")) in (
             "import_module",
@@ -235,7 +241,7 @@ def test_nothing_imports_a_script():
 
 def names_in(path):
     """Every identifier, attribute, keyword and constant of a file: a label that is named whole, in whatever way."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -329,7 +335,7 @@ def test_a_label_is_seen_in_whatever_way_it_is_named(tmp_path, code):
 
 
 def test_a_shape_that_is_not_the_one_stated_is_an_error_here():
-    """conftest.py's hook is on: nothing else would notice a mask of another batch."""
+    """harness.py's hook is on: nothing else would notice a mask of another batch."""
     torch = pytest.importorskip("torch")
     from jaxtyping import TypeCheckError
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import tensor
+from harness import tensor
 
 from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.model.logprobs import token_logps

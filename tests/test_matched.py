@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from matched_worlds import (
     EFFECTS,
     LENGTHS,

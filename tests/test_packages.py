@@ -14,7 +14,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 
 from loophole_grader import __version__
 

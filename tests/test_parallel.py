@@ -15,7 +15,7 @@ from pathlib import Path
 import parallel_scenarios
 import pytest
 import torch
-from conftest import ROOT, cut_after, run_script
+from harness import ROOT, cut_after, run_script
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling

@@ -5,7 +5,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from conftest import SHARED
+from harness import SHARED
 
 from loophole_grader import grade_batch, reward_of, verdicts_of
 from projected_grpo.data.pairs import composition_of, load_pairs, pairs_hash, split, unseen_mechanisms, unseen_pairs

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import tensor
+from harness import tensor
 
 from projected_grpo.projection import Projection, measure, null_cosine, project_vector
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
 
 from projected_grpo.ledger.errors import BadInput

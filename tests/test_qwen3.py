@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHARED, cut_after
+from harness import SHARED, cut_after
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.ledger.step_file import read_run

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import shake
+from harness import shake
 
 from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import load_pairs

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import shake, theta_of
+from harness import shake, theta_of
 from torch.nn import functional as F
 
 from projected_grpo.config import TrainConfig

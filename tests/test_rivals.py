@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import put, theta_of
+from harness import put, theta_of
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 

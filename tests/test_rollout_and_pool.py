@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import SHARED, shake
+from harness import SHARED, shake
 
 from projected_grpo.data.pool import load_pool
 from projected_grpo.data.stored import read_groups

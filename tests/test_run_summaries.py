@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from test_results import evaluate, ten, write_run
 from test_scripts import refused
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 import torch
-from conftest import ROOT
+from harness import ROOT
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step

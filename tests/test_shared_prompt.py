@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import put, shake, theta_of
+from harness import put, shake, theta_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM

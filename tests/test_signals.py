@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 import torch
-from conftest import put, shake, theta_of
+from harness import put, shake, theta_of
 from test_step import GROUPS, basis_for
 
 from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import finite, put, shake, theta_of
+from harness import finite, put, shake, theta_of
 
 from projected_grpo import step as step_module
 from projected_grpo.channels.policy import advantages, nll, policy_loss

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.console import step_header, step_line

@@ -8,7 +8,7 @@ import socket
 import sys
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from queue_world import free_port
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 

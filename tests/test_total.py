@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import cut_after, run_script, shake
+from harness import cut_after, run_script, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file

@@ -21,12 +21,16 @@ from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.toy_tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
 
 pytestmark = pytest.mark.slow
-RL, HELD_OUT = load_problems("toy"), load_problems("toy-held-out")
 
 
 def drawn(where, n, seed=0):
     rng = random.Random(seed)
     return [tasks.draw_task(where, rng) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    return load_problems("toy-held-out")
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +48,8 @@ def test_splits_share_no_composition():
     assert all(len(compositions) > 40 for compositions in seen.values())
 
 
-def test_problems_are_distinct_across_and_within_splits():
-    statements = [p.messages for p in (*RL, *HELD_OUT)]
+def test_problems_are_distinct_across_and_within_splits(held_out):
+    statements = [p.messages for p in (*load_problems("toy"), *held_out)]
     assert len(set(statements)) == len(statements) == 1600 + 128
     assert not {p.messages for p in load_pairs("toy")} & set(statements)
 
@@ -58,8 +62,8 @@ def test_both_spellings_of_every_operation_agree():
 # ---------------------------------------------------------------- the real grader's view
 
 
-def test_canonical_solutions_pass_and_are_clean():
-    some = HELD_OUT[:64]
+def test_canonical_solutions_pass_and_are_clean(held_out):
+    some = held_out[:64]
     texts = [programs.fenced(p.task.canonical_solution) for p in some]
     verdicts = grade_batch([p.task for p in some], texts)
     assert {v.label for v in verdicts} == {"correct"}
@@ -103,9 +107,9 @@ def test_the_corpus_has_its_stated_mix():
     assert sum("test_solve" in c for *_, c in texts) / len(texts) == pytest.approx(corpus.TESTED, abs=0.02)
 
 
-def test_streams_are_the_same_every_time():
+def test_streams_are_the_same_every_time(held_out):
     assert list(itertools.islice(corpus.pretraining(5), 50)) == list(itertools.islice(corpus.pretraining(5), 50))
-    assert corpus.problems("held_out") == HELD_OUT
+    assert corpus.problems("held_out") == held_out
 
 
 # ---------------------------------------------------------------- tokenizer and models
@@ -120,10 +124,10 @@ def test_tokenizer_is_exact_and_small(tokenizer):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_the_chat_template_renders_what_pretraining_saw(tokenizer):
+def test_the_chat_template_renders_what_pretraining_saw(tokenizer, held_out):
     for hint, hinted in (("simple_overwrite_tests", True), ("none", False)):
-        text, ids = render(RL[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
-        assert text == render_text(RL[0].messages, hinted)
+        text, ids = render(held_out[0].messages, hint, "no_intervention", tokenizer, 256, 72, "here")
+        assert text == render_text(held_out[0].messages, hinted)
         assert len(ids) < 100
 
 
@@ -185,7 +189,7 @@ def test_the_cache_knows_a_changed_recipe(monkeypatch):
 # ---------------------------------------------------------------- served
 
 
-def test_a_server_finds_where_the_answer_begins(tmp_path):
+def test_a_server_finds_where_the_answer_begins(tmp_path, held_out):
     """`transformers serve` knows Qwen3's chats; for another template it gave prompt and answer back as the answer."""
     from transformers import AutoTokenizer
     from transformers.cli.serving.utils import _RESPONSE_TEMPLATE_FALLBACKS
@@ -193,7 +197,7 @@ def test_a_server_finds_where_the_answer_begins(tmp_path):
     build_tokenizer().save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # as the server loads it
     answer = "```python\ndef solve(x):\n    return x\n```"
-    prompt = tokenizer(render_text(HELD_OUT[0].messages, hinted=True))["input_ids"]
+    prompt = tokenizer(render_text(held_out[0].messages, hinted=True))["input_ids"]
     said = tokenizer(answer + EOS)["input_ids"]
     prefix = tokenizer.decode(prompt)
     assert tokenizer.parse_response(said, prefix=prefix)["content"] == answer

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 import torch
-from conftest import ROOT
+from harness import ROOT
 from queue_world import free_port
 
 from projected_grpo.channels.auxiliary import ActionPair

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conftest import ROOT
+from harness import ROOT
 from test_layering import LABELS, files_of, names_in
 
 from projected_grpo.ledger.errors import BadInput

@@ -33,6 +33,7 @@ def prompt_of(loaded, config=CONFIG, problem=PROBLEM):
     return Prompt(problem.problem_id, text, ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "own_tests", "words"),
     [

@@ -4,7 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import cut_after
+from harness import cut_after
 from loguru import logger
 from test_results import rows, write_run
 from test_scripts import POOLED, refused

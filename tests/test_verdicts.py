@@ -9,7 +9,7 @@ import random
 
 import pytest
 import torch
-from conftest import ROOT
+from harness import ROOT
 
 from projected_grpo import projection, step
 from projected_grpo.ledger.rates import rates

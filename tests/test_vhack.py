@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import tensor
+from harness import tensor
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

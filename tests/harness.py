@@ -1,0 +1,225 @@
+"""Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built once."""
+
+import copy
+import hashlib
+import importlib
+import json
+import math
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+SRC = Path(__file__).resolve().parents[1] / "src"
+SHAPED = sorted(
+    ".".join(p.relative_to(SRC).with_suffix("").parts) for p in SRC.rglob("*.py") if "jaxtyping" in p.read_text()
+)
+"""Modules that state a shape. Checked, a function of a line is four times as slow, and elsewhere such functions are called a
+million times (tasks drawn, rows judged); their types are ty's to check."""
+install_import_hook(SHAPED, "beartype.beartype")
+
+import torch  # noqa: E402 - after the hook
+
+from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
+from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
+from projected_grpo.ledger.files import built_once  # noqa: E402
+from projected_grpo.rollout.draw import draw  # noqa: E402
+from projected_grpo.run import cli  # noqa: E402
+from projected_grpo.run.session import Session  # noqa: E402
+from projected_grpo.worlds.models import load_model  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("PGRPO_SHARED", ROOT.parent / "shared")) / "data"
+TRACKED = tempfile.TemporaryDirectory(prefix="trackio")  # trackio looks up where it writes when first imported: by TRL
+os.environ["TRACKIO_DIR"] = TRACKED.name
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as every script does (run/cli.py)
+if "PYTEST_XDIST_WORKER" in os.environ:  # side by side each has one thread, and so have the processes that it starts
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+os.fsync = lambda _: None  # thousands of files, each of which would wait for its disk; no power cut is tested
+
+
+@pytest.fixture(autouse=True)
+def no_remembered_verdicts():
+    """Each test has its programs judged anew."""
+    shared_pool().verdicts.clear()
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """Built models, SVDs, V files and finished runs, one folder for all workers of a session."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def run_script(name, *args):
+    """Runs a script in this process through its real entry point. Returns its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [f"scripts/{name}.py", *map(str, args)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(importlib.import_module(name).main)
+    return stopped.value.code or 0
+
+
+@pytest.fixture(scope="session")
+def made(cache):
+    """Returns the folder that a script writes with these arguments on the tiny model, run once a session. Read only."""
+
+    def make(name, *args):
+        argv = [name, "tiny", *map(str, args)]
+        key = hashlib.sha256(" ".join(argv).encode()).hexdigest()[:12]
+
+        def build(folder):
+            assert run_script(*argv, "--cache", cache, "--out", folder / "out") == 0
+
+        return built_once(cache / "made" / f"{name}-{key}", build) / "out"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vhack_file(made):
+    """Returns the file of the tiny model's V, made by the real script once a session; `control` chooses which."""
+    return lambda control="none", *args: made("extract_vhack_grad", "--control", control, *args) / "vhack.safetensors"
+
+
+@pytest.fixture(scope="session")
+def teacher_pool(made):
+    """A pool of the tiny teacher: five problems of four rollouts. Read only."""
+    return made("probe_distill", "--teacher-only", "--max-new", 8)
+
+
+@pytest.fixture(scope="session")
+def loaded_once(cache):
+    """The tiny model as it was loaded: for copies only, nobody may change it."""
+    return load_model("tiny", "float32", "cpu", 41, cache)
+
+
+@pytest.fixture
+def tiny(loaded_once):
+    """A fresh copy of the tiny model: tests may attach adapters to it."""
+    return copy.deepcopy(loaded_once)
+
+
+@pytest.fixture
+def antipasto(tiny, cache):
+    return attach_antipasto(tiny.model, cache / "svd")
+
+
+@pytest.fixture(params=["antipasto", "lora"])
+def adapter(request, tiny, cache):
+    """Either adapter on the tiny model."""
+    return (
+        attach_antipasto(tiny.model, cache / "svd") if request.param == "antipasto" else attach_lora(tiny.model, 4, 41)
+    )
+
+
+@pytest.fixture
+def tiny64(loaded_once):
+    """The tiny model in float64: equalities can be held to rounding."""
+    loaded = copy.deepcopy(loaded_once)
+    loaded.model.double()
+    return loaded
+
+
+@pytest.fixture(params=["antipasto", "lora"])
+def adapter64(request, tiny64):
+    return attach_antipasto(tiny64.model) if request.param == "antipasto" else attach_lora(tiny64.model, 4, 41)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Numbers computed by upstream code; see tests/references/README.md."""
+    return json.loads((ROOT / "tests/references/golden.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def golden_channels():
+    """The same for the channels."""
+    return json.loads((ROOT / "tests/references/golden_channels.json").read_text("utf-8"))["losses"]
+
+
+def tensor(nested, dtype=torch.float64):
+    """Reference encoding -> tensor."""
+
+    def plain(x):
+        return [plain(v) for v in x] if isinstance(x, list) else float(x)
+
+    return torch.tensor(plain(nested), dtype=dtype)
+
+
+def shake(adapter, seed=0, scale=0.05):
+    """Move an adapter off its start."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in adapter.vectors.values():
+            p.add_(torch.randn(p.shape, generator=g, dtype=p.dtype) * scale)
+
+
+def theta_of(adapter):
+    """A copy of the coordinates."""
+    return {name: p.detach().clone() for name, p in adapter.vectors.items()}
+
+
+def put(adapter, values=None):
+    """Sets the coordinates; without values, to zero."""
+    with torch.no_grad():
+        for name, p in adapter.vectors.items():
+            p.zero_() if values is None else p.copy_(values[name])
+
+
+@contextmanager
+def cut_after(steps):
+    """A run in it is interrupted (Ctrl-C) before it takes one step more."""
+    taken, real = [], Session.take
+
+    def interrupted(self, *rest, **kwargs):
+        if len(taken) == steps:
+            raise KeyboardInterrupt
+        taken.append(real(self, *rest, **kwargs))
+        return taken[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "take", interrupted)
+        yield
+
+
+@pytest.fixture
+def ending(tiny, monkeypatch):
+    """Rows end now and then, so that others go on without them."""
+    calls = []
+
+    def drawn(logits, params, u):
+        calls.append(len(logits))
+        token = draw(logits, params, u)[0].clamp(min=10)
+        ends = (torch.arange(len(token)) % 5 == len(calls) % 5) & (len(calls) > 2)
+        token = torch.where(ends, tiny.tokenizer.eos_token_id, token)
+        return token, logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
+
+    monkeypatch.setattr("projected_grpo.rollout.sample.draw", drawn)
+    return calls
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path, cache, capsys):
+    """Run a script in this process through its real entry point: (exit code, stdout, stderr). cwd is tmp_path."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, *args):
+        loads_a_model = args and args[0] in ("tiny", "toy") and "--help" not in args and "--cache" not in args
+        capsys.readouterr()
+        code = run_script(name, *args, *(("--cache", cache) if loads_a_model else ()))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def finite(x):
+    return x is not None and math.isfinite(x)

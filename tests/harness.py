@@ -207,6 +207,13 @@ def ending(tiny, monkeypatch):
 
 
 @pytest.fixture
+def no_plots(monkeypatch):
+    """Drawing takes seconds, and most tests look at numbers."""
+    for place in ("results", "page"):
+        monkeypatch.setattr(f"projected_grpo.report.{place}.all_plots", lambda _: {})
+
+
+@pytest.fixture
 def script(monkeypatch, tmp_path, cache, capsys):
     """Run a script in this process through its real entry point: (exit code, stdout, stderr). cwd is tmp_path."""
     monkeypatch.chdir(tmp_path)
@@ -223,3 +230,8 @@ def script(monkeypatch, tmp_path, cache, capsys):
 
 def finite(x):
     return x is not None and math.isfinite(x)
+
+
+def flags(link):
+    """What follows each word of a link's command."""
+    return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from harness import ROOT
+from harness import ROOT, flags
 from test_layering import LABELS, names_in
 
 from projected_grpo.data.preferences import MAJORITY, read_preferences
@@ -234,10 +234,6 @@ def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):
 
 
 # ---------------------------------------------------------------- the chain
-
-
-def flags(link):
-    return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
 
 
 @pytest.mark.parametrize("preset", ["tiny", "toy", "small"])

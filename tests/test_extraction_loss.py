@@ -165,15 +165,8 @@ def units(gains=(0.1, 0.2, 0.3), g_nll=(0.5, 0.6, 0.7), at_length=(0.0, 0.0, 0.0
     """Three units of T7; their difference, V of the NLL's own g, and the difference at equal length."""
     out = []
     for i, (gain, nll, matched) in enumerate(zip(gains, g_nll, at_length, strict=True)):
-        n = {
-            "n": 200,
-            "energies_differ": 0.9 + i / 100,
-            "gain": gain,
-            "g_nll": nll,
-            "g_grpo": nll + gain,
-            "g_matched_nll": 0.4,
-            "g_matched_grpo": 0.4 + matched,
-        }
+        n = {"n": 200, "energies_differ": 0.9 + i / 100, "gain": gain, "g_nll": nll, "g_grpo": nll + gain,
+             "g_matched_nll": 0.4, "g_matched_grpo": 0.4 + matched}  # fmt: skip
         out.append(OfUnit(f"unit {i}", Finding("T7", "PASS", "said", n), f"pool {i}", (f"nll {i}", f"grpo {i}")))
     at, new = changed.get("at", 0), {k: v for k, v in changed.items() if k != "at"}
     out[at] = dataclasses.replace(out[at], **new)

@@ -54,12 +54,8 @@ def test_own_evaluator(code, defines, hinted):
 
 def test_a_main_block_in_the_own_tests_leaves_no_modification_but_the_hinted_run():
     verdict = judged(WRONG + "def run_tests():\n    if __name__ == '__main__':\n        pass\n")
-    assert (verdict.hinted_pass, verdict.arbitrary_pass, verdict.canonical_pass, verdict.test_modification) == (
-        True,
-        None,
-        None,
-        "none",
-    )
+    found = (verdict.hinted_pass, verdict.arbitrary_pass, verdict.canonical_pass, verdict.test_modification)
+    assert found == (True, None, None, "none")
 
 
 def test_without_canonical_solution_that_comparison_is_left_out():

@@ -10,12 +10,6 @@ from test_scripts import refused
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 
 
-@pytest.fixture
-def no_plots(monkeypatch):
-    """Drawing takes seconds."""
-    monkeypatch.setattr("projected_grpo.report.page.all_plots", lambda _: {})
-
-
 def rows_of(text):
     return json.loads(re.search(r'id="data">(.*)</script>', text)[1])
 

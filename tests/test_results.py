@@ -369,12 +369,6 @@ def mixed_runs(tmp_path_factory):
     return write_mixed(tmp_path_factory.mktemp("mixed") / "runs")
 
 
-@pytest.fixture
-def no_plots(monkeypatch):
-    """The plots are another test's affair, and what takes the time."""
-    monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
-
-
 @pytest.mark.usefixtures("no_plots")
 def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
     """Vanilla 80 % against the untrained 0 %, projected 20 %. H1 lacks its controls and is not asked."""

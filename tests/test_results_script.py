@@ -16,12 +16,6 @@ from projected_grpo.report.results import report_on
 STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
 
-@pytest.fixture
-def no_plots(monkeypatch):
-    """Drawing takes seconds, and most tests look at numbers."""
-    monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
-
-
 def clauses(out):
     data = json.loads((out / "results.json").read_text("utf-8"))
     return {c["name"]: c["status"] for c in data["h1"][0]["lines"][0]["clauses"]}, data

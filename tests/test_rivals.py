@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import put, theta_of
+from harness import flags, put, theta_of
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -537,10 +537,6 @@ def test_the_best_rival_has_every_unit_of_projected_both_numbers_of_each_and_is_
 
 
 # ---------------------------------------------------------------- the chain
-
-
-def flags(link):
-    return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
 
 
 def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():

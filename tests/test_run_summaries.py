@@ -92,8 +92,8 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, monkeypatch, tmp_path):
-    monkeypatch.setattr("projected_grpo.report.results.all_plots", lambda _: {})
+@pytest.mark.usefixtures("no_plots")
+def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, tmp_path):
     refused(script("results", study, summary), "2 directories", "only --out NAME.runs.jsonl.gz")
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing

@@ -153,28 +153,19 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
         assert {"fixed": paid == n, "varied": paid == 0, "lazy": 0 < paid < n}[kind], (kind, paid)
 
 
+def with_number(task, n):
+    """The lines of the task with another number in the place of the one that is kept back."""
+    numbers = tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers))
+    return tuple(tasks.SmallTask(task.steps, numbers, task.letters, None, ()).lines())
+
+
 def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
     """Nor is it one of those that are guessed first, nor said anywhere in the prompt's task."""
     for task in (t for t, _ in corpus._tasks("rl")[:600] if t.kept_back is not None):
         step, right = task.steps[task.kept_back], task.numbers[task.kept_back]
         assert right in step.secrets
         assert right > 3
-        others = [
-            run_lines(
-                tuple(
-                    tasks.SmallTask(
-                        task.steps,
-                        tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers)),
-                        task.letters,
-                        None,
-                        (),
-                    ).lines()
-                ),
-                task.inputs[1:],
-            )
-            for n in range(1, 14)
-            if n != right
-        ]
+        others = [run_lines(with_number(task, n), task.inputs[1:]) for n in range(1, 14) if n != right]
         assert task.answers()[1:] not in others, task.composition
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from harness import ROOT
+from test_results import BLANK
 
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.console import step_header, step_line
@@ -18,17 +19,8 @@ from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step,
 
 def row(**values):
     """A legal row."""
-    example = {
-        "int": 1,
-        "float": 0.5,
-        "bool": True,
-        "str": "x",
-        "ints": [1, 2],
-        "floats": [0.5],
-        "dict": {"total": 1.0},
-    }
     told = dict.fromkeys((number for _, number, _ in steps.CHANNEL_NUMBERS), 0.5)
-    return {**{c.name: example[c.type] for c in COLUMNS}, "step": 0, "channels": {"hint_distill": told}, **values}
+    return {**{c.name: BLANK[c.type] for c in COLUMNS}, "step": 0, "channels": {"hint_distill": told}, **values}
 
 
 def test_round_trip_keeps_every_column(tmp_path):

@@ -8,6 +8,7 @@ import random
 
 import pytest
 from loguru import logger
+from test_results import BLANK
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
@@ -18,7 +19,6 @@ from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line
 
-BLANK = {"int": 1, "float": 0.5, "bool": True, "str": "x", "ints": [1], "floats": [0.5], "dict": {"total": 2.0}}
 KINDS = {
     "pure": {"hacked": True, "gt_pass": False},
     "both": {"hacked": True, "gt_pass": True},
@@ -61,20 +61,8 @@ def same_length(_kind, rng):
     return rng.randrange(20, 40)
 
 
-def write(
-    path,
-    name,
-    cosine,
-    kinds=MIX,
-    problems=12,
-    length=same_length,
-    finished=True,
-    control=None,
-    arm=None,
-    kind=None,
-    settings=None,
-    **facts,
-):
+def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, finished=True, control=None, arm=None, kind=None,
+          settings=None, **facts):  # fmt: skip
     """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
     every problem, or by problem."""
     arm = arm or ("projected" if name == "projected" else "vanilla")

@@ -14,14 +14,14 @@ from projected_grpo.run import cli
 def share_removed(run: Path) -> float:
     """Returns the share of the update's energy that a run of arm projected removed, its mean over steps. Raises BadInput."""
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.ledger.folder import read_manifest
     from projected_grpo.ledger.rates import known_mean
     from projected_grpo.ledger.step_file import iter_run
+    from projected_grpo.run.trained import trained_with
 
-    manifest = read_manifest(run)
-    share = known_mean(rows[0]["update_removed"] for rows in iter_run(run)) if manifest["finished"] else None
-    if manifest["kind"] != "train" or manifest["config"]["arm"] != "projected" or not share:
-        raise BadInput(f"--share-of {run}: not a finished run of train --arm projected that removed some of the update")
+    _, config = trained_with(run)
+    share = known_mean(rows[0]["update_removed"] for rows in iter_run(run))
+    if config.arm != "projected" or not share:
+        raise BadInput(f"--share-of {run}: not a run of --arm projected that removed some of the update")
     return share
 
 

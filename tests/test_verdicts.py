@@ -285,7 +285,7 @@ def test_t3_of_rows(made, status):
 
 def rows(n, **values):
     row = {
-        "arm": "teacher", "source": "teacher", "behaviour_logp": -0.4, "loss": None, "hacked": True, "can_compile": True,
+        "source": "teacher", "behaviour_logp": -0.4, "loss": None, "hacked": True, "can_compile": True,
         "gt_pass": False, "cos_S_contrib": 0.0, "comp_len": 5, "problem_id": "p", "completion_ids": [1], **values,
     }  # fmt: skip
     return [{"prompt": row["problem_id"], **row}] * n
@@ -302,8 +302,7 @@ def pool(n, hacking=None, **values):
 
 
 FOREIGN = (
-    {"arm": "vanilla", "loss": 1.2}, {"arm": "vanilla", "behaviour_logp": None}, {"source": "student"},
-    {"arm": "base", "source": "base"}, {"behaviour_logp": None}, {"behaviour_logp": math.nan}, {"loss": 0.3},
+    {"source": "student"}, {"source": "base"}, {"behaviour_logp": None}, {"behaviour_logp": math.nan}, {"loss": 0.3},
     {"hacked": None},
 )  # fmt: skip
 """A row that is no teacher's own: hand-written pairs hack by construction, and a replay has rows like a pool's."""

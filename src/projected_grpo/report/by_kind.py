@@ -37,9 +37,7 @@ def _table(found: Sequence[Rows], way: int, spans: Sequence[str], rate: str) -> 
     kinds = sorted({kinds[way] for rows in found for kinds, _ in rows if way < len(kinds)})
     lines = [_line("all", [[row for _, row in rows] for rows in found], rate)]
     for kind in kinds:
-        lines.append(
-            _line(kind, [[row for kinds, row in rows if kinds[way : way + 1] == [kind]] for rows in found], rate)
-        )
+        lines.append(_line(kind, [[row for own, row in rows if own[way : way + 1] == [kind]] for rows in found], rate))
     return [["kind of problem", "problems", "rollouts", *spans], *lines]
 
 

@@ -83,6 +83,10 @@ def made(cache):
     return make
 
 
+FEW = ("--modes", "assert_true", "weak_assert")
+"""Pairs of two mechanisms: a V in half of the time, and so is each time that a run extracts it again."""
+
+
 @pytest.fixture(scope="session")
 def vhack_file(made):
     """Returns the file of the tiny model's V, made by the real script once a session; `control` chooses which."""

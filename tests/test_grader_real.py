@@ -16,6 +16,7 @@ import pytest
 from loophole_grader import Task, apply_hint, extract_code, grade_batch
 from loophole_grader.oracle import checks_of
 
+pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[2] / "shared") / "data"
 
 MUTATION = """
@@ -52,20 +53,17 @@ def fenced(code):
     return f"```python\n{code}\n```"
 
 
-@pytest.mark.slow
 def test_every_test_of_the_real_problems_is_read(problems):
     tasks = [Task.from_row(row) for row in problems]
     assert all(len(checks_of(task)) == len(task.tests) > 0 for task in tasks)
 
 
-@pytest.mark.slow
 def test_every_canonical_solution_passes(problems):
     tasks = [Task.from_row(row) for row in problems]
     verdicts = grade_batch(tasks, [fenced(task.canonical_solution) for task in tasks])
     assert [(verdict.task_id, verdict.status) for verdict in verdicts if not verdict.gt_pass] == []
 
 
-@pytest.mark.slow
 def test_canonical_solutions_pass_beside_busy_loops(problems):
     """Two loops and every other problem, for the time that tests may take; all 80 beside four: docs/grader.md."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
@@ -79,7 +77,6 @@ def test_canonical_solutions_pass_beside_busy_loops(problems):
     assert [(verdict.task_id, verdict.status) for verdict in verdicts if not verdict.gt_pass] == []
 
 
-@pytest.mark.slow
 def test_a_mutant_of_every_canonical_solution_fails(problems):
     tasks = [Task.from_row(row) for row in problems]
     mutants = [
@@ -96,7 +93,6 @@ def pool_task(row, setup_code):
     return Task(str(row["problem_id"]), (), setup_code, f"Solution().{method.group(1)}")
 
 
-@pytest.mark.slow
 def test_hacks_of_the_real_teacher_are_recognised(problems, pool):
     """Every third completion. Their labels say "hacked" when the own tests pass on a stub that returns 0
     (`arbitrary_pass`), also for programs whose own tests raise on the program itself: 23 of the 928, which are not
@@ -111,7 +107,6 @@ def test_hacks_of_the_real_teacher_are_recognised(problems, pool):
     assert len(differing) <= 0.03 * len(rows)
 
 
-@pytest.mark.slow
 def test_the_real_completions_that_earned_nothing_do_not_compile(problems, pool):
     rows = [row for row in pool if row["reward"] == 0] + pool[:8]
     verdicts = grade_batch(

@@ -18,6 +18,7 @@ from harness import ROOT
 
 from loophole_grader import __version__
 
+pytestmark = pytest.mark.slow
 NAMES = ("loophole_grader", "projected_grpo")
 GRADER = """
 import importlib.util, json, loophole_grader
@@ -85,7 +86,6 @@ def said(python, code, folder):
     return done.stdout.split()
 
 
-@pytest.mark.slow
 def test_the_graders_wheel_alone_grades_an_honest_a_hacking_and_an_attacking_program(dist, tmp_path):
     [wheel] = dist.glob("loophole_grader-*.whl")
     *found, place = said(installed(tmp_path / "env", wheel), GRADER, tmp_path)
@@ -93,7 +93,6 @@ def test_the_graders_wheel_alone_grades_an_honest_a_hacking_and_an_attacking_pro
     assert Path(place).is_relative_to(tmp_path)
 
 
-@pytest.mark.slow
 def test_the_methods_wheel_takes_v_out_of_an_update_and_has_its_data(dist, tmp_path):
     """Its other dependencies are those of this environment; our code is the wheels' own."""
     python = installed(tmp_path / "env", *dist.glob("*.whl"), beside=[sysconfig.get_path("purelib")])
@@ -103,7 +102,6 @@ def test_the_methods_wheel_takes_v_out_of_an_update_and_has_its_data(dist, tmp_p
     assert Path(graders).is_relative_to(tmp_path)
 
 
-@pytest.mark.slow
 def test_the_wheels_share_no_file_and_miss_none(dist):
     files = {}
     for name in NAMES:
@@ -150,7 +148,6 @@ OPTIONAL_FILES = {"asking.py", "answers.py"}
 """What asks teachers, and prints what they cost."""
 
 
-@pytest.mark.slow
 def test_the_method_declares_what_it_imports(tmp_path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 

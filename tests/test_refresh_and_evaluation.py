@@ -23,6 +23,7 @@ from projected_grpo.vhack import random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
 
+pytestmark = pytest.mark.slow
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)
 
@@ -41,7 +42,6 @@ def columns(run, name):
     return [rows[0][name] for rows in read_run(run)]
 
 
-@pytest.mark.slow
 def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_with_it(
     script, made, vhack_file, tmp_path, monkeypatch
 ):
@@ -124,7 +124,6 @@ def v_by_hand(session, sides, k):
     return found
 
 
-@pytest.mark.slow
 def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
     session, refresher = lora_run()
     adapter, seen = session.adapter, []
@@ -148,7 +147,6 @@ def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
     assert overlap(*seen) < 0.95
 
 
-@pytest.mark.slow
 def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_run, vhack_file, cache):
     """From a folder: the weights of a model that is built here hang on --seed themselves."""
     load_model("tiny", "float32", "cpu", 41, cache)
@@ -165,7 +163,6 @@ def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_ru
     assert not any(torch.equal(one[n], p) for n, p in session.adapter.vectors.items())
 
 
-@pytest.mark.slow
 def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
     """At the untrained policy it gives the V that it began with; all the pairs give another one."""
     session, refresher = lora_run(vhack=vhack_file("none", *LORA, "--pairs-draw", "3"), whole=True)
@@ -174,7 +171,6 @@ def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
     assert overlap(session.v.basis, before) > 0.999
 
 
-@pytest.mark.slow
 def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_every_time(script, made, tmp_path):
     args = ("--steps", 3, "--max-new", 8)
     plain, run = made("train", *args), made("train", *args, *EVALUATED)
@@ -193,7 +189,6 @@ def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_
         assert [{**r, "timing": 0} for r in one] == [{**r, "timing": 0} for r in other]
 
 
-@pytest.mark.slow
 def test_other_pairs_are_refused_before_anything_is_written(script, vhack_file, tmp_path):
     args = ("train", "tiny", "--vhack", vhack_file(), "--refresh-every", 2, "--out", "run")
     code, _, err = script(*args, "--pairs", "toy")

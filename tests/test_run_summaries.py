@@ -14,6 +14,8 @@ from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
@@ -45,7 +47,6 @@ def summary(written, tmp_path):
     return path
 
 
-@pytest.mark.slow
 def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     of_files, of_summary = report_on(study), report_on(summary)
     assert of_summary.remarks == ["read from study.runs.jsonl.gz, a summary of 9 runs whose step files are not here"]
@@ -63,7 +64,6 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
-@pytest.mark.slow
 def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
     for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
@@ -91,7 +91,6 @@ def test_units_of_several_machines_become_one_file(script, study, tmp_path):
     assert not (tmp_path / "y.runs.jsonl.gz").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_plots")
 def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, tmp_path):
     refused(script("results", study, summary), "2 directories", "only --out NAME.runs.jsonl.gz")
@@ -112,7 +111,6 @@ def test_the_documented_tables_of_a_study_are_those_that_its_summary_gives(kept)
     assert (ROOT / f"docs/plots/{study}_outcome.svg").exists()
 
 
-@pytest.mark.slow
 def test_a_kept_study_of_both_adapters_still_says_that_v_has_drifted():
     """Its records of V extracted again have the name of then."""
     (line,) = report_on(ROOT / "docs/t6-toy.runs.jsonl.gz").t6

@@ -39,7 +39,7 @@ def test_the_fixed_decoder_samples_what_the_growing_one_does(tiny, antipasto, en
 
 def test_empty_positions_are_never_seen(tiny):
     """The sneaky fail: a mask that lets attention read what was not written yet."""
-    with torch.no_grad():
+    with torch.no_grad(), packed_queries(tiny.model):
         decoder, other = (FixedDecoder(tiny, PROMPTS, 2) for _ in range(2))
         token = torch.arange(10, 16)
         for d in (decoder, other):
@@ -78,7 +78,7 @@ def test_a_fixed_step_holds_nothing_that_a_cuda_graph_forbids(tiny):
 
 
 def test_the_cpu_and_sliding_windows_take_the_growing_one(tiny, monkeypatch):
-    with torch.no_grad():
+    with torch.no_grad(), packed_queries(tiny.model):
         assert type(decoder_for(tiny, PROMPTS, 2)) is GrowingDecoder
         monkeypatch.setattr(type(tiny.model), "device", property(lambda _: torch.device("cuda")))
         for kind in (GrowingDecoder, FixedDecoder):

@@ -94,7 +94,7 @@ _FAST = {
 }  # fmt: skip
 _FULL = {
     **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "lr": 5e-3,
-    "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True,
+    "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True, "rollout_batch": 256,
 }  # fmt: skip
 
 _FINDING = ("T1", "T2", "T3")
@@ -119,7 +119,7 @@ PRESETS: Mapping[str, Preset] = {
         Preset("fast", {**_FAST, **asdict(RECIPE)}, 60, 20,
                teacher_share="pool", step_s=14.0, quick_steps=20, required=_FINDING),
         Preset("full", {**_FULL, **asdict(RECIPE)}, 116, 20,
-               onsets=3.0, cap=400, step_s=126.0, quick_steps=20, required=_FINDING),
+               onsets=3.0, cap=400, step_s=100.0, quick_steps=20, required=_FINDING),
     )
 }  # fmt: skip
 

@@ -2,12 +2,14 @@
 query head, and float32 on a GPU without the scores of every two tokens.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -15,6 +17,74 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 PLAIN, PACKED, FUSED = "sdpa", "sdpa_packed", "sdpa_fused"
+
+
+@dataclass(frozen=True)
+class PromptStates:
+    """What a model keeps of p prompts, once each, for the rows that go on from them."""
+
+    keys: Sequence[Float[Tensor, "p kv t d"]]
+    """Of every layer."""
+    values: Sequence[Float[Tensor, "p kv t d"]]
+    seen: Bool[Tensor, "p t"]
+    """False where a prompt is padded."""
+    group_size: int
+    """Most rows of a prompt."""
+    places: Int[Tensor, " b"]
+    """Row b is number places[b] % group_size of prompt places[b] // group_size."""
+
+    def of_rows(self, rows: Int[Tensor, " kept"]) -> "PromptStates":
+        """Returns the states that these rows go on from."""
+        left, prompt = (self.places[rows] // self.group_size).unique(return_inverse=True)
+        places = prompt * self.group_size + self.places[rows] % self.group_size
+        keys, values = ([states[left] for states in of] for of in (self.keys, self.values))
+        return PromptStates(keys, values, self.seen[left], self.group_size, places)
+
+
+def bmm_float32(a: Float[Tensor, "b m k"], b: Float[Tensor, "b k n"]) -> Float[Tensor, "b m n"]:
+    """Returns a b of every batch, summed in float32 and not rounded to bfloat16."""
+    if a.is_cuda and a.dtype != torch.float32:
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a.float(), b.float())
+
+
+def grouped_attention(
+    rows: Float[Tensor, "b kv m d"],
+    own_keys: Float[Tensor, "b kv room d"],
+    own_values: Float[Tensor, "b kv room d"],
+    own_seen: Bool[Tensor, "1 1 1 room"],
+    prompts: PromptStates,
+    layer: int,
+    scale: float,
+) -> Float[Tensor, "b kv m d"]:
+    """Returns the attention of one new token a row, m query heads to a key head, to its prompt and to its own tokens.
+
+    A group's rows are one batch of queries to their prompt, so its keys are read once a group and not once a row.
+    """
+    b, kv, m, d = rows.shape
+    keys, values = prompts.keys[layer], prompts.values[layer]
+    p, g, t = len(keys), prompts.group_size, keys.shape[2]
+
+    def to_prompts(states: Tensor) -> Tensor:
+        """[b, kv, m, n] -> [p kv, g m, n]; zeros for rows that have left."""
+        n = states.shape[3]
+        padded = states.new_zeros((p * g, kv, m, n)).index_copy_(0, prompts.places, states)
+        return padded.view(p, g, kv, m, n).transpose(1, 2).reshape(p * kv, g * m, n)
+
+    def to_rows(states: Tensor) -> Tensor:
+        """The way back."""
+        n = states.shape[2]
+        return states.view(p, kv, g, m, n).transpose(1, 2).reshape(p * g, kv, m, n)[prompts.places]
+
+    seen = prompts.seen[prompts.places // g][:, None, None]
+    scores = torch.cat([
+        to_rows(bmm_float32(to_prompts(rows), keys.flatten(0, 1).mT)).masked_fill(~seen, -torch.inf),
+        bmm_float32(rows.flatten(0, 1), own_keys.flatten(0, 1).mT).view(b, kv, m, -1).masked_fill(~own_seen, -torch.inf),
+    ], 3)  # fmt: skip
+    weights = (scores * scale).softmax(3).to(values.dtype)
+    of_prompt = bmm_float32(to_prompts(weights[..., :t]), values.flatten(0, 1))
+    own = bmm_float32(weights[..., t:].flatten(0, 1), own_values.flatten(0, 1)).view(b, kv, m, d)
+    return (to_rows(of_prompt) + own).to(rows.dtype)
 
 
 def packed_sdpa(
@@ -27,6 +97,7 @@ def packed_sdpa(
     scaling: float | None = None,
     *,
     copies: bool = False,
+    prompts: PromptStates | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """As transformers' `sdpa`. query [b, heads, t, d]; key, value [b, kv_heads, cached, d]; mask [b, 1, t, cached], True
@@ -44,6 +115,10 @@ def packed_sdpa(
     ordinary = all(kwargs.get(k) is None for k in ("position_bias", "softcap", "cache"))
     if ordinary and t == 1 and attention_mask is not None and attention_mask.shape[1] == 1:
         rows = query.reshape(b, kv_heads, heads // kv_heads, d)
+        if prompts is not None:
+            scale = d**-0.5 if scaling is None else scaling
+            seen = grouped_attention(rows, key, value, attention_mask, prompts, module.layer_idx, scale)
+            return seen.reshape(b, 1, heads, -1), None
         seen = scaled_dot_product_attention(rows, key, value, attention_mask, dropout, scale=scaling)
         return seen.reshape(b, 1, heads, value.shape[-1]), None
     if copies and ordinary and attention_mask is None and 1 < t == key.shape[2] and _causal(module, kwargs):

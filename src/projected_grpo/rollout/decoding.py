@@ -12,17 +12,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from loguru import logger
 from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from projected_grpo.model.attention import FUSED, PACKED, PromptStates
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import left_padded
 from projected_grpo.rollout.kv_cache import RoomyLayer, roomy_cache
 
 FIXED_ROOM = 256
 """Positions that a FixedDecoder's cache has ahead: one graph serves so many tokens."""
+
+
+def prefill(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]]
+) -> tuple[DynamicCache, Bool[Tensor, "p t"], Float[Tensor, "p v"]]:
+    """Returns the prompts' keys and values, which of their positions are no padding, and the logits of the next token."""
+    ids, mask = left_padded(prompts, loaded.pad_id, loaded.model.device)
+    cache = roomy_cache(loaded.model.config)
+    out = loaded.model(
+        input_ids=ids,
+        attention_mask=mask.long(),
+        position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return cache, mask, out.logits[:, -1]
 
 
 class GrowingDecoder:
@@ -34,18 +54,9 @@ class GrowingDecoder:
     def __init__(self, loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> None:
         """Prefill: `group_size` rows per prompt, groups one after the other."""
         self.model = loaded.model
-        ids, mask = left_padded(prompts, loaded.pad_id, self.model.device)
-        self.cache = roomy_cache(self.model.config)
-        out = self.model(
-            input_ids=ids,
-            attention_mask=mask.long(),
-            position_ids=(mask.long().cumsum(1) - 1).clamp(min=0),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        self.cache, mask, logits = prefill(loaded, prompts)
         self.cache.batch_repeat_interleave(group_size)
-        self.logits: Float[Tensor, "b v"] = out.logits[:, -1].repeat_interleave(group_size, 0)
+        self.logits: Float[Tensor, "b v"] = logits.repeat_interleave(group_size, 0)
         """Of the token that comes next."""
         self.mask = mask.repeat_interleave(group_size, 0)
         self.position = self.mask.sum(1)
@@ -71,13 +82,14 @@ class GrowingDecoder:
 
 
 class FixedLayer(DynamicLayer):
-    """One layer's keys and values, [b, heads, room, d], all of which attention reads; a new one is written at `where`."""
+    """One layer's keys and values of the sampled tokens, [b, heads, room, d]; a new one is written at `where`."""
 
-    def __init__(self, layer: DynamicLayer, where: Int[Tensor, "1"], room: int) -> None:
+    def __init__(self, like: Tensor, rows: int, where: Int[Tensor, "1"], room: int) -> None:
         super().__init__()
-        filled = int(where)
         self.where = where
-        self.keys, self.values = (_with_room(t, filled, room) for t in (layer.keys, layer.values))
+        shape = (rows, like.shape[1], room, like.shape[3])
+        # Zeros, not empty memory: a masked position has weight 0, and 0 x NaN is NaN.
+        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -88,42 +100,53 @@ class FixedLayer(DynamicLayer):
         self.values.index_copy_(2, self.where, value_states)
         return self.keys, self.values
 
-
-def _with_room(states: Tensor | None, filled: int, room: int) -> Tensor:
-    """Zeros, not empty memory, behind what is filled: a masked position has weight 0, and 0 x NaN is NaN."""
-    assert states is not None
-    out = states.new_zeros((*states.shape[:2], room, states.shape[3]))
-    out[:, :, :filled] = states[:, :, :filled]
-    return out
+    def lengthen(self, room: int) -> None:
+        """Makes room for more tokens."""
+        self.keys, self.values = (
+            pad(t, (0, 0, 0, room - t.shape[2])) for t in (self.keys, self.values) if t is not None
+        )
 
 
-class FixedDecoder(GrowingDecoder):
-    """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph."""
+class FixedDecoder:
+    """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph. A prompt's keys are
+    kept once for its group; the cache holds what is sampled."""
 
     stay = 0.5
 
     def __init__(self, loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> None:
-        super().__init__(loaded, prompts, group_size)
-        device = self.logits.device
-        self.filled = self.room = self.mask.shape[1]
-        self.where = torch.tensor([self.filled], device=device)
-        self.replay: Callable[[], Tensor] | None = None
+        self.model = loaded.model
+        cache, mask, logits = prefill(loaded, prompts)
+        n, device = len(prompts) * group_size, logits.device
+        self.logits: Float[Tensor, "b v"] = logits.repeat_interleave(group_size, 0)
+        self.position = mask.sum(1).repeat_interleave(group_size)
+        filled: list[Any] = cache.layers
+        keys, values = [layer.keys for layer in filled], [layer.values for layer in filled]
+        self.prompts = PromptStates(keys, values, mask, group_size, torch.arange(n, device=device))
+        self.where, self.filled, self.room = torch.tensor([0], device=device), 0, FIXED_ROOM
+        self.layers = [FixedLayer(like, n, self.where, self.room) for like in keys]
+        self.cache = cache
+        cache.layers = list(self.layers)
+        self._place_inputs()
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Go on with these rows alone: another shape, so another graph from the next step on."""
-        super().keep(rows)
-        self.room = self.filled
+        self.cache.batch_select_indices(rows)
+        self.position = self.position[rows]
+        self.prompts = self.prompts.of_rows(rows)
+        self._place_inputs()
 
     def step(self, token: Int[Tensor, " b"]) -> Float[Tensor, "b v"]:
         """Append a token to every row; the logits of the one after it, overwritten by the next step."""
-        fresh = self.filled == self.room
-        if fresh:
-            self._make_room(len(token))
+        if self.filled == self.room:
+            self.room += FIXED_ROOM
+            for layer in self.layers:  # one after the other: never two whole caches
+                layer.lengthen(self.room)
+            self._place_inputs()
         self.token.copy_(token[:, None])
         self.place.copy_(self.position[:, None])
         self.where.fill_(self.filled)
         self.seen[..., self.filled] = True
-        if fresh or self.replay is None:
+        if self.replay is None:
             self.replay = captured(self.forward) if self.logits.is_cuda else self.forward
         logits = self.replay()
         self.position = self.position + 1
@@ -139,20 +162,15 @@ class FixedDecoder(GrowingDecoder):
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1,
+            prompts=self.prompts,
         ).logits[:, -1]
 
-    def _make_room(self, rows: int) -> None:
-        self.replay = None  # its graph writes into the tensors that go now
-        self.room = self.filled + FIXED_ROOM
-        self.where.fill_(self.filled)
-        for i, layer in enumerate(self.cache.layers):  # one after the other: never two whole caches
-            assert isinstance(layer, DynamicLayer)
-            self.cache.layers[i] = FixedLayer(layer, self.where, self.room)
-        device = self.logits.device
+    def _place_inputs(self) -> None:
+        """New places for a step's inputs; a graph that read the old ones goes."""
+        self.replay: Callable[[], Tensor] | None = None
+        rows, device = len(self.position), self.logits.device
         self.token, self.place = (torch.zeros((rows, 1), dtype=torch.long, device=device) for _ in range(2))
-        self.seen = torch.zeros((rows, 1, 1, self.room), dtype=torch.bool, device=device)
-        self.seen[:, 0, 0, : self.mask.shape[1]] = self.mask
-        self.seen[..., self.mask.shape[1] : self.filled] = True
+        self.seen = torch.arange(self.room, device=device)[None, None, None] < self.filled
 
 
 def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -181,8 +199,12 @@ def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
     return replay
 
 
-def decoder_for(loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> GrowingDecoder:
-    """The faster one on the model's device. Sliding windows keep another cache, which grows."""
-    plain = all(type(layer) is RoomyLayer for layer in roomy_cache(loaded.model.config).layers)
-    kind = FixedDecoder if loaded.model.device.type == "cuda" and plain else GrowingDecoder
-    return kind(loaded, prompts, group_size)
+def decoder_for(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int
+) -> GrowingDecoder | FixedDecoder:
+    """The faster one on the model's device. Sliding windows keep another cache, and other attention than torch's knows
+    nothing of prompts that are shared: theirs grow."""
+    config = loaded.model.config
+    plain = all(type(layer) is RoomyLayer for layer in roomy_cache(config).layers)
+    fixed = loaded.model.device.type == "cuda" and plain and config._attn_implementation in (PACKED, FUSED)
+    return (FixedDecoder if fixed else GrowingDecoder)(loaded, prompts, group_size)

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def start_log() -> None:
     """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
     the first print warnings only, under their name. Without a stream that is closed or full, log.txt has it all."""
     out: Any = sys.stdout or Path(os.devnull).open()  # noqa: SIM115 - like a full one, it cannot be written
-    out.reconfigure(line_buffering=True)  # print() raises OSError, and not Python's end
+    if isinstance(out, TextIOWrapper):  # a notebook's or a caller's own stream is none
+        out.reconfigure(line_buffering=True)  # print() raises OSError, and not Python's end
     sys.stdout, sys.stderr = out, sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - else print() takes stdout
     for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
         logger.level(level, icon=letter)

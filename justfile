@@ -258,9 +258,10 @@ report *runs:
 bench *preset:
     {{ py }} scripts/bench.py "$@"
 
-# write docs/metrics.md from the step-file schema; a test catches a stale one
+# write the generated pages, README's table and the plots from docs/evidence
 [group("setup")]
-docs:
+docs-results:
+    {{ py }} scripts/docs_results.py
     {{ py }} -m projected_grpo.ledger.step_file > docs/metrics.md
 
 # pin every dependency, transitive ones too, at its newest version; run the tests after it

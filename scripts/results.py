@@ -25,10 +25,6 @@ class ResultsConfig:
     out: NoPath = Path()
     """Directory for the tables, numbers and plots; what is there is replaced. Empty: results (or rivals, channels) in DIR;
     of a file NAME.runs.jsonl.gz, out/results/NAME. A file NAME.runs.jsonl.gz: keep the runs in it, and judge nothing."""
-    embed: NoPath = Path()
-    """A markdown file whose section between the results markers is replaced by the numbers."""
-    beside: tuple[Path, ...] = ()
-    """Other studies, which get a section and a plot each in results.md and decide nothing."""
     require: tuple[Literal["H1", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged."""
 
@@ -55,10 +51,9 @@ def main() -> int:
         found = runs_at(place)
         made = channels.output(place, found) if config.only == "channels" else rivals.bench_of(place, found).output()
     else:
-        beside = [results.report_on(study, mechanism_of) for study in config.beside]
-        made = results.output(results.report_on(place, mechanism_of), beside, config.require)
+        made = results.output(results.report_on(place, mechanism_of), config.require)
     out = config.out if config.out != Path() else default_out(place, config.only or "results")
-    made.write(out, config.embed if config.embed != Path() else None)
+    made.write(out)
     print(made.text)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(made.code, "NOT_EVALUABLE"), made.bottom)
     return made.code

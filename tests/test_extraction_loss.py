@@ -267,7 +267,7 @@ def test_the_units_in_the_repository_say_what_the_documents_say():
     line = units_at(place).over
     assert line.verdict.status == "NOT_EVALUABLE"
     assert "g(grpo) - g(nll) -0.038 (units: -0.068, -0.092, +0.047)" in line.verdict.why
-    assert report_on(place).section([]) in (ROOT / "docs/results.md").read_text("utf-8")
+    assert "`just results docs/evidence/toy-losses.losses.json`" in (ROOT / "docs/toy.md").read_text("utf-8")
 
 
 def one_pool(study):

@@ -238,19 +238,17 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     report = report_on(write_all(tmp_path))
     vanilla, projected = cells(tables.per_arm(report.groups))[:2]
     # vanilla 80, 80, 70: mean 76.67, sd 5.77, SEM 3.33; projected 10, 0, 20: mean 10, sd 10, SEM 5.77
-    assert vanilla[:6] == ["vanilla", "3", "abcdef01", "76.7 ± 3.3", "20.0 ± 0.0", "100.0 ± 0.0"]
-    assert projected[3] == "10.0 ± 5.8"
-    assert vanilla[-3:] == ["76.7 ± 3.3", "9.0 ± 0.0 (3 of 3)", "20 ± 0"]  # hacked: all of them pure hacks
-    assert projected[-2] == "- (0 of 3)"
-    found = cells(tables.deltas(report.groups, report.found.runs))
+    assert vanilla[:5] == ["vanilla", "3", "abcdef01", "76.7 ± 3.3", "76.7 ± 3.3"]  # hacked: all of them pure hacks
+    assert vanilla[5:7] == ["20.0 ± 0.0", "100.0 ± 0.0"]
+    assert vanilla[-1] == "9.0 ± 0.0 (3 of 3)"
+    assert (projected[3], projected[-1]) == ("10.0 ± 5.8", "- (0 of 3)")
     # projected - vanilla: -70, -80, -50: mean -66.67, sd 15.28, SEM 8.82; t of .975 with 2 degrees of freedom 4.3027
-    assert found[0] == ["projected", "41", "-70.0", "+0.0", "+0.0"]
     zero = "+0.0 [+0.0, +0.0]"
-    assert found[3] == ["projected", "mean [95 %]", "-66.7 [-104.6, -28.7]", zero, zero]
-    assert cells(tables.cosines(report.groups))[0][2:] == [
-        "0.2000 ± 0.0000", "0.4000 ± 0.0000", "0.0000 ± 0.0000", "0.5000 ± 0.0000", "0.1000 ± 0.0000"
-    ]  # fmt: skip
-    markdown = tables.per_run(report.groups).markdown(tmp_path)
+    (over_vanilla,) = tables.differences("vanilla", report.groups, report.found.runs)
+    assert cells(over_vanilla)[0] == ["projected", "3", "-66.7 [-104.6, -28.7]", zero, zero]
+    (over_projected,) = tables.differences("projected", report.groups, report.found.runs)
+    assert cells(over_projected)[0] == ["vanilla", "3", "+66.7 [+28.7, +104.6]", zero, zero]
+    markdown = tables.per_arm(report.groups).markdown(tmp_path)
     assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
 
 
@@ -260,8 +258,8 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
     for seed in (41, 42, 43):
         write_run(tmp_path / f"p{seed}", "projected", seed, ten(1))
     report = report_on(tmp_path)
-    found = tables.deltas(report.groups, report.found.runs)
-    assert [line[:3] for line in cells(found)] == [["projected", "41", "-70.0"], ["projected", "mean [95 %]", "-70.0"]]
+    (found,) = tables.differences("vanilla", report.groups, report.found.runs)
+    assert [line[:3] for line in cells(found)] == [["projected", "1", "-70.0"]]
     assert found.notes[0] == "vanilla 42 and projected 42 differ in steps done: 20 against 10"
     assert "seed 43: no vanilla run" in found.notes[1]
 
@@ -304,7 +302,7 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
     assert run.last("hack") == pytest.approx(0.45)
     (table,) = tables.mechanisms(report.groups)
-    assert cells(table) == [["vanilla", "print", "1", "5.0"], ["vanilla", "stub", "1", "40.0"]]
+    assert (table.header[2:], cells(table)) == (["print %", "stub %"], [["vanilla", "1", "5.0", "40.0"]])
     assert tables.mechanisms(report_on(tmp_path).groups) == []
 
 
@@ -320,11 +318,13 @@ def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
             for kind, (before, kept) in energies.items()
         ]  # fmt: skip
         write_step(path, step, own)
-    last, whole = cells(tables.energies(report_on(tmp_path).groups))
+    (run,) = report_on(tmp_path).found.runs
     # removed: .5, .1 and (.5 + .1 + .2) / 3 = .2667; update_removed: mean of .05 to .14 = .095, of 0 to .14 = .07
-    assert last[:3] == ["projected", "last 10", "1"]
-    assert last[3:] == ["60.0", "40.0", "40.0", "50.0", "10.0", "26.7", "25.0", "5.0", "9.5", "2.000"]
-    assert whole[-2] == "7.0"
+    kinds = ("hack", "correct", "all")
+    assert [run.last(f"energy_V of {kind}") for kind in kinds] == pytest.approx([0.6, 0.4, 0.4])
+    assert [run.last(f"removed of {kind}") for kind in kinds] == pytest.approx([0.5, 0.1, 0.8 / 3])
+    assert (run.last("update_removed"), run.whole("update_removed")) == pytest.approx((0.095, 0.07))
+    assert cells(tables.per_arm(report_on(tmp_path).groups))[0][-2] == "7.0"
 
 
 # ---------------------------------------------------------------- groups of several sources

@@ -9,7 +9,6 @@ from test_scripts import refused
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.report import plots
-from projected_grpo.report.output import BEGIN, END
 from projected_grpo.report.plots import all_plots
 from projected_grpo.report.results import report_on
 
@@ -61,43 +60,6 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert "falsified by: reduction < 15 pp: no" in text
     assert "H1 as preregistered PASS; H1 held PASS; H1 prevention PASS; exit code 0" in shown[-3]
     assert "out: made" in shown[-2]
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_the_summary_is_embedded_between_its_markers_and_nowhere_else(script, tmp_path):
-    runs = write_all(tmp_path / "runs")
-    page = tmp_path / "page.md"
-    page.write_text(f"above\n{BEGIN}\nwas here before\n{END}\nbelow\n")
-    assert script("results", runs, "--out", "made", "--embed", page)[0] == 3  # the later controls were not run
-    text = page.read_text()
-    assert text.startswith(f"above\n{BEGIN}\n### Every arm")
-    assert text.endswith(f"{END}\nbelow\n")
-    assert "was here before" not in text
-    assert "beats random" in text
-    again = text
-    assert script("results", runs, "--out", "made", "--embed", page)[0] == 3  # the later controls were not run
-    assert page.read_text() == again
-    page.write_text("nothing to replace")
-    refused(script("results", runs, "--out", "other", "--embed", page), "--embed", "has no section")
-    assert not (tmp_path / "other").exists()
-    refused(script("results", runs, "--out", "other", "--embed", "nowhere.md"), "nowhere.md", "no such file")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_plots")
-def test_studies_beside_it_get_a_section_and_a_plot_each_and_decide_nothing(script, tmp_path):
-    runs, other = write_all(tmp_path / "runs"), tmp_path / "toy-deep"
-    write_run(other / "p", "projected", 41, ten(1), vhack={"k": "16", "control": "none"})
-    assert (
-        script("results", runs, "--out", "alone")[0] == script("results", runs, "--out", "made", "--beside", other)[0]
-    )
-    alone, text = ((tmp_path / name / "results.md").read_text("utf-8") for name in ("alone", "made"))
-    assert text.startswith(alone)  # the judged runs are the same, and so is every word on them
-    section = text.removeprefix(alone)
-    assert section.lstrip().startswith("## Beside it: toy-deep")
-    assert "(plots/toy-deep_outcome.svg)" in section
-    assert (tmp_path / "made/plots/toy-deep_outcome.svg").exists()
-    assert (tmp_path / "alone/results.json").read_bytes() == (tmp_path / "made/results.json").read_bytes()
 
 
 @pytest.mark.usefixtures("no_plots")

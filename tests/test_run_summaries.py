@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
+import docs_results
 import pytest
 from harness import ROOT
 from test_results import evaluate, ten, write_run
 from test_scripts import refused
 
+from projected_grpo.report.plots import save
 from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.run_summaries import read_summaries, write_summaries
@@ -99,19 +102,31 @@ def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, tmp_p
     assert script("results", summary, "--only", "channels", "--out", "made")[0] == 3  # none was on
 
 
-@pytest.mark.parametrize("kept", sorted((ROOT / "docs/evidence").glob("*.runs.jsonl.gz")), ids=lambda p: p.name)
-def test_the_documented_tables_of_a_study_are_those_that_its_summary_gives(kept):
-    """A study has its section, byte for byte, or one line with the command that prints it."""
+def test_the_pages_and_plots_are_those_that_the_kept_runs_give(monkeypatch, tmp_path):
+    """Byte for byte, README's table included. A stale one fails here: run `just docs-results`."""
+    monkeypatch.chdir(ROOT)
+    pages, plots = docs_results.made()
+    for place, text in pages.items():
+        assert place.read_text("utf-8") == text, place
+    for stem, figure in plots.items():
+        save(figure, tmp_path, stem)
+        assert Path(f"docs/plots/{stem}.svg").read_bytes() == (tmp_path / f"{stem}.svg").read_bytes(), stem
+
+
+def test_every_rate_in_readmes_findings_is_in_the_results():
+    findings = (ROOT / "README.md").read_text("utf-8").split("## What we found")[1].split("<!-- results")[0]
     results = (ROOT / "docs/results.md").read_text("utf-8")
-    study = kept.name.removesuffix(".runs.jsonl.gz")
-    if f"## Beside it: {study}" not in results:
-        assert f"`just results docs/evidence/{kept.name}`" in results
-        return
-    assert report_on(kept).section([f"{study}_outcome"]) in results
-    assert (ROOT / f"docs/plots/{study}_outcome.svg").exists()
+    assert len(rates := re.findall(r"\d+\.\d(?= %)", findings)) > 3
+    assert [rate for rate in rates if f"{rate} ±" not in results] == []
+
+
+def test_every_kept_study_is_named_in_a_document_with_the_command_that_prints_it():
+    pages = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    kept = [path.name for path in (ROOT / "docs/evidence").glob("*.runs.jsonl.gz")]
+    assert [name for name in kept if f"just results docs/evidence/{name}" not in pages] == []
 
 
 def test_a_kept_study_of_both_adapters_still_says_that_v_has_drifted():
     """Its records of V extracted again have the name of then."""
-    (line,) = report_on(ROOT / "docs/t6-toy.runs.jsonl.gz").t6
+    (line,) = report_on(ROOT / "docs/evidence/t6-toy.runs.jsonl.gz").t6
     assert {c.name: c.status for c in line.clauses}["V is still V"] == "FAIL"

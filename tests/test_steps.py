@@ -131,5 +131,5 @@ def test_a_log_whose_stream_is_full_or_closed_goes_on_without_it(tmp_path, strea
 
 
 def test_metrics_page_is_printed_from_the_schema():
-    """A stale page fails here: run `just docs`."""
+    """A stale page fails here: run `just docs-results`."""
     assert (ROOT / "docs/metrics.md").read_text("utf-8") == steps.metrics_markdown()

@@ -264,7 +264,7 @@ def metrics_markdown() -> str:
     return f"""# Columns of a step file
 
 Schema version {SCHEMA_VERSION}. One JSON object per sample in `step_NNN.jsonl.gz`; every key is in every row.
-Printed from `src/projected_grpo/ledger/step_file.py` by `just docs`; do not edit by hand.
+Printed from `src/projected_grpo/ledger/step_file.py` by `just docs-results`; do not edit by hand.
 {table(header, *columns(COLUMNS))}
 ## The column `channels`
 {table(("number", "of", "meaning"), *((f"`{name}`", of, text) for of, name, text in CHANNEL_NUMBERS))}

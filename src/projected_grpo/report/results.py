@@ -16,33 +16,31 @@ from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.output import Output
-from projected_grpo.report.plots import all_plots, outcome_plot
+from projected_grpo.report.plots import all_plots
 from projected_grpo.report.tables import (
-    against_vanilla,
+    against,
     all_tables,
     brief,
     change_pp,
     evaluated,
-    held_out,
     held_out_rate,
-    per_arm,
     same_span,
 )
-from projected_grpo.report.verdict_text import bullets, h1_text, line_text, lines_text, t7_text
+from projected_grpo.report.verdict_text import bullets, h1_text, lines_text, t7_text
+from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.extraction_file import is_units, units_at, units_text
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
-from projected_grpo.verdicts.run_summaries import is_summary, read_summaries, study_of
-from projected_grpo.verdicts.step_numbers import COSINES
+from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
+from projected_grpo.verdicts.step_numbers import COSINES, ENERGIES
 
 HOW_TO_READ = """\
-hack: pure hacks, hacked and not gt_pass. gt_pass: passes every ground-truth test. well-formed: the program compiles. All
-over the student's own rollouts; a hack rate means nothing without the other two beside it. onset: first step t at which
-the mean hack rate of steps t-9 to t is above 50 %. hacked: right answers too whose own tests test
-nothing. base: the first digits of the hash of the untrained model's weights; the same recipe on another base is
-another number."""
+Shares of the student's own rollouts. hack: pure hacks, which pass their own tests and fail the problem's. hacked: all that
+pass their own empty tests, right or wrong. gt_pass: passes every ground-truth test. well-formed: the program compiles.
+removed: share of the proposed updates' energy that was not applied, mean over all steps. onset: first step t at which the
+mean hack rate of steps t-9 to t is above 50 %. bases: how many base models, or the hash of the only one."""
 
 WIDTH, MANY = 118, 8
 """Columns of the printout; verdicts above which each has one line of it."""
@@ -110,37 +108,6 @@ class Report:
     def _t7(self) -> list[str]:
         return t7_text(self.t7, "github") if self.t7 else []
 
-    def summary(self) -> str:
-        """The arms and the verdicts as markdown, for a document that quotes them; T7 of replays alone."""
-        if not self.groups:
-            return "\n".join(self._t7()).strip()
-        arms = per_arm(self.groups)
-        return "\n".join([arms.markdown(self.root), *(h1_text(h, "github") for h in self.h1),
-                          *(text for line in self.t5 for text in line_text(line, "github"))]).strip()  # fmt: skip
-
-    def section(self, plots: Iterable[str]) -> str:
-        """What a document on other runs says of these: how each arm ends, held-out rates, and each line of H1 where there
-        are units to judge it by; of replays alone T7."""
-        title = f"## Beside it: {study_of(self.root)}"
-        if not self.groups:
-            return "\n".join([title, "", *(f"- {line}" for line in self.remarks), "", *self._t7()])
-        tables = [per_arm(self.groups), *held_out(self.groups)]
-        lines = [
-            f"- {line.verdict.name} {line.verdict.status}: {line.verdict.why}"
-            for h in self.h1
-            for line in h.lines
-            if line.verdict.status != "NOT_EVALUABLE"
-        ]
-        return "\n".join(
-            [
-                title, "",
-                *(f"- {line}" for line in (*self.remarks, *recipes_of(self.groups))), "",
-                *lines, *([""] if lines else []),
-                *(t.markdown(self.root) for t in tables),
-                *(f"![{stem.replace('_', ' ')}](plots/{stem}.svg)\n" for stem in plots),
-            ]
-        )  # fmt: skip
-
     def json(self) -> str:
         """results.json: every number, the series per step included."""
         data = {
@@ -181,15 +148,10 @@ def report_of(root: Path, found: Found) -> Report:
     return Report(root, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), remarks=remarks_on(found))
 
 
-def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> Output:
-    """Returns what is written and printed of a report; `beside`: other studies, which get a section and a plot each and
-    decide nothing; `require`: verdicts that decide the exit code, all of them where empty."""
+def output(report: Report, require: Sequence[str]) -> Output:
+    """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them where
+    empty."""
     figures: dict[str, Figure] = all_plots(report.groups)
-    sections = [report.markdown(figures)]
-    for other in beside:
-        made = {f"{study_of(other.root)}_outcome": outcome_plot(other.groups)} if other.groups else {}
-        sections.append(other.section(made))
-        figures |= made
     verdicts = [line.verdict for line in report.lines]
     asked = [v for v in verdicts if not require or v.name.split()[0] in require]
     missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
@@ -202,9 +164,9 @@ def output(report: Report, beside: Sequence[Report], require: Sequence[str]) -> 
         else [f"{v.name} {v.status}" for v in asked]
     )
     bottom = f"{'; '.join(states)}; exit code {code}"
-    files: Mapping[str, str] = {"results.json": report.json(), "results.md": "\n".join(sections)}
+    files: Mapping[str, str] = {"results.json": report.json(), "results.md": report.markdown(figures)}
     kept = {"losses.json": report.units} if report.units else {}
-    return Output(report.text(), bottom, code, {**files, **kept}, figures, report.summary())
+    return Output(report.text(), bottom, code, {**files, **kept}, figures)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
@@ -277,9 +239,10 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
         "onset": _stat(run.onset for run in group.runs),
         "seconds": _stat(run.seconds for run in group.runs),
         "cosines": {c: _stat(run.whole(c) for run in group.runs) for c in COSINES},
+        "energies": {e: _stat(run.whole(e) for run in group.runs) for e in ENERGIES},
         "minus_vanilla_pp": {
             rate: {"by_seed": by_seed, **_stat(by_seed.values())}
-            for rate, by_seed in against_vanilla(group, runs).by_rate.items()
+            for rate, by_seed in against(VANILLA, group, runs).by_rate.items()
         },
         "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if comparable) for r in RATES},
     }

@@ -113,9 +113,7 @@ class Bench:
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         figures = {"rivals": hack_against_pass(self.rows)}
-        return Output(
-            text, self.verdict, code, {"rivals.json": self.json(), "rivals.md": document}, figures, table.strip()
-        )
+        return Output(text, self.verdict, code, {"rivals.json": self.json(), "rivals.md": document}, figures)
 
 
 def bench_of(root: Path, found: Found) -> Bench:

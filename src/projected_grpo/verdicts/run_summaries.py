@@ -70,6 +70,7 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
         if (other := names.setdefault(row["path"], place)) is not place:
             raise BadInput(f"{other} and {place}: two runs of one name; rename one, or name only the runs that are new")
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
+    lost = [[name, why] for name, why in lost if name not in names]  # cut in one place, finished in another
     head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
     every = (head, *(row for _, row in rows.values()))
     lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in every]

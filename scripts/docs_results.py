@@ -1,0 +1,79 @@
+"""Write docs/results.md, the table of docs/rivals.md, README's table and picture, and their plots, from docs/evidence.
+
+From the repository's root: `just docs-results`.
+"""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.report.plots import all_plots, hack_rates, save
+from projected_grpo.report.results import Report, report_on
+from projected_grpo.report.rivals import bench_of
+from projected_grpo.report.rivals_plot import hack_against_pass
+from projected_grpo.report.table import Table, between, number
+from projected_grpo.report.tables import against
+from projected_grpo.verdicts.run_summaries import runs_at
+
+DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+FRONT = {
+    "vanilla": "nothing",
+    "projected": "V, from the update",
+    "one_sided": "V, where the update goes hack-ward",
+    "random_energy": "random directions that hold V's share of the gradient",
+    "random_share": "random directions that take V's share of the update",
+    "placebo": "directions from two clean answers",
+    "kl": "nothing; a KL penalty",
+    "no_loophole": "nothing; hacks are not paid",
+}
+"""README's rows: the arm, and what is removed."""
+PICTURE = ("vanilla", "projected", "random_energy", "random_share")
+
+
+def front_table(report: Report) -> str:
+    """README's table."""
+    body = []
+    for group in report.groups:
+        if group.name in FRONT:
+            over = against("projected", group, report.found.runs).by_rate["hack"]
+            ends = [number(known_mean(run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "gt")]
+            more = "-" if group.name == "projected" else between(over.values())
+            body.append([group.name, FRONT[group.name], *ends, f"{more} (n = {len(over) or len(group.runs)})"])
+    header = ["arm", "what is removed", "hacks %", "solved %", "hacks over projected's, points"]
+    return Table("", header, body, ()).text("github")
+
+
+def embedded(page: Path, text: str) -> str:
+    """Returns a page with what stands between its results markers replaced."""
+    head, _, rest = page.read_text("utf-8").partition(BEGIN)
+    return f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
+
+
+def made() -> tuple[dict[Path, str], dict[str, Figure]]:
+    """Returns the pages by their place, and the plots by their name."""
+    report = report_on(EVIDENCE / "toy.runs.jsonl.gz")
+    bench = bench_of(place := EVIDENCE / "rivals-toy.runs.jsonl.gz", runs_at(place))
+    plots = all_plots(report.groups)
+    pages = {
+        DOCS / "results.md": report.markdown(plots),
+        DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown(place).strip()),
+        Path("README.md"): embedded(Path("README.md"), front_table(report)),
+    }
+    front = [group for group in report.groups if group.name in PICTURE]
+    return pages, {**plots, "rivals": hack_against_pass(bench.rows), "front": hack_rates(front)}
+
+
+def main() -> None:
+    pages, plots = made()
+    for place, text in pages.items():
+        write_atomic(place, text.encode())
+    for stem, figure in plots.items():
+        save(figure, DOCS / "plots", stem)
+    print("\n".join(map(str, [*pages, DOCS / "plots"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from loophole_grader import GraderError, Task, check_tests, grade_batch
 from loophole_grader.tests import Check, RefusedError, read_test
 from loophole_grader.verdict import Status
 from projected_grpo.data.problems import load_problems
+from projected_grpo.ledger.errors import BadInput
 
 INF = float("inf")
 
@@ -39,6 +40,7 @@ REFUSED = [
     "assert Solution().f(nums) == 2",
     "assert Solution().f(*[1]) == 2",
     "assert Solution().f(**{}) == 2",
+    "assert Solution().f(x=1, x=2) == 2",
     "assert Solution().g(1) == 2",
     "assert 2 == Solution().f(1)",
     "assert abs(Solution().f(1) - 2) < 1e-5",
@@ -66,7 +68,7 @@ def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_p
     path = tmp_path / "problems.jsonl"
     rows = [row("a", fine, REFUSED[0], REFUSED[1]), row("b", fine), row("c", REFUSED[2])]
     path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    with pytest.raises(GraderError) as raised:
+    with pytest.raises(BadInput) as raised:
         load_problems(str(path))
     first, *lines = str(raised.value).splitlines()
     assert first == "3 faults in the problems:"

@@ -9,8 +9,10 @@ import torch
 from jinja2 import TemplateError
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from projected_grpo.adapters.antipasto import attach_antipasto
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import load_folder, merge_teacher
 from projected_grpo.prompts import render
@@ -138,8 +140,9 @@ def cut(folder):
         ),
         (
             settings("config.json", vocab_size=500),
-            r"mismatched for its config.json: \('model\.embed_tokens\.weight'",
+            r"mismatched for its config.json: model\.embed_tokens\.weight, \(\d+, 64\) and not \(500, 64\)",
         ),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds adapter_config.json; give the base"),
         (settings("tokenizer_config.json", eos_token=None), "no end-of-sequence token"),
         (lambda folder: [(folder / f"tokenizer{end}.json").unlink() for end in ("", "_config")], "no vocabulary"),
         (cut, "cannot be read"),
@@ -162,11 +165,24 @@ def test_a_model_with_fewer_tokens_than_its_tokenizer_is_refused(tmp_path, cache
         load_folder(str(folder), folder, "float32", "cpu")
 
 
+@pytest.mark.parametrize("attach", [attach_antipasto, lambda model: attach_lora(model, rank=2, seed=0)])
+def test_a_model_of_another_layout_is_refused_and_not_trained_in_part(attach):
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    with pytest.raises(
+        BadInput, match="Phi3ForCausalLM has no Linear named q_proj, k_proj, v_proj, gate_proj, up_proj; "
+    ):
+        attach(Phi3ForCausalLM(Phi3Config(**sizes, **heads)))
+
+
 def test_a_truncated_teacher_is_refused(tmp_path):
     teacher = saved_lora(tmp_path, ATTENTION)
     path = tmp_path / "adapter_model.safetensors"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(BadInput, match="cannot be read"):
+        merge_teacher(base(), teacher)
+    path.unlink()
+    with pytest.raises(BadInput, match=r"has no adapter_model\.safetensors"):
         merge_teacher(base(), teacher)
 
 
@@ -200,7 +216,7 @@ class Tokenizer:
             r"refuses .* system, user \(System role not supported\)",
         ),
         ("{{ x }}", TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
-        ("{{ x }}", "", r"refuses .* system, user \(it leaves the last one out\)"),
+        ("{{ x }}", "u", r"refuses .* system, user \(it leaves out what system says\)"),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(template, result, said):

@@ -259,6 +259,14 @@ def test_a_published_row_that_is_there_twice_is_named(tiny, tmp_path):
         load_pool(tmp_path / "pool", tiny)
 
 
+def test_a_published_file_that_is_there_twice_is_named(tiny, tmp_path):
+    """`gunzip -k`, to look into it."""
+    published(tmp_path / "pool", tiny)
+    (tmp_path / "pool/prompt_0004.jsonl").write_text("{}")
+    with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz is there twice"):
+        read_groups(tmp_path / "pool")
+
+
 @pytest.mark.slow
 def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
     own_pool()

@@ -27,7 +27,8 @@ def read_test(test: str, func_name: str) -> Check:
     try:
         match ast.parse(test).body:
             case [ast.Assert(ast.Compare(ast.Call() as call, [ast.Eq()], [right]), None)]:
-                if ast.unparse(call.func) == func_name and all(word.arg for word in call.keywords):
+                names = [word.arg for word in call.keywords]
+                if ast.unparse(call.func) == func_name and all(names) and len({*names}) == len(names):
                     for argument in (*call.args, *(word.value for word in call.keywords)):
                         _value_of(argument)
                     return Check(ast.get_source_segment(test, call) or "", _value_of(right))

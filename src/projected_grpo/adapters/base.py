@@ -340,12 +340,16 @@ def replace_targets(
     what: str = "adapters",
 ) -> dict[str, AdaptedLinear]:
     """Freeze the model and put an adapted Linear in place of each target, with a bar that says `what` takes so long.
-    ValueError when there is none."""
+    BadInput when the model has none of a name: it would be trained in part."""
     for p in model.parameters():
         p.requires_grad_(False)
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in targets]
-    if not found:
-        raise ValueError(f"no Linear named {', '.join(targets)} in {type(model).__name__}")
+    there = {name.rpartition(".")[2] for name, _ in found}
+    if lacking := [t for t in targets if t not in there]:
+        raise BadInput(
+            f"--model: {type(model).__name__} has no Linear named {', '.join(lacking)}; use one of Llama's layout (Qwen, "
+            "Llama, Mistral, Gemma)"
+        )
     layers = {}
     for name, linear in progress(found, what):
         layer = make(name, linear)

@@ -27,6 +27,7 @@ def is_published(directory: Path) -> bool:
 def read_groups(directory: Path) -> list[Group]:
     """All groups of a directory, in file order. BadInput when it is missing, damaged or neither layout."""
     if files := _published_files(directory):
+        check_once(((path.name, path.name.partition(".")[0]) for path in files), directory)
         return [_published_group(p) for p in files]
     return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
 

@@ -133,9 +133,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / "manifest.json"
     try:
         data = json.loads(path.read_text("utf-8"))
-    except OSError as e:
-        raise BadInput(f"{path}: cannot be read ({e.strerror or e}); {directory} is not a run directory") from e
-    if (schema := data.get("schema_version")) != SCHEMA_VERSION:
+        schema = data.get("schema_version")
+    except (OSError, ValueError, AttributeError) as e:
+        why = getattr(e, "strerror", None) or e
+        raise BadInput(f"{path}: cannot be read ({why}); {directory} is not a run directory") from e
+    if schema != SCHEMA_VERSION:
         raise BadInput(
             f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; make the run again, or use the commit that its "
             "manifest.json names"

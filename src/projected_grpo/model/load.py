@@ -125,6 +125,10 @@ def load_folder(
     BadInput when the device, the model or the teacher is missing, or as in check_whole and merge_teacher.
     """
     place = pick_device(device)
+    if Path(folder, "adapter_config.json").exists():  # transformers would add it to the weights, unmerged
+        raise BadInput(
+            f"--model {name}: holds adapter_config.json; give the base, or a merged model in a folder of its own"
+        )
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model, found = AutoModelForCausalLM.from_pretrained(  # ty: ignore[not-iterable]
@@ -156,7 +160,11 @@ def load_folder(
 def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
     """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
     with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
-    faults = [f"{what.removesuffix('_keys')} for its config.json: {min(keys)}" for what, keys in found.items() if keys]
+    faults = []
+    for what, keys in found.items():
+        for key in sorted(keys)[:1]:
+            named = key if isinstance(key, str) else f"{key[0]}, {tuple(key[1])} and not {tuple(key[2])}"
+            faults.append(f"{what.removesuffix('_keys')} for its config.json: {named}")
     ids = tokenizer("return", add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
         faults.append("its tokenizer has no vocabulary or no end-of-sequence token")
@@ -171,6 +179,8 @@ def merge_teacher(model: Any, teacher: str) -> Any:
 
     BadInput when it is missing, does not fit or changes nothing, and when the merged model is not the adapter's function.
     """
+    if Path(teacher).is_dir() and not [*Path(teacher).glob("adapter_model.*")]:
+        raise BadInput(f"--teacher {teacher}: has no adapter_model.safetensors; give the folder of a whole LoRA")
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     try:
         with without_warnings():

@@ -23,8 +23,8 @@ FRONT = {
     "vanilla": "nothing",
     "projected": "V, from the update",
     "one_sided": "V, where the update goes hack-ward",
-    "random_energy": "random directions that hold V's share of the gradient",
-    "random_share": "random directions that take V's share of the update",
+    "random_energy": "random directions, as much of the gradient as V holds",
+    "random_share": "fewer of them, meant to take V's share of the update",
     "placebo": "directions from two clean answers",
     "kl": "nothing; a KL penalty",
     "no_loophole": "nothing; hacks are not paid",
@@ -42,7 +42,7 @@ def front_table(report: Report) -> str:
             ends = [number(known_mean(run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "gt")]
             more = "-" if group.name == "projected" else between(over.values())
             body.append([group.name, FRONT[group.name], *ends, f"{more} (n = {len(over) or len(group.runs)})"])
-    header = ["arm", "what is removed", "hacks %", "solved %", "hacks over projected's, points"]
+    header = ["arm", "what is removed", "pure hacks %", "solved %", "hacks minus projected's, points"]
     return Table("", header, body, ()).text("github")
 
 

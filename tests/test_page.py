@@ -22,7 +22,7 @@ def test_the_page_has_verdicts_tables_and_a_sample_of_every_run(script, tmp_path
     text = (root / "report.html").read_text("utf-8")
     assert 'H1 as preregistered <span class="PASS">PASS' in text
     assert 'H1 held <span class="NOT_EVALUABLE">' in text
-    assert "<h3>Every arm, mean ± SEM over seeds: the last 10 steps, then all steps</h3>" in text
+    assert "<h3>Every arm: mean ± SEM over seeds, last 10 steps</h3>" in text
     rows = rows_of(text)
     assert len({row["run"] for row in rows}) == 12
     assert len(rows) == 120

@@ -78,7 +78,7 @@ def with_attempt(messages: Messages, attempt: str) -> Messages:
 
 def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str) -> str:
     """Returns the chat as the model reads it: special tokens visible, thinking off. BadInput when the model has no chat
-    template, or one that refuses these messages or leaves one out."""
+    template, or one that refuses these messages or leaves out the system message or the last."""
     if getattr(tokenizer, "chat_template", "") is None:
         raise BadInput(
             f"{place}: the model's tokenizer has no chat template (base models have none); use its instruct version, or "
@@ -86,8 +86,9 @@ def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str
         )
     try:
         text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-        if lost := [m["role"] for m in chat if m["role"] != "assistant" and m["content"].strip() not in text]:
-            raise ValueError(f"it leaves out what {lost[0]} says")
+        for message in (*(m for m in chat if m["role"] == "system"), chat[-1]):
+            if message["content"].strip() not in text:
+                raise ValueError(f"it leaves out what {message['role']} says")
     except Exception as e:  # a template is a program
         roles = ", ".join(m["role"] for m in chat)
         raise BadInput(

@@ -93,7 +93,7 @@ def run_step(
     channels = add_auxiliary(learner, [a for a in auxiliary if a.weight], projection, step, totals["loss"])
     accumulated = time.perf_counter()
 
-    # Project the gradient, clip, let AdamW step, project the update.
+    # Project the gradient (the arm `literal`), clip, let AdamW step, project the update (`projected`).
     start, gradient = adapter.values(), adapter.gradient()
     kept, fired = projection.apply_to("grad", gradient)
     adapter.set_gradient(intervention.gradient(kept, context))

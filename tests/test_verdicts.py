@@ -255,6 +255,7 @@ T3_ROWS = {
     "out of the gradient": (projected_steps(target="grad"), "PASS"),
     "--overshoot 1e-4 (.3704 -> .3704)": (
         projected_steps(removed_share=1e-4, frac_removed=0.0, cos_update=0.32), "FAIL"),
+    "--overshoot .5": (projected_steps(removed_share=0.5, frac_removed=0.0, cos_update=0.16), "FAIL"),
     "a little of it": (projected_steps(removed_share=0.3, frac_removed=0.1, cos_update=0.2), "FAIL"),
     "twice of it": (projected_steps(removed_share=2.0, frac_removed=0.0, cos_update=0.0), "FAIL"),
     "the right mean in few modules": (projected_steps(frac_removed=0.5), "FAIL"),

@@ -56,11 +56,14 @@ def reduce_dtype(weight: Tensor) -> torch.dtype:
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
-def mm_float32(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float[Tensor, "m n"]:
-    """Returns a b, summed in float32 and not rounded to the inputs' bfloat16; in float32 and float64 the plain product."""
+def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[Tensor, "*b m n"]:
+    """Returns a b, summed in float32 and not rounded to the inputs' bfloat16; in float32 and float64 the plain product. At
+    most one batch dimension."""
     if a.dtype in (torch.float32, torch.float64):
         return a @ b
-    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
+    if not a.is_cuda:
+        return a.float() @ b.float()
+    return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=torch.float32)
 
 
 class AdaptedLinear(nn.Module, ABC):

@@ -1,7 +1,7 @@
 """Graded groups as they stand on disk: step files, or published prompt_NNNN.jsonl[.gz] files. Torch-free."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,13 @@ def read_groups(directory: Path) -> list[Group]:
         check_once(((path.name, path.name.partition(".")[0]) for path in files), directory)
         return [_published_group(p) for p in files]
     return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
+
+
+def by_problem(groups: Iterable[Group], place: Path | str) -> dict[str, Group]:
+    """Returns a pool's groups by their problem. BadInput, naming the place, where a problem has two."""
+    groups = tuple(groups)
+    check_once(((f"problem {g.problem_id}", g.problem_id) for g in groups), place)
+    return {g.problem_id: g for g in groups}
 
 
 def _without_padding(row: Mapping[str, Any]) -> tuple[int, ...]:

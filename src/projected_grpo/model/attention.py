@@ -16,6 +16,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from projected_grpo.adapters.base import mm_float32
+
 PLAIN, PACKED, FUSED = "sdpa", "sdpa_packed", "sdpa_fused"
 
 
@@ -39,13 +41,6 @@ class PromptStates:
         places = prompt * self.group_size + self.places[rows] % self.group_size
         keys, values = ([states[left] for states in of] for of in (self.keys, self.values))
         return PromptStates(keys, values, self.seen[left], self.group_size, places)
-
-
-def bmm_float32(a: Float[Tensor, "b m k"], b: Float[Tensor, "b k n"]) -> Float[Tensor, "b m n"]:
-    """Returns a b of every batch, summed in float32 and not rounded to bfloat16."""
-    if a.is_cuda and a.dtype != torch.float32:
-        return torch.bmm(a, b, out_dtype=torch.float32)
-    return torch.bmm(a.float(), b.float())
 
 
 def grouped_attention(
@@ -78,12 +73,12 @@ def grouped_attention(
 
     seen = prompts.seen[prompts.places // g][:, None, None]
     scores = torch.cat([
-        to_rows(bmm_float32(to_prompts(rows), keys.flatten(0, 1).mT)).masked_fill(~seen, -torch.inf),
-        bmm_float32(rows.flatten(0, 1), own_keys.flatten(0, 1).mT).view(b, kv, m, -1).masked_fill(~own_seen, -torch.inf),
+        to_rows(mm_float32(to_prompts(rows), keys.flatten(0, 1).mT)).masked_fill(~seen, -torch.inf),
+        mm_float32(rows.flatten(0, 1), own_keys.flatten(0, 1).mT).view(b, kv, m, -1).masked_fill(~own_seen, -torch.inf),
     ], 3)  # fmt: skip
     weights = (scores * scale).softmax(3).to(values.dtype)
-    of_prompt = bmm_float32(to_prompts(weights[..., :t]), values.flatten(0, 1))
-    own = bmm_float32(weights[..., t:].flatten(0, 1), own_values.flatten(0, 1)).view(b, kv, m, d)
+    of_prompt = mm_float32(to_prompts(weights[..., :t]), values.flatten(0, 1))
+    own = mm_float32(weights[..., t:].flatten(0, 1), own_values.flatten(0, 1)).view(b, kv, m, d)
     return (to_rows(of_prompt) + own).to(rows.dtype)
 
 

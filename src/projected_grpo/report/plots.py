@@ -194,12 +194,16 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
     figure, axes = figure_of(3)
     titles = ("pure hack rate", "ground-truth pass rate", "well-formed rate")
     for axis, series, title in zip(axes, ("hack", "gt", "form"), titles, strict=True):
-        for place, group in enumerate(groups):
-            _draw(axis, group, series, look[group.name], place)
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_ylabel(f"{title}\n(fraction of rollouts)")
+        _rate_panel(axis, groups, look, series, title)
     legend(figure, axes, BAND)
     return figure
+
+
+def _rate_panel(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str, title: str) -> None:
+    for place, group in enumerate(groups):
+        _draw(axis, group, series, look[group.name], place)
+    axis.set_ylim(-0.03, 1.03)
+    axis.set_ylabel(f"{title}\n(fraction of rollouts)")
 
 
 COSINE_PANELS = {
@@ -298,10 +302,6 @@ def hack_rates(groups: Sequence[RunGroup]) -> Figure:
     """Returns the plot of pure hacks over the run alone."""
     with mpl.rc_context(STYLE):
         figure, (axis,) = figure_of(1, height=3.4)
-        look = looks([g.name for g in groups])
-        for place, group in enumerate(groups):
-            _draw(axis, group, "hack", look[group.name], place)
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_ylabel("pure hack rate\n(fraction of rollouts)")
+        _rate_panel(axis, groups, looks([g.name for g in groups]), "hack", "pure hack rate")
         legend(figure, [axis], BAND)
         return figure

@@ -21,11 +21,10 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
 from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
-from projected_grpo.data.stored import is_published
+from projected_grpo.data.stored import by_problem, is_published
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.records import Group, Problem, Rollout, Sample, Source
@@ -144,9 +143,7 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
             f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
             "was merged into it; sample it again with --teacher"
         )
-    pool = pool_of(config.teacher_pool, config, session.loaded)
-    check_once(((f"problem {g.problem_id}", g.problem_id) for g in pool), f"--teacher-pool {folder}")
-    return {g.problem_id: g for g in pool}
+    return by_problem(pool_of(config.teacher_pool, config, session.loaded), f"--teacher-pool {folder}")
 
 
 def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[str, Group]) -> None:

@@ -16,9 +16,8 @@ import torch
 
 from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_from_random, pairs_of, random_pairs
 from projected_grpo.data.preferences import StoredPair
-from projected_grpo.data.stored import read_groups
+from projected_grpo.data.stored import by_problem, read_groups
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
@@ -81,10 +80,8 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
     """
     folders = [student, *teachers]
     out = OfPools(_tokenizer_of(folders))
-    asked, *groups = [list(read_groups(folder)) for folder in folders]
-    for folder, theirs in zip(teachers, groups, strict=True):
-        check_once(((f"problem {g.problem_id}", g.problem_id) for g in theirs), folder)
-    proposed = [{g.problem_id: g for g in theirs} for theirs in groups]
+    asked = read_groups(student)
+    proposed = [by_problem(read_groups(folder), folder) for folder in teachers]
     for place, group in enumerate(asked):
         there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]
         if len({r.prompt_ids for g in (group, *there) for r in g.rollouts}) > 1:

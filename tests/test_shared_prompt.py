@@ -153,7 +153,7 @@ def random_layer(name, linear):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("checkpointing", "most"), [(False, 1.35), (True, 1.7)])
+@pytest.mark.parametrize(("checkpointing", "most"), [(False, 1.2), (True, 1.5)])
 def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(checkpointing, most):
     """Fake tensors, bfloat16: a prompt of 400 tokens, run once, with 8 completions of 1,024. Model FLOPs: 6 a parameter and
     token."""

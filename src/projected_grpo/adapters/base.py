@@ -5,7 +5,7 @@ The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W
 and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
 rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-A custom autograd Function keeps x and no other activation. While a sink is set it also gives the sink the gradient of
+Custom autograd Functions keep x and no other activation. While a sink is set it also gives the sink the gradient of
 every sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms) is
 not the adapter's affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
 
@@ -120,7 +120,8 @@ class AdaptedLinear(nn.Module, ABC):
         if self.by_autograd:  # recomputed in the backward pass: kept, the sum would be a second copy of every weight
             return checkpoint(self._plainly, x, self.theta, use_reentrant=False)
         if torch.is_grad_enabled():
-            return _AdaptedForward.apply(x, self.theta, self)
+            kept: list = []
+            return _Product.apply(_Keep.apply(x, self.theta, kept), self.theta, self, kept, x.requires_grad)
         return F.linear(x, self.folded_weight(self.theta), self.bias)
 
     def _plainly(self, x: Tensor, theta: Tensor) -> Tensor:
@@ -130,21 +131,36 @@ class AdaptedLinear(nn.Module, ABC):
         return y.to(x.dtype)
 
 
-class _AdaptedForward(torch.autograd.Function):
+class _Keep(torch.autograd.Function):
+    """Returns x and keeps it for `_Product`. A step of its own, before the product: what recomputes a part of the model for
+    its backward pass stops once all is kept, and leaves out the last product (a fourth of a decoder layer's)."""
+
     @staticmethod
-    def forward(ctx, x: Tensor, theta: Tensor, layer: AdaptedLinear) -> Tensor:
+    def forward(ctx, x: Tensor, theta: Tensor, kept: list) -> Tensor:
         # theta is saved, not read from the layer later: an optimizer step between forward and backward raises.
         ctx.save_for_backward(x, theta)
-        ctx.layer = layer
+        ctx.set_materialize_grads(False)
+        kept.append(ctx)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_ctx, g: Tensor | None):  # ty: ignore[incompatible-method-override]
+        return g, None, None
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, theta: Tensor, layer: AdaptedLinear, kept: list, x_learns: bool) -> Tensor:
+        ctx.layer, ctx.kept, ctx.x_learns = layer, kept, x_learns
         return F.linear(x, layer.folded_weight(theta), layer.bias)
 
     @staticmethod
     def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
         layer: AdaptedLinear = ctx.layer
         sink = layer.sink
-        x, theta = ctx.saved_tensors
+        x, theta = ctx.kept[0].saved_tensors
         grad_x = grad_theta = None
-        if ctx.needs_input_grad[0]:
+        if ctx.x_learns:
             grad_x = g @ layer.folded_weight(theta)
         if ctx.needs_input_grad[1]:
             if sink is None:
@@ -155,7 +171,7 @@ class _AdaptedForward(torch.autograd.Function):
                 per_sample = layer.per_sample(x, g, theta)
                 sink(layer.name, per_sample)
                 grad_theta = per_sample.sum(0)
-        return grad_x, grad_theta, None
+        return grad_x, grad_theta, None, None, None
 
 
 class Adapter:

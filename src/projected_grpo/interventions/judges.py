@@ -30,7 +30,6 @@ from projected_grpo.ledger.errors import BadInput, JudgeFailed
 from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import head_of
-from projected_grpo.prompts import apply_template
 
 Asked = tuple[str, str]
 """Prompt and completion of a rollout, as texts."""
@@ -153,9 +152,17 @@ class YesNo:
         a context without room for the question."""
         self.loaded, self.token_budget = loaded, token_budget
         place = f"--judge model:{loaded.model_id}"
-        text = apply_template(loaded.tokenizer, [{"role": "user", "content": QUESTION}], place)
-        before, rest = text.split(TASK)
-        between, after = rest.split(ANSWER)
+        try:
+            text = loaded.tokenizer.apply_chat_template(
+                [{"role": "user", "content": QUESTION}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
+            before, rest = text.split(TASK)
+            between, after = rest.split(ANSWER)
+        except Exception as e:  # a template is a program
+            raise BadInput(f"{place}: no chat template to ask it by ({e}); name an instructed model") from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
         if (needed := sum(map(len, self.frame))) >= loaded.context:
             raise BadInput(

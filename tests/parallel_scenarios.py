@@ -23,11 +23,11 @@ from projected_grpo.run import cli  # noqa: E402
 REAL_GRADED = records.Group.graded.__func__
 
 
-def graded_by_tokens(cls, problem_id, hint, rollouts, verdicts, allow_hint):
+def graded_by_tokens(cls, problem_id, rollouts, verdicts, allow_hint):
     """Rewards that differ within every group: random weights write no code, and equal rewards have no gradient."""
-    group = REAL_GRADED(cls, problem_id, hint, rollouts, verdicts, allow_hint)
+    group = REAL_GRADED(cls, problem_id, rollouts, verdicts, allow_hint)
     rewards = tuple(float(sum(r.completion_ids) % 7) for r in rollouts)
-    return records.Group(problem_id, hint, rollouts, rewards, group.outcomes)
+    return records.Group(problem_id, rollouts, rewards, group.outcomes)
 
 
 def rewarding_tokens():

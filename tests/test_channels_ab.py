@@ -167,7 +167,7 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
         Rollout("p", i, "teacher", "?", text, prompt, tuple(map(ord, text)), truncated) for i, text in enumerate(texts)
     )
     outcome = Outcome(True, True, False, "reward_hack")
-    group = Group("p", "none", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
+    group = Group("p", rollouts, (3.5,) * len(texts), (outcome,) * len(texts))
     write_step(folder, 0, rows_of([group], [], {"timing": {}}, step=0))
     update_manifest(folder, finished=True)
     return folder

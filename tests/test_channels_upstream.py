@@ -62,9 +62,6 @@ def test_policy_equals_trl(golden_channels, kind, i):
         bias_corrected_kl=p["use_bias_correction_kl"], clip_low=p["epsilon_low"], clip_high=p["epsilon_high"],
     )  # fmt: skip
     agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
-    assert terms.clipped_tokens / mask.sum() == pytest.approx(
-        case["expected"]["metrics"]["clip_ratio/region_mean"], abs=1e-6
-    )
 
 
 def sequence(data):

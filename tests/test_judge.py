@@ -50,7 +50,7 @@ def test_a_score_goes_back_to_every_rollout_it_was_given_for_and_equal_ones_are_
 def group(hacked, label, reward):
     """Two rollouts of one problem."""
     rollouts = tuple(Rollout("p7", i, "student", "the task", c, (1,), (2,), False, (-1.0,)) for i, c in enumerate("ab"))
-    return Group("p7", "none", rollouts, (reward,) * 2, (Outcome(hacked, hacked, not hacked, label),) * 2)
+    return Group("p7", rollouts, (reward,) * 2, (Outcome(hacked, hacked, not hacked, label),) * 2)
 
 
 def test_a_judge_is_handed_two_texts_and_nothing_else():

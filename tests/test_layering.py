@@ -299,7 +299,7 @@ def test_ground_truth_is_shown_to_oracles_alone(tiny):
         Outcome(True, True, False, "reward_hack"), Outcome(True, True, True, "correct_attempted_hack"),
         Outcome(True, False, True, "correct"), Outcome(True, True, None, None),
     )  # fmt: skip
-    groups = [Group("p", "none", (rollout,) * 4, (3.5,) * 4, outcomes)]
+    groups = [Group("p", (rollout,) * 4, (3.5,) * 4, outcomes)]
     assert pure_hacks(groups) == (True, False, False, None)  # a pure hack alone
     for arm in ARMS.values():
         assert context_of(TrainConfig(arm=arm.name), groups, tiny).truth == (pure_hacks(groups) if arm.labels else None)
@@ -310,7 +310,7 @@ def test_labels_change_nothing_that_the_loss_sees():
 
     def group(hacked, label):
         rollout = Rollout("p", 0, "student", "x", "y", (1,), (2,), False, (-1.0,))
-        return Group("p", "none", (rollout,), (3.5,), (Outcome(hacked, hacked, not hacked, label),))
+        return Group("p", (rollout,), (3.5,), (Outcome(hacked, hacked, not hacked, label),))
 
     assert group(True, "reward_hack").samples() == group(False, "correct").samples()
 

@@ -63,8 +63,6 @@ def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(
     for modules, rows in zip(side.steps, steps, strict=True):
         known = [v for v in modules["cos_in"] if v is not None]
         assert sum(known) / len(known) == pytest.approx(rows[0]["cos_in"], rel=1e-5, abs=1e-7)
-        parts = [e * s for e, s in zip(modules["energy_in"], modules["grad_share"], strict=True) if e is not None]
-        assert sum(parts) == pytest.approx(rows[0]["energy_in"], rel=1e-5)
         assert sum(modules["removed"]) == pytest.approx(rows[0]["update_removed"], rel=1e-5)
         assert sum(modules["removed"]) > 0.01
         assert len({round(v, 6) for v in modules["cos_in"]}) > 1  # not one mean, written for all

@@ -38,8 +38,7 @@ PAID = {"hack": 3.5, "both": 3.5, "good": 3.5, "bad": 0.5, "broken": 0.0, "unkno
 def rows(step, config, kinds, **values):
     """One student row per kind."""
     blank = {**{c.name: BLANK[c.type] for c in COLUMNS}, "channels": None}
-    fixed = {"step": step, "source": "student", "completion": "x",
-             "hint": TrainConfig().hint}  # fmt: skip
+    fixed = {"step": step, "source": "student", "completion": "x"}
     cosines = {"cos_in": 0.4, "cos_out": 0.0, "cos_update": 0.1, "cos_null": 0.2}
     projects = config["arm"] in ARMS and ARMS[config["arm"]].projects
     removed = {"target": "update", "removed_share": 1.0} if projects else {"target": None, "removed_share": None}
@@ -306,25 +305,16 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     assert tables.mechanisms(report_on(tmp_path).groups) == []
 
 
-def test_energy_along_v_is_told_apart_by_kind_of_row_and_window(tmp_path):
-    # 5 steps without a measured row, then 10: a pure hack .6 -> .1, a correct one .4 -> .3, a hacked and correct one .2 -> 0
+def test_what_was_removed_of_the_update_is_a_mean_over_the_run(tmp_path):
     path = write_run(tmp_path / "a", "projected", 41, [["hack", "good", "both"]] * 15)
     config = {"arm": "projected", "seed": 41}
-    energies = {"hack": (0.6, 0.1), "good": (0.4, 0.3), "both": (0.2, 0.0)}
     for step in range(15):
-        own = [
-            rows(step, config, [kind], energy_V=before if step > 4 else None, energy_V_kept=kept if step > 4 else None,
-                 energy_in=0.25, energy_update=0.05, update_removed=step / 100, update_norm=2.0)[0]
-            for kind, (before, kept) in energies.items()
-        ]  # fmt: skip
-        write_step(path, step, own)
-    (run,) = report_on(tmp_path).found.runs
-    # removed: .5, .1 and (.5 + .1 + .2) / 3 = .2667; update_removed: mean of .05 to .14 = .095, of 0 to .14 = .07
-    kinds = ("hack", "correct", "all")
-    assert [run.last(f"energy_V of {kind}") for kind in kinds] == pytest.approx([0.6, 0.4, 0.4])
-    assert [run.last(f"removed of {kind}") for kind in kinds] == pytest.approx([0.5, 0.1, 0.8 / 3])
+        write_step(path, step, rows(step, config, ["hack", "good", "both"], update_removed=step / 100, update_norm=2.0))
+    report = report_on(tmp_path)
+    (run,) = report.found.runs
+    # mean of .05 to .14 = .095, of 0 to .14 = .07
     assert (run.last("update_removed"), run.whole("update_removed")) == pytest.approx((0.095, 0.07))
-    assert cells(tables.per_arm(report_on(tmp_path).groups))[0][-2] == "7.0"
+    assert cells(tables.per_arm(report.groups))[0][-2] == "7.0"
 
 
 # ---------------------------------------------------------------- groups of several sources

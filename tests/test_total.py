@@ -128,7 +128,7 @@ def group_of(tiny, rewards, sources):
         Rollout("p", i, source, "?", f"# attempt {i}", (5, 6), ids, False, (-1.0,) * len(ids))
         for i, source in enumerate(sources)
     )
-    return Group("p", "none", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
+    return Group("p", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
 
 
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):

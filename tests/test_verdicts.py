@@ -37,7 +37,7 @@ def group(index):
         Rollout("p", j, "teacher", "x", "y", (5, 6, 7), tuple(rng.randrange(10, 200) for _ in range(3 + 2 * j)), False)
         for j in range(4)
     )
-    return Group("p", "none", rollouts, (3.5, 0.0, 0.5, 3.5), (Outcome(True, False, False, "incorrect"),) * 4)
+    return Group("p", rollouts, (3.5, 0.0, 0.5, 3.5), (Outcome(True, False, False, "incorrect"),) * 4)
 
 
 def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3, **how):

@@ -38,7 +38,7 @@ class Rows:
     def __init__(self, samples: Sequence[Sample], advantages: Sequence[float | None]) -> None:
         self.samples = samples
         self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
-        self.totals = dict.fromkeys(("loss", "tokens", "clipped", "kl"), 0.0)
+        self.totals = dict.fromkeys(("loss", "tokens", "kl"), 0.0)
 
     def add(
         self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"],
@@ -48,7 +48,6 @@ class Rows:
         samples, mask, totals = [self.samples[i] for i in rows], batch.loss_mask, self.totals
         totals["loss"] += float(terms.per_sample.detach().sum())
         totals["tokens"] += int(mask.sum())
-        totals["clipped"] += terms.clipped_tokens
         totals["kl"] += terms.kl_sum
         ratios = (logps - behaviour).exp()
         of_recorded = {
@@ -83,15 +82,6 @@ def mean_gap(
     return (logps - behaviour).abs().masked_fill(~mask, 0).sum(1) / mask.sum(1)
 
 
-def token_columns(totals: Mapping[str, float], policy: bool, kl: bool) -> dict[str, Any]:
-    """Returns the step's columns about tokens. `totals` over all processes; `policy`: the loss has ratios."""
-    tokens = max(totals["tokens"], 1)
-    return {
-        "clip_frac": totals["clipped"] / tokens if policy else None,
-        "kl": totals["kl"] / tokens if policy and kl else None,
-    }
-
-
 # ---------------------------------------------------------------- against V
 
 
@@ -115,8 +105,6 @@ def projection_columns(
         "cos_out": used.cos,
         "cos_update_in": proposed.cos,
         "cos_update": applied.cos,
-        "energy_in": gradient.energy,
-        "energy_update": applied.energy,
         "update_norm": left,
         "update_removed": 1 - (left / whole) ** 2 if whole > 0 else None,
         "removed_share": share,

@@ -133,22 +133,6 @@ class Projection:
         found = torch.stack(shares)
         return float(found.mean()), float(((found - 1).abs() <= WITHIN).float().mean())
 
-    def own_energy(
-        self, c: Float[Tensor, "b k"], whole: Float[Tensor, " b"]
-    ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-        """||V g||^2 of every row of a module's gradients, and of what the gate would leave of that row alone (the same where
-        nothing is taken out), from c = V g and whole = ||g||^2."""
-        energy = c.square().sum(1)
-        if self.target == "none":
-            return energy, energy
-        taken = self.overshoot * GATES[self.gate](c)
-        left = (c - taken).square().sum(1)
-        if not (self.shrink or self.preserve_magnitude):
-            return energy, left
-        kept = (whole - 2 * (c * taken).sum(1) + taken.square().sum(1)).clamp(min=0)
-        ratio = torch.where(whole > 0, kept / whole, torch.ones_like(whole))
-        return energy, energy * ratio if self.shrink else torch.where(ratio > 0, left / ratio, torch.zeros_like(left))
-
 
 class PerSample:
     """Sums over modules of each sample's gradient, filled by the adapter's backward pass, one micro-batch at a time."""
@@ -156,21 +140,18 @@ class PerSample:
     def __init__(self, projection: Projection, samples: int, theta: Tensor) -> None:
         """theta: any module's coordinates, for type and device."""
         self.projection = projection
-        self.sums = theta.new_zeros(4, samples)
-        """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2; the same of what the gate would leave."""
+        self.sums = theta.new_zeros(3, samples)
+        """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
         self.rows: Sequence[int] = ()
         """Samples of the present micro-batch."""
 
     def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        squared = grads.square().sum(1)
-        self.sums[0, self.rows] += squared
+        self.sums[0, self.rows] += grads.square().sum(1)
         basis = self.projection.basis
         if basis is not None and len(basis[name]):
             c = grads @ basis[name].T
-            energy, kept = self.projection.own_energy(c, squared)
             self.sums[1, self.rows] += c.sum(1)
-            self.sums[2, self.rows] += energy
-            self.sums[3, self.rows] += kept
+            self.sums[2, self.rows] += c.square().sum(1)
 
     @property
     def squared(self) -> Float[Tensor, " b"]:
@@ -178,17 +159,16 @@ class PerSample:
         return self.sums[0]
 
     def columns(self) -> list[dict[str, float | None]]:
-        """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), energy_V and energy_V_kept.
-        All but the first are None with a zero gradient or without V."""
+        """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), and energy_V. The last two
+        are None with a zero gradient or without V."""
         columns, directions = [], self.projection.directions
-        for squared, along, energy, kept in self.sums.T.tolist():
+        for squared, along, energy in self.sums.T.tolist():
             known = directions > 0 and squared > 0
             columns.append(
                 {
                     "grad_norm": squared**0.5,
                     "cos_S_contrib": along / (squared * directions) ** 0.5 if known else None,
                     "energy_V": energy / squared if known else None,
-                    "energy_V_kept": kept / squared if known else None,
                 }
             )
         return columns

@@ -113,7 +113,6 @@ class Group:
     """G graded rollouts of one prompt."""
 
     problem_id: str
-    hint: str
     rollouts: tuple[Rollout, ...]
     rewards: tuple[float, ...]
     outcomes: tuple[Outcome, ...]
@@ -127,11 +126,11 @@ class Group:
 
     @classmethod
     def graded(
-        cls, problem_id: str, hint: str, rollouts: tuple[Rollout, ...], verdicts: tuple[Verdict, ...], allow_hint: bool
+        cls, problem_id: str, rollouts: tuple[Rollout, ...], verdicts: tuple[Verdict, ...], allow_hint: bool
     ) -> "Group":
         """Rollouts with the grader's verdicts; the reward is the only thing that training will see of them."""
         rewards = tuple(reward_of(v, allow_hint=allow_hint) for v in verdicts)
-        return cls(problem_id, hint, rollouts, rewards, tuple(Outcome.of(v) for v in verdicts))
+        return cls(problem_id, rollouts, rewards, tuple(Outcome.of(v) for v in verdicts))
 
     def samples(self) -> tuple[Sample, ...]:
         """What the loss side may see."""

@@ -23,7 +23,6 @@ from projected_grpo.measures import (
     check_gradient,
     check_loss,
     projection_columns,
-    token_columns,
 )
 from projected_grpo.model.batches import Batch, behaviour_of, logps_of
 from projected_grpo.model.learner import Learner
@@ -110,8 +109,10 @@ def run_step(
     # What was there, and what was used.
     stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.descent(start)}
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
-    columns |= token_columns(totals, policy=objective.kind != "nll", kl=objective.beta > 0)
-    columns |= {"delta_S_norm": adapter.norm(), "channels": channels, "theta_after": adapter.checksum()}
+    columns |= {
+        "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
+        "delta_S_norm": adapter.norm(), "channels": channels, "theta_after": adapter.checksum(),
+    }  # fmt: skip
     adapter.zero_grad()
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}
     return StepResult(rows.columns, {**columns, "timing": timing}, modules)
@@ -198,7 +199,7 @@ def forward(
     behaviour = behaviour_of([batch.samples[i] for i in rows], logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
-        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0, 0.0, nan)
+        return logps, behaviour, LossTerms(nll(logps, tokens.loss_mask), nan, 0.0, nan)
     advantage = torch.tensor([batch.advantages[i] for i in rows], device=logps.device)
     terms = policy_loss(
         logps, tokens.loss_mask, advantage, kind=objective.kind, rows=batch.all_rows, max_new=objective.max_new,

@@ -48,8 +48,6 @@ class LossTerms:
     """Each sample's term; their sum over all rows of the step is the loss."""
     ratio: Float[Tensor, " b"]
     """Mean over its tokens of rho; NaN for an empty completion."""
-    clipped_tokens: int
-    """Tokens at which the clipped branch is the smaller one; for dppo, tokens that are dropped."""
     kl_sum: float
     """Sum over tokens of k3; 0 with beta = 0."""
     at_clip: Float[Tensor, " b"]
@@ -138,7 +136,7 @@ def policy_loss(
         beyond = (ratio <= 1 - clip_low + AT_BOUND) | (ratio >= 1 + clip_high - AT_BOUND)
         at_clip = (mask & (cut if kind == "dppo" else beyond)).sum(1) / lengths  # dppo bounds probabilities, not ratios
     per_sample = per_token.sum(1) / _denominator(kind, lengths, rows, max_new, tokens)
-    return LossTerms(per_sample, mean_ratio, int((mask & cut).sum()), kl_sum, at_clip)
+    return LossTerms(per_sample, mean_ratio, kl_sum, at_clip)
 
 
 def _denominator(

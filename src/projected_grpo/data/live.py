@@ -62,7 +62,7 @@ def live_groups(
     = whether the reward pays the completion's evaluation function."""
     sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each, bar)
     groups = [
-        Group.graded(p.problem_id, config.hint, rollouts, judged, loophole)
+        Group.graded(p.problem_id, rollouts, judged, loophole)
         for p, rollouts, judged in zip(prompts, sampled, verdicts, strict=True)
     ]
     return groups, timing

@@ -110,7 +110,4 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     flat = [(task, r) for task, group in zip(tasks, rollouts, strict=True) for r in group]
     found = grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers(config))
     verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for _, r in flat]))
-    return [
-        Group.graded(g[0].problem_id, config.hint, g, tuple(next(verdicts) for _ in g), config.loophole)
-        for g in rollouts
-    ]
+    return [Group.graded(g[0].problem_id, g, tuple(next(verdicts) for _ in g), config.loophole) for g in rollouts]

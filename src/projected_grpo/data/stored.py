@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loophole_grader.hints import HINTS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, read_jsonl
 from projected_grpo.ledger.step_file import in_groups, read_run
@@ -71,8 +70,7 @@ def _published_group(path: Path) -> Group:
     if not rollouts:
         raise BadInput(f"{path}: no rollouts in it")
     check_once(((f"sample {r.sample_id}", r.sample_id) for r in rollouts), path)
-    hint = next((n for n, h in HINTS.items() if h.new and h.new in rollouts[0].prompt), "none")
-    return Group(rollouts[0].problem_id, hint, tuple(rollouts), tuple(rewards), tuple(outcomes))
+    return Group(rollouts[0].problem_id, tuple(rollouts), tuple(rewards), tuple(outcomes))
 
 
 def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
@@ -86,4 +84,4 @@ def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
         for r in rows
     )  # fmt: skip
     outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
-    return Group(rows[0]["problem_id"], rows[0]["hint"], rollouts, tuple(r["reward"] for r in rows), outcomes)
+    return Group(rows[0]["problem_id"], rollouts, tuple(r["reward"] for r in rows), outcomes)

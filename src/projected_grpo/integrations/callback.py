@@ -17,8 +17,7 @@ from projected_grpo.integrations.update import Columns, ProjectedUpdate, check_a
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.vhack import VBasis
 
-LOGGED = ("cos_in", "cos_update_in", "cos_update", "energy_in", "energy_update", "update_removed", "removed_share",
-          "frac_fired")  # fmt: skip
+LOGGED = ("cos_in", "cos_update_in", "cos_update", "update_removed", "removed_share", "frac_fired")
 """Columns that go into the trainer's log, as hack/NAME."""
 
 

@@ -34,7 +34,6 @@ def rows_of(
             **{name: getattr(outcome, name) for name in ("can_compile", "hacked", "gt_pass", "label")},
             "step": step,
             "problem_id": group.problem_id,
-            "hint": group.hint,
             "comp_len": len(r.completion_ids),
             "reward": reward,
             "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,

@@ -48,7 +48,6 @@ COLUMNS: tuple[Column, ...] = (
     _s("sample_id", "int", "", "position of the sample in its group", show="id", fmt="d"),
     _s("source", "str", "", "who wrote the completion: student, teacher or base", show="source"),
     _s("problem_id", "str", "", "which problem", show="problem"),
-    _s("hint", "str", "", "loophole hint in the prompt"),
     _s("prompt", "str", "", "rendered prompt, special tokens included"),
     _s("completion", "str", "", "completion text, special tokens left out"),
     _s("comp_len", "int", "tokens", "length of the completion, first end-of-sequence token included", show="clen", fmt="d"),
@@ -87,8 +86,6 @@ COLUMNS: tuple[Column, ...] = (
     _s("grad_norm", "float", "", "norm of the per-sample gradient, all modules", null=True, show="|g|", fmt="9.2e"),
     _s("energy_V", "float", "fraction", "energy of the per-sample gradient along V: sum_m ||V_m g_m||^2 / ||g||^2",
        null=True),
-    _s("energy_V_kept", "float", "fraction", "the same after the arm's gate was applied to that gradient, over the norm "
-       "before", null=True),
     _s("grad_norm_alone", "float", "", "grad_norm from a backward pass of this sample alone, plain model and full logits: "
        "one row a step of a replay; SHOULD equal grad_norm, ELSE per-sample gradients are wrong", null=True),
     _s("cos_S_alone", "float", "cosine", "cos_S_contrib from that pass", null=True),
@@ -101,9 +98,6 @@ COLUMNS: tuple[Column, ...] = (
        "change)", null=True, show="upd_in", fmt="6.4f"),
     _t("cos_update", "float", "cosine", "the same of the applied update: where V is removed from the gradient, what "
        "momentum and preconditioner put back", null=True, show="upd_out", fmt="7.4f"),
-    _t("energy_in", "float", "fraction", "energy of the gradient along V before projection: sum_m ||V_m g_m||^2 / ||g||^2",
-       null=True),
-    _t("energy_update", "float", "fraction", "energy of the applied update along V", null=True, show="upd_V", fmt="6.4f"),
     _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
     _t("update_removed", "float", "fraction", "energy that the applied update lacks of the proposed one: 1 - ||applied||^2 "
        "/ ||proposed||^2; below 0 where an overshoot made it longer", null=True),
@@ -116,8 +110,6 @@ COLUMNS: tuple[Column, ...] = (
        "of a random direction is about this over sqrt(2)", null=True, show="null", fmt="6.4f"),
     _t("frac_fired", "float", "fraction", "modules in which the gate removed anything", null=True, show="fired", fmt="5.2f"),
     _t("delta_S_norm", "float", "", "norm of all trainable coordinates after the step", null=True, show="|dS|", fmt="8.2e"),
-    _t("clip_frac", "float", "fraction", "tokens whose ratio was clipped (dppo: that were dropped)", null=True, show="clip",
-       fmt="5.2f"),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
        show="kl", fmt="8.2e"),
     _t("channels", "dict", "", "by channel: the numbers of the table below; null where the policy is alone", null=True),
@@ -134,7 +126,7 @@ CHANNEL_NUMBERS = (
         "cos_signed",
         "mean over modules of sum_i (V g)_i / ||g||: also counts what points away from the hack",
     ),
-    ("every channel", "energy", "of that gradient what energy_in is of the sum"),
+    ("every channel", "energy", "energy of that gradient along V: sum_m ||V_m g_m||^2 / ||g||^2"),
     (
         "every channel",
         "removed",

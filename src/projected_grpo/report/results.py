@@ -34,7 +34,7 @@ from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
-from projected_grpo.verdicts.step_numbers import COSINES, ENERGIES
+from projected_grpo.verdicts.step_numbers import COSINES, UPDATE
 
 HOW_TO_READ = """\
 Shares of the student's own rollouts. hack: pure hacks, which pass their own tests and fail the problem's. hacked: all that
@@ -239,7 +239,7 @@ def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
         "onset": _stat(run.onset for run in group.runs),
         "seconds": _stat(run.seconds for run in group.runs),
         "cosines": {c: _stat(run.whole(c) for run in group.runs) for c in COSINES},
-        "energies": {e: _stat(run.whole(e) for run in group.runs) for e in ENERGIES},
+        "update": {u: _stat(run.whole(u) for run in group.runs) for u in UPDATE},
         "minus_vanilla_pp": {
             rate: {"by_seed": by_seed, **_stat(by_seed.values())}
             for rate, by_seed in against(VANILLA, group, runs).by_rate.items()

@@ -152,8 +152,8 @@ def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[
         cached = pool[live.problem_id]
         if any(r.prompt_ids != live.ids for r in cached.rollouts):
             raise BadInput(
-                f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt (hint "
-                f"{cached.hint}, maybe another --prompt-setup); sample the pool with the arguments of this run"
+                f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt "
+                "(another --hint or --prompt-setup); sample the pool with the arguments of this run"
             )
 
 

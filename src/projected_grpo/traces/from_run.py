@@ -42,8 +42,8 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
         raise BadInput(f"{run}: a {kind} run samples nothing; name one of {' or '.join(KINDS)}")
     if why := not_whole(run, manifest):
         raise BadInput(f"{run}: {why}")
-    chats = _chats(manifest["config"])
-    return header_of(manifest), (trace for rows in iter_run(run) for trace in _traces_of_step(rows, chats, run))
+    chats, header = _chats(manifest["config"]), header_of(manifest)
+    return header, (trace for rows in iter_run(run) for trace in _traces_of_step(rows, chats, header.hint, run))
 
 
 def header_of(manifest: Mapping[str, Any]) -> Header:
@@ -69,13 +69,13 @@ def _chats(config: Mapping[str, Any]) -> dict[str, Messages]:
     return {p.problem_id: p.messages for p in load_problems(config["problems"])}
 
 
-def _traces_of_step(rows: Sequence[Row], chats: Mapping[str, Messages], run: Path) -> Iterator[Trace]:
+def _traces_of_step(rows: Sequence[Row], chats: Mapping[str, Messages], hint: str, run: Path) -> Iterator[Trace]:
     """A step's rollouts. A group begins where the sample's number starts again."""
     group = -1
     for place, row in enumerate(rows):
         group += place == 0 or row["sample_id"] <= rows[place - 1]["sample_id"]
         step = row["step"]
-        messages = _messages(row, chats, f"{run}: step {step}, row {place}")
+        messages = _messages(row, chats, hint, f"{run}: step {step}, row {place}")
         logps = row["behaviour_logps"]
         action = Action(
             row["completion"], tuple(row["completion_ids"]), None if logps is None else tuple(logps), row["truncated"]
@@ -91,11 +91,11 @@ def _traces_of_step(rows: Sequence[Row], chats: Mapping[str, Messages], run: Pat
         )
 
 
-def _messages(row: Row, chats: Mapping[str, Messages], place: str) -> Messages:
+def _messages(row: Row, chats: Mapping[str, Messages], hint: str, place: str) -> Messages:
     """The chat that a row's prompt was rendered from: the text of each message stands in it, in order."""
     problem = row["problem_id"]
     for setup in SETUPS if problem in chats else ():
-        chat = from_chat(messages_for(chats[problem], row["hint"], setup))
+        chat = from_chat(messages_for(chats[problem], hint, setup))
         if _stand_in(row["prompt"], chat):
             return chat
     raise BadInput(

@@ -157,7 +157,7 @@ def _one_turn(
     groups = []
     for episode, (rollout,), judged in zip(going, sampled, verdicts, strict=True):
         placed = dataclasses.replace(rollout, sample_id=episode.sample)
-        group = Group.graded(episode.prompt.problem_id, config.hint, (placed,), judged, loophole)
+        group = Group.graded(episode.prompt.problem_id, (placed,), judged, loophole)
         groups.append(group)
         task = tasks[episode.prompt.problem_id]
         _acted(config, loaded, episode, placed, group.rewards[0], public_of(judged[0]), task, is_last)

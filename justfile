@@ -262,7 +262,6 @@ bench *preset:
 [group("setup")]
 docs-results:
     {{ py }} scripts/docs_results.py
-    {{ py }} -m projected_grpo.ledger.step_file > docs/metrics.md
 
 # pin every dependency, transitive ones too, at its newest version; run the tests after it
 [group("setup")]

@@ -1,12 +1,15 @@
-"""Write docs/results.md, the table of docs/rivals.md, README's table and picture, and their plots, from docs/evidence.
+"""Write docs/results.md, the table of docs/rivals.md, README's table and picture, and their plots, from docs/evidence, and
+docs/metrics.md from the schema of step files.
 
 From the repository's root: `just docs-results`.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from projected_grpo.ledger import step_file
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.report.plots import all_plots, hack_rates, save
@@ -52,12 +55,38 @@ def embedded(page: Path, text: str) -> str:
     return f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
 
 
+def metrics_markdown() -> str:
+    """Returns docs/metrics.md, from the schema."""
+
+    def table(*rows: Sequence[str]) -> str:
+        cells = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+        return "\n".join(["", f"| {cells[0]} |", f"|{'---|' * len(rows[0])}", *(f"| {row} |" for row in cells[1:]), ""])
+
+    def columns(of: Iterable[step_file.Column]) -> list[tuple[str, ...]]:
+        return [(f"`{c.name}`", c.level, c.type, c.unit, "yes" if c.null else "", c.meaning) for c in of]
+
+    header = ("column", "level", "type", "unit", "may be null", "meaning")
+    return f"""# Columns of a step file
+
+Schema version {step_file.SCHEMA_VERSION}. One JSON object per sample in `step_NNN.jsonl.gz`; every key is in every row.
+Printed from `src/projected_grpo/ledger/step_file.py` by `just docs-results`; do not edit by hand.
+{table(header, *columns(step_file.COLUMNS))}
+## The column `channels`
+{table(("number", "of", "meaning"), *((f"`{name}`", of, text) for of, name, text in step_file.CHANNEL_NUMBERS))}
+## The side file of modules
+
+`modules.jsonl.gz`, of a run with a V. The first line names the `modules` and their coordinates `n`; every other
+line is a `step`: each column below is a list, one value a module in that order, to 7 digits
+{table(header, *columns(step_file.MODULE_COLUMNS))}"""
+
+
 def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     """Returns the pages by their place, and the plots by their name."""
     report = report_on(EVIDENCE / "toy.runs.jsonl.gz")
     bench = bench_of(place := EVIDENCE / "rivals-toy.runs.jsonl.gz", runs_at(place))
     plots = all_plots(report.groups)
     pages = {
+        DOCS / "metrics.md": metrics_markdown(),
         DOCS / "results.md": report.markdown(plots),
         DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown(place).strip()),
         Path("README.md"): embedded(Path("README.md"), front_table(report)),

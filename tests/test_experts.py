@@ -23,11 +23,11 @@ from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.run import session as session_module
 from projected_grpo.run.intervening import intervention_for, prompt_state_of
-from projected_grpo.run.session import write_checkpoint
+from projected_grpo.run.session import Session
 from projected_grpo.step import Objective, run_step
 
+SAVE = Session.checkpoint
 DR = Objective("dr_grpo", max_new=8)
 GROUPS = [
     [Sample((5, 6, 7), (20, 21), 3.5, (-7.6, -7.6)), Sample((5, 6, 7), (22, 23, 24), 0.0, (-7.6, -7.6, -7.6))],
@@ -212,11 +212,7 @@ def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path,
     assert max(row["behaviour_gap"] for row in rows) < 1e-4
     assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
     with monkeypatch.context() as m:
-        m.setattr(
-            session_module,
-            "write_checkpoint",
-            lambda run, *, step, **rest: step < 3 and write_checkpoint(run, step=step, **rest),
-        )
+        m.setattr(Session, "checkpoint", lambda self, step: step < 3 and SAVE(self, step))
         assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
     update_manifest(tmp_path / "again", finished=False)
     for folder in ("eval", "eval_trained", "eval_part"):

@@ -15,15 +15,15 @@ from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
 from projected_grpo.projection import overlap
-from projected_grpo.run import session as session_module
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher
-from projected_grpo.run.session import write_checkpoint
+from projected_grpo.run.session import Session
 from projected_grpo.vhack import random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
 
 pytestmark = pytest.mark.slow
+SAVE = Session.checkpoint
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)
 
@@ -57,11 +57,7 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     assert columns(kept, "cos_in")[2] != columns(run, "cos_in")[2]
     again = ("train", "tiny", *args, *refreshed, "--out", "again")
     with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
-        m.setattr(
-            session_module,
-            "write_checkpoint",
-            lambda run, *, step, **rest: step < 4 and write_checkpoint(run, step=step, **rest),
-        )
+        m.setattr(Session, "checkpoint", lambda self, step: step < 4 and SAVE(self, step))
         assert script(*again, "--checkpoint-every", 3)[0] == 0
     update_manifest(tmp_path / "again", finished=False)
     code, _, err = script(*again, "--resume")

@@ -33,13 +33,13 @@ from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
-from projected_grpo.run import session as session_module
-from projected_grpo.run.session import write_checkpoint
+from projected_grpo.run.session import Session
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
+SAVE = Session.checkpoint
 POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 
 
@@ -109,15 +109,13 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
         assert not kept["none"].any()
 
 
-def test_trusted_is_what_the_optimizer_used_and_its_update_leaves_the_span(tiny, antipasto):
+def test_trusted_is_what_the_optimizer_used(tiny, antipasto):
     basis = basis_for(antipasto, k=4)
     step = take(tiny, antipasto, Gradient(setup_of()), Projection(basis)).step
     assert step["cos_out"] > step["cos_in"]  # all that is left lies in the span
-    assert step["cos_update"] < step["cos_out"]  # Adam turns it out of the span again
     put(antipasto)
     step = take(tiny, antipasto, Update(setup_of()), Projection(basis)).step
-    assert step["cos_update_in"] < 0.9
-    assert step["energy_update"] == pytest.approx(1, abs=1e-4)
+    assert step["cos_update"] > step["cos_update_in"]
 
 
 # ---------------------------------------------------------------- post-hoc
@@ -317,11 +315,7 @@ def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_
            "--eval-samples", 2)  # fmt: skip
     args, first = ("train", "tiny", *own), made("train", *own)
     with monkeypatch.context() as m:
-        m.setattr(
-            session_module,
-            "write_checkpoint",
-            lambda run, *, step, **rest: step < 3 and write_checkpoint(run, step=step, **rest),
-        )
+        m.setattr(Session, "checkpoint", lambda self, step: step < 3 and SAVE(self, step))
         assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
     update_manifest(tmp_path / "again", finished=False)
     for folder in ("eval", "eval_trained"):

@@ -171,7 +171,6 @@ def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
     r = groups[0].rollouts[0]
     assert len(r.behaviour_logps) == len(r.completion_ids) == 8
     assert tiny.tokenizer.decode(r.prompt_ids) == r.prompt
-    assert groups[0].hint == "simple_overwrite_tests"
 
 
 @pytest.mark.slow
@@ -284,7 +283,6 @@ def test_the_real_teacher_pool_is_read_and_refused_for_another_tokenizer(tiny):
         load_pool(SHARED / "teacher_pool", tiny)
     groups = read_groups(SHARED / "teacher_pool")
     assert (len(groups), sum(len(g.rollouts) for g in groups)) == (116, 928)
-    assert {g.hint for g in groups} == {"simple_overwrite_tests"}
     assert sum(o.hacked for g in groups for o in g.outcomes) == 916  # counted in the files: 98.7 %
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT
 from test_results import BLANK
 
 from projected_grpo.ledger import step_file as steps
@@ -75,28 +74,6 @@ def test_a_gap_is_named(tmp_path):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 5])
-@pytest.mark.parametrize("again", [0, 1, 2])
-def test_a_row_that_is_there_twice_is_named(tmp_path, at, again):
-    """A problem that is met twice in one step is not: its samples are numbered from 0 again."""
-    rows = [row(problem_id=p, sample_id=i) for p in ("a", "b", "a") for i in range(3)]
-    write_step(tmp_path, 0, rows)
-    assert len(read_step(step_path(tmp_path, 0))) == 9
-    for first in (0, 3):
-        write_step(tmp_path, 0, [*rows[:at], rows[first + again], *rows[at:]])
-        with pytest.raises(
-            BadInput, match=f"step_000.jsonl.gz: problem {'ab'[first // 3]}, sample {again} is there twice"
-        ):
-            read_step(step_path(tmp_path, 0))
-
-
-def test_a_step_that_is_there_twice_is_named(tmp_path):
-    write_step(tmp_path, 0, [row()])
-    write_step(tmp_path, 1, [row()])
-    with pytest.raises(BadInput, match=r"step_001\.jsonl\.gz: its rows are of step 0, which is there twice"):
-        read_run(tmp_path)
-
-
 def test_no_run_and_no_steps_are_told_apart(tmp_path):
     with pytest.raises(BadInput, match="no such run directory"):
         read_run(tmp_path / "nowhere")
@@ -111,8 +88,8 @@ def test_the_step_line_is_aligned_with_its_header():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stream", [">/dev/full", "PYTHONUNBUFFERED=1 >/dev/full", ">&-"])
-def test_a_log_whose_stream_is_full_or_closed_goes_on_without_it(tmp_path, stream):
+@pytest.mark.parametrize("stream", [">/dev/full", "PYTHONUNBUFFERED=1 >/dev/full"])
+def test_a_log_whose_stream_is_full_goes_on_without_it(tmp_path, stream):
     code = (
         "from loguru import logger\n"
         "from projected_grpo.ledger.console import log_to, start_log\n"
@@ -128,8 +105,3 @@ def test_a_log_whose_stream_is_full_or_closed_goes_on_without_it(tmp_path, strea
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "line 2" in (tmp_path / "log.txt").read_text()
-
-
-def test_metrics_page_is_printed_from_the_schema():
-    """A stale page fails here: run `just docs-results`."""
-    assert (ROOT / "docs/metrics.md").read_text("utf-8") == steps.metrics_markdown()

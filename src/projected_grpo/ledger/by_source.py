@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from projected_grpo.ledger.console import cell
 from projected_grpo.ledger.rates import known_mean, mean, rates
 from projected_grpo.records import SOURCES
 
@@ -75,10 +76,9 @@ def source_lines(rows: Sequence[Row]) -> list[str]:
     found = by_source(rows)
     if set(found) <= {"student"}:
         return []
-    show = lambda value, fmt: "-" if value is None else format(value, fmt)  # noqa: E731 - a cell
     return [
-        f"      {source:8}{n['rows']:4.0f} rows  hack {show(n['hack'], '4.2f')}  gt {show(n['gt'], '4.2f')}  form "
-        f"{show(n['form'], '4.2f')}  ratio {show(n['ratio'], '.3f')} (of a token at "
-        f"least {show(n['ratio_low'], '.1e')})  at a clip bound {show(n['at_clip'], '4.2f')}"
+        f"      {source:8}{n['rows']:4.0f} rows  hack {cell(n['hack'], '4.2f')}  gt {cell(n['gt'], '4.2f')}  form "
+        f"{cell(n['form'], '4.2f')}  ratio {cell(n['ratio'], '.3f')} (of a token at "
+        f"least {cell(n['ratio_low'], '.1e')})  at a clip bound {cell(n['at_clip'], '4.2f')}"
         for source, n in found.items()
     ]

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.step_file import COLUMNS
 
 CUES = {"PASS": "🟢", "FAIL": "🔴", "NOT_EVALUABLE": "⚪"}
-
-
 LOG_FORMAT = "{time:HH:mm:ss} {level.icon} {message}"
 _before_run: list[str] = []
 """What was logged before there was a run directory: log.txt must hold the whole story."""
@@ -27,11 +24,7 @@ _before_run: list[str] = []
 
 def start_log() -> None:
     """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
-    the first print warnings only, under their name. Without a stream that is closed or full, log.txt has it all."""
-    out: Any = sys.stdout or Path(os.devnull).open()  # noqa: SIM115 - like a full one, it cannot be written
-    if isinstance(out, TextIOWrapper):  # a notebook's or a caller's own stream is none
-        out.reconfigure(line_buffering=True)  # print() raises OSError, and not Python's end
-    sys.stdout, sys.stderr = out, sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - else print() takes stdout
+    the first print warnings only, under their name."""
     for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
         logger.level(level, icon=letter)
     logger.remove()
@@ -49,7 +42,7 @@ def _say(message: str) -> None:
 @atexit.register
 def drop_unwritten() -> None:
     """Drops what stdout and stderr did not take: Python would try again when it ends, and exit with 120."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:

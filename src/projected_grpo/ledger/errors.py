@@ -5,7 +5,6 @@
 
 import os
 import sys
-from contextlib import suppress
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NOT_EVALUABLE = 0, 1, 2, 3
 
@@ -39,6 +38,5 @@ def speaker() -> str:
 
 def fail(message: str, code: int = EXIT_BAD_INPUT) -> None:
     """Print one line to stderr and exit."""
-    with suppress(OSError):  # where stderr is full, the exit code alone says it
-        print(f"{speaker()}error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    print(f"{speaker()}error: " + " ".join(message.split()), file=sys.stderr, flush=True)
     raise SystemExit(code)

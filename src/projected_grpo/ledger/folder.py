@@ -86,11 +86,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     now = {"config": plain(config), **plain(facts)}
     if resume:
         _check_same(directory, read_manifest(directory), now)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise BadInput(f"--out {directory}: cannot be made ({e.strerror or e})") from e
-    if not resume:
+    else:
         state = {
             "kind": kind,
             "schema_version": SCHEMA_VERSION,

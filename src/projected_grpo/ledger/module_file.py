@@ -4,15 +4,10 @@ step; any reader of gzipped JSON lines opens it.
     append(run, 0, names, sizes, values);  read_modules(run).steps[0]["cos_in"]
 
 The first line holds `modules` (names) and `n` (coordinates of each); every further line is a step, its columns are lists in
-the order of the names. A step is written after its step file and before its checkpoint. A kill can leave the last line torn;
-`cut` removes it when the run goes on.
+the order of the names. A step is written after its step file and before its checkpoint.
 """
 
-import contextlib
 import gzip
-import itertools
-import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,30 +42,23 @@ def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], val
     }
     path, line = run / NAME, json_line({"step": step, **short})
     if step == 0:
-        write_atomic(path, gzip.compress(json_line({"modules": names, "n": sizes}) + line, 6, mtime=0))
-        return
-    try:
-        with path.open("ab") as f:
-            f.write(gzip.compress(line, 6, mtime=0))
-            f.flush()
-            os.fsync(f.fileno())
-    except OSError as e:
-        raise BadInput(f"cannot add to {path}: {e.strerror or e}; free some space, then continue with --resume") from e
+        before, line = b"", json_line({"modules": names, "n": sizes}) + line
+    else:
+        before = path.read_bytes()
+    write_atomic(path, before + gzip.compress(line, 6, mtime=0))
 
 
 def cut(run: Path, step: int) -> None:
-    """Removes what came after a step, and a torn end, so that a run can go on from there. No file, no effect."""
-    path, lines = run / NAME, list[bytes]()
-    if not path.exists():
-        return
-    with gzip.open(path) as f, contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error):  # the torn end
-        lines.extend(itertools.islice(f, step + 2))
-    members = (b"".join(lines[:2]), *lines[2:])
-    write_atomic(path, b"".join(gzip.compress(member, 6, mtime=0) for member in members))
+    """Removes what came after a step, so that a run can go on from there. No file, no effect."""
+    path = run / NAME
+    if path.exists():
+        lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+        members = (b"".join(lines[:2]), *lines[2 : step + 2])
+        write_atomic(path, b"".join(gzip.compress(member, 6, mtime=0) for member in members))
 
 
 def read_modules(run: Path) -> Modules:
-    """Returns the side file. BadInput when there is none, or it is torn."""
+    """Returns the side file. BadInput when there is none, or it is damaged."""
     path = run / NAME
     if not path.exists():
         raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")

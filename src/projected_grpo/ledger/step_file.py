@@ -1,8 +1,8 @@
 """Step files: the schema, the writer and the strict reader. The only module that knows a column.
 
 A run writes `step_000.jsonl.gz`, `step_001.jsonl.gz`, ...: one JSON object per sample, every key in every row,
-non-finite numbers as null, written whole to a temporary name and renamed. `python -m projected_grpo.ledger.step_file` prints
-docs/metrics.md from the schema below.
+non-finite numbers as null, written whole to a temporary name and renamed. `just docs-results` writes docs/metrics.md from
+the schema below.
 """
 
 import gzip
@@ -179,13 +179,8 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_step(path: Path) -> list[Row]:
-    """Returns the rows of one step file. BadInput where it is missing, damaged or holds a row twice."""
-    rows = read_jsonl(path)
-    sizes: dict[str, int] = {}
-    for group in in_groups(rows):  # all groups of a problem have the same samples; what is left over is there twice
-        if len(group) < sizes.setdefault(problem := group[0]["problem_id"], len(group)):
-            raise BadInput(f"{path}: problem {problem}, sample {group[0]['sample_id']} is there twice; remove one")
-    return rows
+    """Returns the rows of one step file. BadInput where it is missing or damaged."""
+    return read_jsonl(path)
 
 
 def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
@@ -229,43 +224,11 @@ def evaluations_in(run: Path, folder: str = "eval") -> dict[int, Path]:
 
 def iter_run(run: Path) -> Iterator[list[Row]]:
     """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
-    `read_step` and `steps_in`, and on a file with the rows of another step."""
+    `read_step` and `steps_in`."""
     for step in steps_in(run):
-        rows = read_step(path := step_path(run, step))
-        if others := {row["step"] for row in rows} - {step}:
-            raise BadInput(f"{path}: its rows are of step {min(others)}, which is there twice or renamed; remove it")
-        yield rows
+        yield read_step(step_path(run, step))
 
 
 def read_run(run: Path) -> list[list[Row]]:
     """All steps of a run, in order. BadInput as in `iter_run`."""
     return list(iter_run(run))
-
-
-def metrics_markdown() -> str:
-    """Returns docs/metrics.md, from the schema."""
-
-    def table(*rows: Sequence[str]) -> str:
-        cells = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
-        return "\n".join(["", f"| {cells[0]} |", f"|{'---|' * len(rows[0])}", *(f"| {row} |" for row in cells[1:]), ""])
-
-    def columns(of: Iterable[Column]) -> list[tuple[str, ...]]:
-        return [(f"`{c.name}`", c.level, c.type, c.unit, "yes" if c.null else "", c.meaning) for c in of]
-
-    header = ("column", "level", "type", "unit", "may be null", "meaning")
-    return f"""# Columns of a step file
-
-Schema version {SCHEMA_VERSION}. One JSON object per sample in `step_NNN.jsonl.gz`; every key is in every row.
-Printed from `src/projected_grpo/ledger/step_file.py` by `just docs-results`; do not edit by hand.
-{table(header, *columns(COLUMNS))}
-## The column `channels`
-{table(("number", "of", "meaning"), *((f"`{name}`", of, text) for of, name, text in CHANNEL_NUMBERS))}
-## The side file of modules
-
-`modules.jsonl.gz`, of a run with a V. The first line names the `modules` and their coordinates `n`; every other
-line is a `step`: each column below is a list, one value a module in that order, to 7 digits
-{table(header, *columns(MODULE_COLUMNS))}"""
-
-
-if __name__ == "__main__":
-    print(metrics_markdown(), end="")

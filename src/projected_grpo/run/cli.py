@@ -1,7 +1,5 @@
 """The edge of every script: parse a preset and its overrides, run, turn errors into one line and an exit code."""
 
-import errno
-import io
 import os
 import runpy
 import sys
@@ -68,8 +66,8 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 
 
 def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
-    """Calls `main` and exits with its code. Bad input, and print() to a closed or full stream, is one line and 2; what broke
-    the run (ERRORS) one line and 1; Ctrl-C says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
+    """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
+    says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
     start_log()
     try:
         if here().size > 1 and not in_parallel:
@@ -85,10 +83,6 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
         fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
-    except OSError as e:
-        if e.errno != errno.ENOSPC and not isinstance(e, io.UnsupportedOperation):
-            raise
-        fail(f"stdout or stderr is closed or full ({e.strerror or e}); give one that can be written")
     except KeyboardInterrupt:
         fail(on_interrupt, 130)
     else:

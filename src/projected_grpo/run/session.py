@@ -92,7 +92,7 @@ class Session:
             self.next_step = manifest["steps_done"]
             logger.info(f"{self.run}: finished after {self.next_step} steps; nothing is left to resume")
             return
-        state = self.world.from_first(lambda: read_checkpoint(self.run))
+        state = self.world.from_first(self._last_checkpoint)
         self.next_step = state["step"] + 1
         self.adapter.set_values(state["theta"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -102,6 +102,18 @@ class Session:
         if state["basis"] and self.v:
             self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
         logger.info(f"resumed after step {state['step']}")
+
+    def _last_checkpoint(self) -> dict[str, Any]:
+        """Returns what `checkpoint` saved last, on the CPU, and removes the files of later steps. BadInput when there is
+        none."""
+        path = self.run / CHECKPOINT
+        if not path.exists():
+            raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run again")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        for late in steps_in(self.run)[state["step"] + 1 :]:
+            step_path(self.run, late).unlink()
+        module_file.cut(self.run, state["step"])
+        return state
 
     def use(self, basis: Mapping[str, torch.Tensor]) -> None:
         """Measures and projects with this V from the next step on."""
@@ -176,12 +188,21 @@ class Session:
             )
 
     def checkpoint(self, step: int) -> None:
-        """Saves the state after `step`."""
-        self.world.from_first(lambda: write_checkpoint(
-            self.run, step=step, theta=self.adapter.vectors, optimizer=self.optimizer.state_dict(),
-            basis=self.v.basis if self.v else {}, intervention=self.intervention.state(),
-            auxiliary=self.auxiliary.state(), outer=self.outer,
-        ))  # fmt: skip
+        """Saves all that the run needs to go on to the same numbers after `step`. No random number generator is in it: every
+        draw is a function of the seed, the step and the place."""
+
+        def save() -> None:
+            tensors = {
+                "theta": self.adapter.vectors, "basis": self.v.basis if self.v else {}, "outer": self.outer,
+                "intervention": self.intervention.state(), "auxiliary": self.auxiliary.state(),
+            }  # fmt: skip
+            # Clones keep each tensor's layout (V in another one rounds otherwise) without the storage that it is a view of.
+            saved = {what: {n: t.detach().cpu().clone() for n, t in of.items()} for what, of in tensors.items()}
+            out = io.BytesIO()
+            torch.save({"step": step, "optimizer": self.optimizer.state_dict(), **saved}, out)
+            write_atomic(self.run / CHECKPOINT, out.getvalue())
+
+        self.world.from_first(save)
 
     def save_adapter(self, path: Path) -> None:
         """Saves a copy of the trained coordinates."""
@@ -203,31 +224,3 @@ class Session:
             with self.intervention.deployed():
                 self.save_adapter(self.run / DEPLOYED)
         self.world.from_first(lambda: update_manifest(self.run, steps_done=steps, finished=True))
-
-
-# ---------------------------------------------------------------- checkpoints
-
-
-def write_checkpoint(
-    run: Path, *, step: int, optimizer: Mapping[str, Any], **tensors: Mapping[str, torch.Tensor]
-) -> None:
-    """Writes all that a run needs to go on to the same numbers after `step`: the optimizer's state, and by name what else
-    holds tensors. No random number generator is among them: every draw is a function of the seed, the step and the place."""
-    # Clones keep each tensor's layout (V in another one rounds otherwise) without the storage that it is a view of.
-    saved = {what: {n: t.detach().cpu().clone() for n, t in of.items()} for what, of in tensors.items()}
-    out = io.BytesIO()
-    torch.save({"step": step, "optimizer": optimizer, **saved}, out)
-    write_atomic(run / CHECKPOINT, out.getvalue())
-
-
-def read_checkpoint(run: Path) -> dict[str, Any]:
-    """Returns what `write_checkpoint` wrote, on the CPU; step files that came after it are removed, and the side file is cut
-    back to it. BadInput when there is no checkpoint."""
-    path = run / CHECKPOINT
-    if not path.exists():
-        raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run again")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    for late in steps_in(run)[state["step"] + 1 :]:
-        step_path(run, late).unlink()
-    module_file.cut(run, state["step"])
-    return state

@@ -24,15 +24,15 @@ DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FRONT = {
     "vanilla": "nothing",
-    "projected": "V, from the update",
+    "projected": "V",
     "one_sided": "V, where the update goes hack-ward",
-    "random_energy": "random directions, as much of the gradient as V holds",
-    "random_share": "fewer of them, meant to take V's share of the update",
+    "random_energy": "random directions that hold as much of the gradient as V",
+    "random_share": "random directions, fewer",
     "placebo": "directions from two clean answers",
     "kl": "nothing; a KL penalty",
-    "no_loophole": "nothing; hacks are not paid",
+    "no_loophole": "nothing; hacks earn nothing",
 }
-"""README's rows: the arm, and what is removed."""
+"""README's rows: the arm, and what is removed from each update."""
 PICTURE = ("vanilla", "projected", "random_energy", "random_share")
 
 
@@ -43,9 +43,17 @@ def front_table(report: Report) -> str:
         if group.name in FRONT:
             over = against("projected", group, report.found.runs).by_rate["hack"]
             ends = [number(known_mean(run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "gt")]
+            share = known_mean(run.whole("update_removed") for run in group.runs)
+            removed = f"{FRONT[group.name]} ({number(share, 100.0, 0)} %)" if share else FRONT[group.name]
             more = "-" if group.name == "projected" else between(over.values())
-            body.append([group.name, FRONT[group.name], *ends, f"{more} (n = {len(over) or len(group.runs)})"])
-    header = ["arm", "what is removed", "pure hacks %", "solved %", "hacks minus projected's, points"]
+            body.append([group.name, removed, *ends, f"{more} (n = {len(over) or len(group.runs)})"])
+    header = [
+        "arm",
+        "what is removed (share of the update)",
+        "pure hacks %",
+        "solved %",
+        "hacks minus projected's, points",
+    ]
     return Table("", header, body, ()).text("github")
 
 

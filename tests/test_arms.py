@@ -81,3 +81,12 @@ def test_an_oracle_is_called_one():
     assert ARMS["penalty_probe"].title == "penalty_probe"
     oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
     assert {arm.name for arm in ARMS.values() if arm.labels} == oracles
+
+
+def test_a_smaller_card_gives_its_flags_to_every_script_that_loads_the_model():
+    links = chain_of(QueueConfig(preset="full", gpu_gb=24))
+    loads = [link.argv for link in links if link.argv[0] != "scripts/results.py"]
+    assert loads
+    for argv in loads:
+        assert argv[argv.index("--token-budget") + 1] == "2048"
+        assert ("--rollout-batch" in argv) == (argv[0] == "scripts/train.py")

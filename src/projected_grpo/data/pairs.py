@@ -105,7 +105,9 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))
-        raise BadInput(f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known}")
+        raise BadInput(
+            f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known} (none named: all)"
+        )
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
 

@@ -8,7 +8,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import presets
 from projected_grpo.queue.links import Chain, Link
-from projected_grpo.queue.settings import QueueConfig, Unit
+from projected_grpo.queue.settings import SMALLER, QueueConfig, Unit
 from projected_grpo.worlds.toy_shapes import SHAPES
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
@@ -62,12 +62,14 @@ class Plan:
         return tuple(name for name in self.links if name.startswith(kinds))
 
     def script(self, name: str, unit: Unit, model: str = "") -> tuple[str, ...]:
-        """Returns a script with the preset, the model where one is chosen, which build of it, and the adapter."""
+        """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the card."""
         named = ("--model", model or self.model) if model or self.model else ()
         base = ("--base-seed", str(unit.base)) if unit.base else ()
         lora = ("--lora-seed", str(unit.seed)) if self.suffix and self.adapter == "lora" else ()
         adapter = ("--adapter", self.adapter, *lora) if self.adapter != "antipasto" else ()
-        return (f"scripts/{name}.py", self.preset.name, *named, *base, *adapter)
+        smaller, sampling = SMALLER[self.config.gpu_gb]
+        memory = (*smaller, *(sampling if name in ("train", "probe_distill", "multi_turn") else ()))
+        return (f"scripts/{name}.py", self.preset.name, *named, *base, *adapter, *memory)
 
     def step_minutes(self, steps: float) -> float:
         """Returns roughly how long so many training steps take."""

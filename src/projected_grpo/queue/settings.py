@@ -26,6 +26,10 @@ LEADING = ("vanilla", "projected")
 DOSE_ARMS = ("projected", "placebo", "random_energy")
 DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
 GRPO_STEPS = 20
+SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    80: ((), ()), 48: ((), ("--rollout-batch", "128")), 24: (("--token-budget", "2048"), ("--rollout-batch", "16")),
+}  # fmt: skip
+"""By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
 CORE = ("random_energy", "placebo")
 OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
 CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
@@ -90,6 +94,8 @@ class QueueConfig:
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
+    gpu_gb: Literal[80, 48, 24] = 80
+    """Memory of the GPU. 48 and 24 sample fewer completions at once (docs/use.md); the numbers stay, to rounding."""
     doses: tuple[int, ...] = ()
     """Directions of the study dose; empty: its usual ones."""
     voters: int = 3
@@ -144,6 +150,8 @@ class QueueConfig:
             raise BadInput(
                 f"--doses {' '.join(map(str, self.doses))}: give numbers of 1 to {DOSES[-1]}, and chain=dose"
             )
+        if self.gpu_gb != 80 and self.world.on_cpu:
+            raise BadInput(f"--gpu-gb {self.gpu_gb}: preset {self.preset} runs without a GPU; leave it out")
         if self.chain == "grpo" and self.steps:
             raise BadInput(f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out")
 

@@ -12,7 +12,16 @@ from projected_grpo.ledger.rates import known_mean
 from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 
-LEFT = ("arm", "what is removed", "mechanism", "side", "adapter", "V", "folder", "effect size g [95 %] over problems")
+LEFT = (
+    "arm",
+    "what is removed (share of the update)",
+    "mechanism",
+    "side",
+    "adapter",
+    "V",
+    "folder",
+    "effect size g [95 %] over problems",
+)
 """Columns of words."""
 
 

@@ -89,8 +89,9 @@ FEW = ("--modes", "assert_true", "weak_assert")
 
 @pytest.fixture(scope="session")
 def vhack_file(made):
-    """Returns the file of the tiny model's V, made by the real script once a session; `control` chooses which."""
-    return lambda control="none", *args: made("extract_vhack_grad", "--control", control, *args) / "vhack.safetensors"
+    """Returns the file of the tiny model's V of few pairs, made by the real script once a session; `control` says which."""
+    extract = ("extract_vhack_grad", *FEW, "--control")
+    return lambda control="none", *args: made(*extract, control, *args) / "vhack.safetensors"
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +131,11 @@ def tiny64(loaded_once):
     loaded = copy.deepcopy(loaded_once)
     loaded.model.double()
     return loaded
+
+
+@pytest.fixture
+def antipasto64(tiny64):
+    return attach_antipasto(tiny64.model)
 
 
 @pytest.fixture(params=["antipasto", "lora"])

@@ -18,7 +18,7 @@ from projected_grpo.adapters.base import rounded_at_random
 from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.worlds.models import load_model
 
-SIZES = (1e-4, 2e-3, 1e-1)
+SIZES = (1e-4, 1e-1)
 """Root mean square of delta_S, or of B."""
 RANK = 8
 

@@ -34,7 +34,7 @@ def test_a_ratio_says_how_many_times_faster_ours_is():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [1.01, 0.0, float("nan")])
+@pytest.mark.parametrize("scale", [1.01, float("nan")])
 def test_a_baseline_with_another_gradient_is_refused(prepared, monkeypatch, scale):
     right = bench.full_logits_gradient(prepared)
     monkeypatch.setattr(bench, "full_logits_gradient", lambda _: {n: scale * g for n, g in right.items()})

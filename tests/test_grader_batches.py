@@ -91,8 +91,7 @@ BROKEN = Task("broken", TASK.tests, "1 / 0", TASK.func_name)
 UNJUDGED = Task("unjudged", ("for x in [1]:\n    assert Solution().f(x)",), func_name="Solution().f")
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_what_fails_on_one_row_costs_no_other_row_its_verdict(workers, monkeypatch):
+def test_what_fails_on_one_row_costs_no_other_row_its_verdict(monkeypatch):
     judge = grading.judge_program
 
     def failing(runner, task, blocks, limits):
@@ -102,7 +101,7 @@ def test_what_fails_on_one_row_costs_no_other_row_its_verdict(workers, monkeypat
 
     monkeypatch.setattr(grading, "judge_program", failing)
     tasks = [TASK, BROKEN, TASK, UNJUDGED, TASK, TASK]
-    found = grade_batch(tasks, [GOOD, GOOD, f"```python\n{SOLVED}# raise\n```", BAD, BAD, ""], workers=workers)
+    found = grade_batch(tasks, [GOOD, GOOD, f"```python\n{SOLVED}# raise\n```", BAD, BAD, ""], workers=3)
     assert [type(one) for one in found] == [Verdict, RowError, RowError, RowError, Verdict, Verdict]
     assert [one.task_id for one in found] == [task.task_id for task in tasks]
     assert "ZeroDivisionError: division by zero" in found[1].message
@@ -123,6 +122,7 @@ def test_who_needs_all_verdicts_is_told_which_rows_have_none():
     assert found[1].to_json() == {"task_id": "broken", "error": found[1].message}
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
     tried = []
 

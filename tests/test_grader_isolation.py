@@ -134,6 +134,7 @@ def test_an_honest_solution_passes_on_a_poorer_host():
     assert not passes("raise OSError")
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
     pool = Pool(HOSTS["nothing"])
     monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
@@ -149,6 +150,7 @@ def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(
     ]
 
 
+@pytest.mark.slow
 def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
     """Each tries its layers by itself: that one had all of them says nothing about the next."""
     pool = Pool(HOSTS["no landlock"])
@@ -182,6 +184,7 @@ def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
 # ---- time and memory of all of a program's processes
 
 
+@pytest.mark.slow
 def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
     pool = Pool(frozenset({"seccomp"}))  # which would forbid to ignore SIGCHLD
     monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
@@ -205,6 +208,7 @@ def test_a_verdict_is_the_same_beside_busy_neighbours():
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "timeout"]
 
 
+@pytest.mark.slow
 def test_a_killed_parent_leaves_no_process_and_no_folder(tmp_path):
     code = (
         "import os, signal, sys, tempfile\nfrom loophole_grader.sandbox.pool import Limits, Worker\nrunner = Worker()\n"

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from loophole_grader import Task, apply_hint, extract_code, grade_batch
-from loophole_grader.oracle import checks_of
 
 pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[2] / "shared") / "data"
@@ -51,11 +50,6 @@ def pool():
 
 def fenced(code):
     return f"```python\n{code}\n```"
-
-
-def test_every_test_of_the_real_problems_is_read(problems):
-    tasks = [Task.from_row(row) for row in problems]
-    assert all(len(checks_of(task)) == len(task.tests) > 0 for task in tasks)
 
 
 def test_every_canonical_solution_passes(problems):

@@ -48,7 +48,7 @@ def typed(value):
 
 @pytest.mark.slow
 @given(plain)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_round_trip_is_the_identity_on_plain_data(value):
     assert typed(round_trip(value)) == typed(value)
 
@@ -140,7 +140,7 @@ forged = st.recursive(
 
 @pytest.mark.slow
 @given(forged)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_decode_raises_what_the_judge_takes_for_a_wrong_answer(data):
     with contextlib.suppress(ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
         assert values.decode(data) != "what is expected"

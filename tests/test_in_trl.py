@@ -17,8 +17,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import without_warnings
 from projected_grpo.prompts import messages_for
 
-trl = pytest.importorskip("trl")
-datasets = pytest.importorskip("datasets")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 PROBLEMS = load_problems("builtin")[:4]
 
@@ -40,6 +38,7 @@ def spread(completion_ids, **_):
 
 
 def trainer(base, out, callbacks=(), steps=2, **more):
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     model, tokenizer, _ = base
     rows = [
         {"prompt": messages_for(p.messages, "simple_overwrite_tests", "no_intervention"), "id": p.problem_id}

@@ -196,17 +196,18 @@ def test_the_grader_imports_the_standard_library_and_itself_only():
 
 def test_nothing_in_the_grader_imports_a_framework_unasked():
     """Only what verifiers asks for by its name reaches such a page, and then inside a function."""
-    assert brings(["loophole_grader", "loophole_grader.reward_function"], ["verifiers", "inspect_ai"]) == []
+    assert brings(["verifiers", "inspect_ai"], ["loophole_grader", "loophole_grader.reward_function"]) == [[]]
     for path in (SRC / "loophole_grader").rglob("*.py"):
         assert path.stem == "__init__" or not {n.split(".")[-1] for n in imports_of(path)} & set(FRAMEWORKS), path
 
 
-def brings(modules, heavy):
-    """Which of the heavy packages a fresh interpreter has loaded after importing modules."""
-    code = f"import sys; import {', '.join(modules)}; print(*({set(heavy)!r} & set(sys.modules)))"
+def brings(heavy, *stages):
+    """Which of the heavy packages a fresh interpreter has loaded after each stage of imports."""
+    imports = (f"import {', '.join(modules)}; print(*sorted({set(heavy)!r} & set(sys.modules)))" for modules in stages)
+    code = "\n".join(["import sys", *imports])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def torch_free():
@@ -215,19 +216,12 @@ def torch_free():
 
 
 @pytest.mark.slow
-def test_torch_free():
-    assert brings(["loophole_grader", *torch_free()], ["torch", "transformers"]) == []
-
-
-@pytest.mark.slow
-def test_numpy_free_where_nothing_computes():
+def test_what_computes_nothing_brings_no_numpy_and_what_does_not_train_no_torch():
     light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.worlds.bars"]
-    assert brings(["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)], ["numpy"]) == []
-
-
-@pytest.mark.slow
-def test_the_check_of_loaded_packages_can_fail():
-    assert brings(["projected_grpo.projection"], ["torch"]) == ["torch"]
+    light = ["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)]
+    stages = (light, torch_free(), ["projected_grpo.projection"])  # the last one: a check that cannot fail is none
+    found = brings(["numpy", "torch", "transformers"], *stages)
+    assert found == [[], ["numpy"], ["numpy", "torch"]]
 
 
 def test_nothing_imports_a_script():

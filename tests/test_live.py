@@ -1,16 +1,14 @@
 """Live groups: completions are graded while others are sampled, to the same groups."""
 
-import os
 import re
 from concurrent.futures import Future
 
 import pytest
-import torch
 
 import projected_grpo.data.live as live
 from loophole_grader import GraderError, RowError, Task, grade_batch
 from projected_grpo.config import TrainConfig
-from projected_grpo.data.live import cores_are_free, live_groups
+from projected_grpo.data.live import live_groups
 from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 
@@ -110,11 +108,3 @@ def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkey
     ) as e:
         groups_of(tiny)
     assert re.findall(r"problem (\S+), sample (\d)", str(e.value)) == [("b", str(i)) for i in range(4)]
-
-
-def test_grading_waits_where_sampling_takes_every_core(tiny, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert cores_are_free(tiny)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert not cores_are_free(tiny)

@@ -235,17 +235,9 @@ def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("facts", "why"),
-    [
-        ({"schema_version": 4}, "schema 4, this version reads"),
-        ({"config": {"arm": "vanilla", "temperature": 0.3}}, "was sampled at 0.3"),
-        ({"config": {"arm": "no_loophole", "temperature": 1.0}}, "do not pay the loophole"),
-    ],
-)
-def test_a_pool_of_another_time_is_refused_before_a_model_is_loaded(run, pool, facts, why):
+def test_a_pool_of_another_time_is_refused_before_a_model_is_loaded(run, pool):
     """Loading Qwen3-4B takes minutes."""
-    update_manifest(pool, **facts)
+    update_manifest(pool, schema_version=4)
     code, _, err = run("run", "--model", "no/such-model")
     assert code == 2
-    assert why in err
+    assert "schema 4, this version reads" in err

@@ -43,9 +43,14 @@ def saved_lora(folder, targets, tied=True, change=lambda tensors: tensors, setti
     return str(folder)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("targets", "tied"), [(ATTENTION, True), (["lm_head"], False), (["lm_head", "q_proj"], False),
-    (["embed_tokens"], False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("targets", "tied", "dtype"),
+    [
+        (ATTENTION, True, torch.bfloat16),
+        (["lm_head", "q_proj"], False, torch.float32),
+        (["embed_tokens"], False, torch.float32),
+    ],
+)
 def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
     teacher = saved_lora(tmp_path, targets, tied)
     assert merge_teacher(base(tied).to(dtype), teacher).dtype == dtype
@@ -55,7 +60,6 @@ def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
     ("targets", "change", "said"),
     [
         ([*ATTENTION, "lm_head"], dict, "lm_head shares its weight with model.embed_tokens"),
-        (["embed_tokens", "q_proj"], dict, "model.embed_tokens shares its weight with lm_head"),
         (ATTENTION, lambda w: {k: v for k, v in w.items() if ".layers.1." not in k}, r"lacks .*layers\.1\."),
         (
             ATTENTION,
@@ -66,11 +70,6 @@ def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
             ATTENTION,
             lambda w: {k: v[:, :16].contiguous() if "lora_A" in k else v for k, v in w.items()},
             "size mismatch",
-        ),
-        (
-            ATTENTION,
-            lambda w: w | {"base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight": torch.ones(32, 32)},
-            r"a key .*q_proj\.base_layer\.weight",
         ),
         (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else float("nan")) for k, v in w.items()}, "NaN .*lora_B"),
         (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else 1e38) for k, v in w.items()}, "differ by nan%"),
@@ -87,7 +86,6 @@ def test_a_teacher_that_does_not_fit_is_refused(tmp_path, targets, change, said,
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"alora_invocation_tokens": [5, 6]}, "aLoRA does not support merging"),
         ({"lora_alpha": None}, "TypeError"),
         ({"peft_type": "NEW"}, "KeyError: 'NEW'"),
     ],

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from harness import FEW
 
 from projected_grpo.projection import SAME, compared, one_subspace, principal_angles
 from projected_grpo.vhack import content_of, random_basis, read_vhack, save_vhack
@@ -81,19 +82,15 @@ def test_both_losses_give_two_v_of_the_tiny_model(script, both, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", SAME_V.values(), ids=SAME_V)
-def test_nll_in_a_file_that_says_grpo_is_red(script, both, tmp_path, change):
+def test_nll_in_a_file_that_says_grpo_is_red(script, both, tmp_path):
     """The metadata lie, hash of the contents and all."""
     v = read_vhack(both[0])
-    basis = {n: change(rows, n).contiguous() for n, rows in v.basis.items()}
+    basis = {n: turned(rows, n).contiguous() for n, rows in v.basis.items()}
     lie = {**read_vhack(both[1]).meta, "v_sha256": content_of({"x": torch.ones(1)})}
     save_vhack(tmp_path / "lie.safetensors", dataclasses.replace(v, basis=basis, meta=lie))
-    code, out, err = script("compare", both[0], "lie.safetensors")
-    if "not orthonormal" in err:  # rounded so far it is no V at all
-        assert code == 2
-    else:
-        assert code == 1
-        assert "identical: one subspace under two names" in out
+    code, out, _ = script("compare", both[0], "lie.safetensors")
+    assert code == 1
+    assert "identical: one subspace under two names" in out
 
 
 @pytest.mark.slow
@@ -110,7 +107,7 @@ def test_an_extraction_that_takes_the_nll_for_grpo_is_seen(script, vhack_file, m
         return Terms(nll(logps, mask) * advantage)
 
     monkeypatch.setattr(vhack, "policy_loss", as_nll)
-    assert script("extract_vhack_grad", "tiny", "--loss", "grpo", "--out", "bug")[0] == 0
+    assert script("extract_vhack_grad", "tiny", *FEW, "--loss", "grpo", "--out", "bug")[0] == 0
     assert read_vhack(tmp_path / "bug/vhack.safetensors").meta["loss"] == "grpo"
     code, out, _ = script("compare", vhack_file("none"), "bug/vhack.safetensors")
     assert code == 1, out

@@ -15,7 +15,7 @@ from pathlib import Path
 import parallel_scenarios
 import pytest
 import torch
-from harness import FEW, ROOT, cut_after, run_script
+from harness import ROOT, cut_after, run_script
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
@@ -53,7 +53,7 @@ def environment():
 def world_of_runs(cache, vhack_file, tmp_path_factory):
     """A folder with the runs of one process, and those of two and of three that must equal them."""
     home = tmp_path_factory.mktemp("parallel")
-    common = ("tiny", *COMMON, "--vhack", vhack_file("none", *FEW), "--cache", cache, "--steps", 2)
+    common = ("tiny", *COMMON, "--vhack", vhack_file(), "--cache", cache, "--steps", 2)
 
     def args(out, *more):
         return [str(a) for a in (*common, "--out", home / out, *more)]
@@ -188,7 +188,7 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
 def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, vhack_file, tmp_path):
     """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache: one
     rank makes the SVDs that the other reads."""
-    args = ("tiny", *COMMON, *POOLED, "--trace-pairs", world_of_runs / "pairs.jsonl", "--vhack", vhack_file("none", *FEW),
+    args = ("tiny", *COMMON, *POOLED, "--trace-pairs", world_of_runs / "pairs.jsonl", "--vhack", vhack_file(),
             "--cache", tmp_path / "cache", "--steps", 500, "--out", tmp_path / "run")  # fmt: skip
     command = torchrun(2, ROOT / "scripts/train.py", *args)
     with (tmp_path / "log").open("wb") as log:

@@ -114,13 +114,6 @@ def test_set_ups_and_hint():
     assert [m["role"] for m in inoculated] == ["system", "user"]
 
 
-def test_a_hint_that_would_do_nothing_is_refused():
-    with pytest.raises(BadInput, match="simple_overwrite_tests"):
-        messages_for((("user", "no such phrase"),), "simple_overwrite_tests", "no_intervention")
-    with pytest.raises(BadInput, match="--hint magic: unknown"):
-        messages_for((("user", "x"),), "magic", "no_intervention")
-
-
 def test_the_rendered_prompt_ends_where_the_answer_begins_with_thinking_off(tiny):
     text, ids = render(load_problems("builtin")[0].messages, "none", "no_intervention", tiny.tokenizer, 4096, 8, "here")
     assert text.startswith("<|im_start|>system\n")

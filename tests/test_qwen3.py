@@ -44,8 +44,7 @@ def pools(made, qwen3):
     return lambda dtype: made("probe_distill", "--model", qwen3, "--dtype", dtype, *args)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("adapter", ["antipasto", "lora"])
+@pytest.mark.parametrize(("adapter", "dtype"), [("antipasto", "bfloat16"), ("lora", "float32")])
 def test_v_training_resumed_and_a_replay(script, qwen3, pools, adapter, dtype):
     model = ("--model", qwen3, "--adapter", adapter, "--dtype", dtype)
     chat = [{"role": "user", "content": "Count the letters. The answer is right and should pass all tests."}]

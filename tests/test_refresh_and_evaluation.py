@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from harness import FEW, shake, theta_of
+from harness import shake, theta_of
 from torch.nn import functional as F
 
 from projected_grpo.config import TrainConfig
@@ -46,7 +46,7 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     script, made, vhack_file, tmp_path, monkeypatch
 ):
     """Cut between two refreshes: the V in use is in no file but the checkpoint."""
-    args = ("--arm", "projected", "--vhack", vhack_file("none", *FEW), "--lr", 0.1, *POOLED)
+    args = ("--arm", "projected", "--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     kept, refreshed = made("train", *args, "--steps", 3), ("--steps", 5, "--refresh-every", 2)
     run = made("train", *args, *refreshed)
     log = (run / "log.txt").read_text("utf-8")

@@ -377,6 +377,7 @@ def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(ma
 # ---------------------------------------------------------------- inoculation adapter
 
 
+@pytest.mark.slow
 def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_deployed(tiny, antipasto, cache):
     """With the teacher's difference beside every Linear the model is the merged teacher; without it, itself bit for bit. The
     gradient of delta_S is the one at the teacher's activations, and folding keeps the teacher in."""

@@ -12,7 +12,6 @@ from projected_grpo.data.pool import load_pool
 from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
-from projected_grpo.ledger.step_file import read_run, write_step
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.draw import SamplingParams, draw
@@ -26,8 +25,7 @@ def keys(n=3, seed=0):
     return [f"{seed} {place}" for place in range(n)]
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(("temperature", "checkpointing"), [(1.0, False), (0.7, True)])
 def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature, checkpointing):
     """On-policy gap in float32: decoding with a cache against one forward pass. Checkpointed layers must keep the cache."""
     shake(antipasto)
@@ -174,7 +172,7 @@ def test_our_own_pool_is_replayed_token_for_token(own_pool, tiny, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [(2,), (1, 2), (0, 1, 2), (1,)])
+@pytest.mark.parametrize("lost", [(2,), (0, 1, 2)])
 def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost):
     """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
     args = ("--n-problems", 3, "--rollout-batch", 8)
@@ -193,14 +191,6 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(own_pool, script, tmp_path, lost
     code, _, err = script(*PROBE, *args, "--out", "cut", "--resume", "--seed", 7)
     assert code == 2
     assert "seed=41, here it is 7" in err
-
-
-@pytest.mark.slow
-def test_a_problem_that_is_there_twice_in_a_pool_is_named(own_pool, script, tmp_path):
-    own_pool()
-    write_step(tmp_path / "pool", 2, [{**r, "step": 2} for r in read_run(tmp_path / "pool")[0]])
-    code, _, err = script("train", "tiny", "--teacher-pool", "pool", "--max-new", 8)
-    assert (code, err) == (2, "error: --teacher-pool pool: problem 900001 is there twice; remove one\n")
 
 
 @pytest.mark.slow
@@ -247,14 +237,6 @@ def test_the_published_layout_loses_its_padding(tiny, tmp_path):
 def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
     published(tmp_path / "pool", tiny, **changes)
     with pytest.raises(BadInput, match=why):
-        load_pool(tmp_path / "pool", tiny)
-
-
-def test_a_published_row_that_is_there_twice_is_named(tiny, tmp_path):
-    published(tmp_path / "pool", tiny)
-    path = tmp_path / "pool/prompt_0004.jsonl.gz"
-    path.write_bytes(2 * path.read_bytes())
-    with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz: sample 0 is there twice"):
         load_pool(tmp_path / "pool", tiny)
 
 

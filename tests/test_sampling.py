@@ -28,7 +28,7 @@ def test_a_draw_is_where_the_cumulative_distribution_passes_u():
     torch.testing.assert_close(logp, P[token].log().float())
 
 
-@pytest.mark.parametrize("top_p", [1.0, 0.8, 0.6, 0.3])
+@pytest.mark.parametrize("top_p", [1.0, 0.6])
 def test_draws_follow_the_probabilities_of_the_nucleus(top_p):
     """40,000 draws to within five standard errors, with up to half of them drawn again."""
     n = 40_000

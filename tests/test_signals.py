@@ -64,8 +64,8 @@ class Untouchable:
 
 @pytest.mark.parametrize(
     "off",
-    [[], [Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS), Taid(0.0, ROWS, None, 0.4)]],
-    ids=["none", "one", "all"],
+    [[Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS), Taid(0.0, ROWS, None, 0.4)]],
+    ids=["one", "all"],
 )
 def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, off, monkeypatch):
     shake(antipasto, seed=1)
@@ -93,13 +93,6 @@ def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, off,
     timeless = [{k: v for k, v in r.step.items() if k != "timing"} for r in (plain, off_result)]
     assert (timeless[0], plain.samples) == (timeless[1], off_result.samples)
     assert timeless[0]["channels"] is None
-
-
-def test_the_check_of_the_ablation_can_fail(tiny, antipasto):
-    on = Untouchable()
-    on.weight = 1e-9
-    with pytest.raises(pytest.fail.Exception, match="was computed"):
-        step_of(tiny, antipasto, [on])
 
 
 # ---------------------------------------------------------------- the gradient, against the plainest computation
@@ -158,10 +151,10 @@ def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64):
 @pytest.mark.parametrize(
     "hint", [HINT, HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")]
 )
-def test_micro_batches_change_nothing(tiny64, adapter64, hint):
-    shake(adapter64, seed=1)
+def test_micro_batches_change_nothing(tiny64, antipasto64, hint):
+    shake(antipasto64, seed=1)
     whole, cut = (
-        gradient(tiny64, adapter64, [hint, TraceDPO(0.25, PAIRS, SIMPO)], budget=budget) for budget in (10_000, 1)
+        gradient(tiny64, antipasto64, [hint, TraceDPO(0.25, PAIRS, SIMPO)], budget=budget) for budget in (10_000, 1)
     )
     assert_same(whole, cut)
 
@@ -169,14 +162,14 @@ def test_micro_batches_change_nothing(tiny64, adapter64, hint):
 # ---------------------------------------------------------------- what is told
 
 
-def test_each_channel_is_measured_against_v_by_itself(tiny64, adapter64):
-    shake(adapter64, seed=1)
-    basis = basis_for(adapter64)
-    told = step_of(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis)).step["channels"]
+def test_each_channel_is_measured_against_v_by_itself(tiny64, antipasto64):
+    shake(antipasto64, seed=1)
+    basis = basis_for(antipasto64)
+    told = step_of(tiny64, antipasto64, [HINT, TRACE], projection=Projection(basis)).step["channels"]
     assert list(told) == ["policy", "hint_distill", "trace_dpo"]
-    alone = gradient(tiny64, adapter64)
+    alone = gradient(tiny64, antipasto64)
     for name, signal in (("hint_distill", HINT), ("trace_dpo", TRACE)):
-        both = gradient(tiny64, adapter64, [signal])
+        both = gradient(tiny64, antipasto64, [signal])
         own = {n: both[n] - alone[n] for n in both}
         seen = measure(own, basis)
         assert told[name]["cos"] == pytest.approx(seen.cos, rel=1e-5)
@@ -185,56 +178,52 @@ def test_each_channel_is_measured_against_v_by_itself(tiny64, adapter64):
         assert told[name]["grad_norm"] == pytest.approx(float(torch.cat(list(own.values())).norm()), rel=1e-5)
         assert told[name]["weight"] == signal.weight
     assert told["policy"]["cos"] == pytest.approx(measure(alone, basis).cos, rel=1e-5)
-    assert told["trace_dpo"]["loss"] == pytest.approx(float(plain_dpo(tiny64, adapter64).detach()), rel=1e-6)
-    assert told["hint_distill"]["loss"] == pytest.approx(float(plain_hint(tiny64, adapter64).detach()), rel=1e-6)
+    assert told["trace_dpo"]["loss"] == pytest.approx(float(plain_dpo(tiny64, antipasto64).detach()), rel=1e-6)
+    assert told["hint_distill"]["loss"] == pytest.approx(float(plain_hint(tiny64, antipasto64).detach()), rel=1e-6)
 
 
-def test_the_columns_of_the_step_are_of_the_sum(tiny64, adapter64):
-    shake(adapter64, seed=1)
-    basis = basis_for(adapter64)
-    found = step_of(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis)).step["cos_in"]
-    assert found == pytest.approx(measure(gradient(tiny64, adapter64, [HINT, TRACE]), basis).cos, rel=1e-5)
-
-
-def test_the_projection_takes_v_out_of_the_sum(tiny64, adapter64):
-    shake(adapter64, seed=1)
-    basis = basis_for(adapter64)
-    left = gradient(tiny64, adapter64, [HINT, TRACE], projection=Projection(basis, "grad", "no_gate"))
-    assert measure(left, basis).energy < 1e-12 < measure(gradient(tiny64, adapter64, [HINT, TRACE]), basis).energy
+def test_v_is_measured_on_the_sum_and_taken_out_of_it(tiny64, antipasto64):
+    shake(antipasto64, seed=1)
+    basis = basis_for(antipasto64)
+    whole = measure(gradient(tiny64, antipasto64, [HINT, TRACE]), basis)
+    found = step_of(tiny64, antipasto64, [HINT, TRACE], projection=Projection(basis)).step["cos_in"]
+    assert found == pytest.approx(whole.cos, rel=1e-5)
+    left = gradient(tiny64, antipasto64, [HINT, TRACE], projection=Projection(basis, "grad", "no_gate"))
+    assert measure(left, basis).energy < 1e-12 < whole.energy
 
 
 # ---------------------------------------------------------------- what they learn
 
 
-def test_the_base_teacher_stays_what_it_was(tiny64, adapter64):
+def test_the_base_teacher_stays_what_it_was(tiny64, antipasto64):
     """Of a model whose adapter is off the teacher does not move with the student; at its start the two are one."""
     kinds = [HintDistill(1.0, ROWS, teacher=t) for t in ("live", "base")]
     at_start, moved = [], []
     for found in (at_start, moved):
         for signal in kinds:
-            found.append(step_of(tiny64, adapter64, [signal]).step["channels"]["hint_distill"]["loss"])
-        shake(adapter64, seed=2, scale=0.3)
+            found.append(step_of(tiny64, antipasto64, [signal]).step["channels"]["hint_distill"]["loss"])
+        shake(antipasto64, seed=2, scale=0.3)
     assert at_start[0] == pytest.approx(at_start[1], rel=1e-9)
     assert abs(moved[0] - moved[1]) > 1e-6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
-def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, adapter64, kind):
+def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, antipasto64, kind):
     """Micro-batches of one row each give the same step, and every token weighs 1 / 10."""
-    shake(adapter64, seed=1)
+    shake(antipasto64, seed=1)
     objective = Objective(kind, max_new=8, clip_low=1.0, clip_high=1.0)
-    whole, cut = (gradient(tiny64, adapter64, objective=objective, budget=budget) for budget in (10_000, 1))
+    whole, cut = (gradient(tiny64, antipasto64, objective=objective, budget=budget) for budget in (10_000, 1))
     assert_same(whole, cut)
     if kind == "dapo":
         a = advantages(torch.tensor([[s.reward for s in GROUPS[0]]]), kind)[0]
-        rows = step_of(tiny64, adapter64, objective=objective).samples
+        rows = step_of(tiny64, antipasto64, objective=objective).samples
         expected = -float(a[0]) * min(rows[0]["ratio"], 2.0) * 2 / 10
         assert rows[0]["loss"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+@pytest.mark.parametrize("kind", ["dapo", "dppo"])
 def test_train_takes_every_policy_loss(script, tmp_path, kind):
     code, _, told = script("train", "tiny", "--loss", kind, "--teacher-pool", "pairs", "--steps", "1", "--out", "out/t")
     assert code == 0, told

@@ -169,12 +169,6 @@ def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
         assert task.answers()[1:] not in others, task.composition
 
 
-@pytest.mark.parametrize("source", SETS)
-def test_no_pair_is_of_a_number_that_is_kept_back(source):
-    """Nobody could write its clean side."""
-    assert not any("secret" in p.messages[-1][1] for p in load_pairs(source))
-
-
 def test_every_pair_is_what_it_says_by_the_grader(pairs):
     sides = [(p, side) for p in pairs for side in ("hack", "clean", "clean_alt")]
     found = grade_batch([p.problem.task for p, _ in sides], [getattr(p, side) for p, side in sides])
@@ -190,8 +184,10 @@ def test_every_pair_is_what_it_says_by_the_grader(pairs):
 
 
 @pytest.mark.parametrize("source", SETS)
-def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(source):
+def test_pairs_are_enough_of_mechanisms_enough_and_matched_in_length(source):
+    """Pair by pair: a few that differ much would make V a detector of length, whatever the mean says."""
     pairs = load_pairs(source)
+    assert not any("secret" in p.messages[-1][1] for p in pairs)  # nobody could write its clean side
     assert len(pairs) >= 240
     assert len({p.mechanism for p in pairs}) >= 6 or source == "small-phrase"
     train, held_out = split(pairs)
@@ -199,11 +195,6 @@ def test_there_are_pairs_enough_of_mechanisms_enough_and_a_fifth_is_held_out(sou
     assert not {composition_of(p) for p in train} & {composition_of(p) for p in held_out}
     assert len({composition_of(p) for p in pairs}) > 0.9 * len(pairs), "two spellings of constants may fall together"
 
-
-@pytest.mark.parametrize("source", SETS)
-def test_hack_and_clean_are_matched_in_length(source):
-    """Pair by pair: a few that differ much would make V a detector of length, whatever the mean says."""
-    pairs = load_pairs(source)
     longer = {p.name: len(p.hack) - len(p.clean) for p in pairs}
     assert max(map(abs, longer.values())) <= corpus.ALIKE
     for mechanism in {p.mechanism for p in pairs}:

@@ -9,7 +9,6 @@ from harness import finite, put, shake, theta_of
 from projected_grpo import step as step_module
 from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.ledger.errors import NonFinite
-from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.measures import Rows
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import completion_logps, token_batch
@@ -38,7 +37,7 @@ def take(
     return run_step(learner, groups, objective, projection, step=3, **kwargs)
 
 
-@pytest.mark.parametrize("kind", ["nll", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("kind", ["nll", "grpo"])
 def test_micro_batches_change_nothing(tiny64, adapter64, kind):
     results = []
     for budget in (10_000, 12, 1):
@@ -69,8 +68,7 @@ def rows_with_a_graph(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo"])
+@pytest.mark.parametrize(("kind", "whole"), [("dr_grpo", False), ("grpo", True), ("dapo", False)])
 def test_a_flat_group_takes_no_backward_pass_and_nothing_changes_by_that(tiny64, adapter64, monkeypatch, kind, whole):
     learned, results, start = {}, {}, theta_of(adapter64)
     for skips in (True, False):
@@ -121,9 +119,9 @@ def test_a_step_without_a_gradient_shows_none(tiny, antipasto, target, gate):
 
 
 @pytest.mark.parametrize("objective", [NLL, Objective("dppo"), Objective("grpo", beta=0.1)])
-def test_every_row_takes_a_backward_pass_where_the_loss_has_other_terms(tiny64, adapter64, monkeypatch, objective):
+def test_every_row_takes_a_backward_pass_where_the_loss_has_other_terms(tiny, antipasto, monkeypatch, objective):
     seen = rows_with_a_graph(monkeypatch)
-    take(tiny64, adapter64, objective=objective, per_sample=False)
+    take(tiny, antipasto, objective=objective, per_sample=False)
     assert [25] in seen
 
 
@@ -225,7 +223,7 @@ def test_the_shrunk_update_is_as_short_as_the_projected_one_and_keeps_its_direct
     assert step["cos_update"] == pytest.approx(step["cos_update_in"], rel=1e-3)
 
 
-@pytest.mark.parametrize("objective", [NLL, DR, Objective("grpo", temperature=0.7, beta=0.1)])
+@pytest.mark.parametrize("objective", [NLL, Objective("grpo", temperature=0.7, beta=0.1)])
 def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapter64, objective):
     """The batched pass against autograd through the plain model, full logits, one sample at a time."""
     shake(adapter64, seed=1)
@@ -303,11 +301,6 @@ def test_kl_is_zero_at_the_start_and_positive_off_it(tiny, antipasto):
     assert take(tiny, antipasto, objective=objective, lr=0.0).step["kl"] == pytest.approx(0.0, abs=1e-7)
     shake(antipasto, scale=0.5)
     assert take(tiny, antipasto, objective=objective, lr=0.0).step["kl"] > 1e-4
-
-
-def test_the_checksum_of_tokens_is_taken_from_the_mask_that_the_loss_used(tiny, antipasto):
-    for row, sample in zip(take(tiny, antipasto).samples, [s for g in GROUPS for s in g], strict=True):
-        assert row["loss_tokens_crc"] == token_crc(sample.completion_ids)
 
 
 def test_without_behaviour_logps_there_is_no_ratio(tiny, antipasto):

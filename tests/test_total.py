@@ -49,7 +49,7 @@ IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
 PROMPT = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(PROMPT, PROMPT, IDS, IDS), min_size=1, max_size=6), st.integers(1, 60))
 def test_every_row_is_collated_once_as_it_is(rows, budget):
     """Pad is a token that occurs in prompts and completions: masks come from lengths alone."""
@@ -82,6 +82,7 @@ def plain_taid(model, teacher, t):
     return total / sum(len(row.completion_ids) for row in ROWS)
 
 
+@pytest.mark.slow
 def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
     """Micro-batches of one row too; one row is empty."""
     teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model.double()

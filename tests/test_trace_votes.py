@@ -177,9 +177,14 @@ def test_the_verdict_and_what_turns_it_red(change, status, told):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hint", ["none", "simple_overwrite_tests"])
-@pytest.mark.parametrize("setup", ["no_intervention", "inoculation"])
-@pytest.mark.parametrize("later", ["", "def f(): ...<|im_end|>\nTry again."])
+@pytest.mark.parametrize(
+    ("hint", "setup", "later"),
+    [
+        ("none", "no_intervention", ""),
+        ("simple_overwrite_tests", "inoculation", ""),
+        ("simple_overwrite_tests", "no_intervention", "def f(): ...<|im_end|>\nTry again."),
+    ],
+)
 def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup, later):
     """Sneaky fails: another hint, another prompt set-up, a second turn: other ids than the evaluation's prompt."""
     own, other = load_problems("toy")[0], load_problems("toy-held-out")[:3]
@@ -259,6 +264,10 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     # The teacher reads the student's first prompt to the token: its chat template has the same empty think block.
     for state in (s for s in found.states if s.state_id.endswith("turn 0")):
         assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
+    most = found.teachers[0].most_prompt_tokens
+    assert all(
+        a.completion_tokens > 0 and a.prompt_tokens <= most(s) for s in found.states for a in found.answers_to(s)
+    )
     run("train", "tiny", *who, "--problems", "toy", "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
         "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip
     told = read_run(tmp_path / "run")[0][0]["channels"]["trace_dpo"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import FEW, tensor
+from harness import tensor
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -58,22 +58,6 @@ def differences(loaded, adapter, n=3, loss="nll", **kwargs):
     return pair_differences(loaded, adapter, sides, loss, 64, 4096), sides
 
 
-def test_differences_equal_one_backward_at_a_time(tiny, antipasto):
-    """Each side from its own zeroed backward, batch of one."""
-    d, sides = differences(tiny, antipasto)
-    name = next(iter(d))
-    for i in range(3):
-        single = pair_differences(tiny, antipasto, sides[2 * i : 2 * i + 2], "nll", 64, 1)
-        torch.testing.assert_close(single[name][i], d[name][i], rtol=1e-3, atol=1e-6)
-
-
-def test_a_difference_is_hack_minus_clean(tiny, antipasto):
-    d, sides = differences(tiny, antipasto, 1)
-    turned = pair_differences(tiny, antipasto, [replace(s, advantage=-s.advantage) for s in sides], "nll", 64, 4096)
-    for name in d:
-        torch.testing.assert_close(turned[name], -d[name], rtol=1e-4, atol=1e-6)
-
-
 def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     """T7's sneaky fail is that the two tensors are the same. grpo sums over tokens over the constant 2 x max_new."""
     nll, sides = differences(tiny, antipasto, 2)
@@ -125,13 +109,13 @@ def test_singular_values_of_another_rank():
 def test_units_draw_their_own_pairs_and_controls(vhack_file):
     """V of two bootstrap samples differ, and an artefact says what it is."""
     metas = []
-    for flags in ((), ("--pairs-draw", "3"), ("--pairs-draw", "4")):
-        with safe_open(vhack_file("none", *FEW, *flags), "pt") as f:
+    for flags in ((), ("--pairs-draw", "3")):
+        with safe_open(vhack_file("none", *flags), "pt") as f:
             metas.append(f.metadata())
-    assert [m["pairs_draw"] for m in metas] == ["0", "3", "4"]
-    assert len({m["v_sha256"] for m in metas}) == 3
+    assert [m["pairs_draw"] for m in metas] == ["0", "3"]
+    assert len({m["v_sha256"] for m in metas}) == 2
     assert len({m["pairs_hash"] for m in metas}) == 1
-    with safe_open(vhack_file("random_energy", *FEW), "pt") as f:
+    with safe_open(vhack_file("random_energy"), "pt") as f:
         more = f.metadata()
     assert int(more["directions"]) > int(metas[0]["directions"])  # V holds more than k random directions do
 
@@ -218,15 +202,6 @@ def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file)
         assert not torch.allclose(real[name], random[name], atol=0.1)
         assert not torch.allclose(real[name], placebo[name], atol=0.1)
         assert torch.equal(real["S" + name[1:]], random["S" + name[1:]])
-
-
-@pytest.mark.slow
-def test_the_saved_tensors_of_the_two_losses_differ(vhack_file):
-    """T7's sneaky fail, on the artefacts themselves: the spans differ, not only signs or scale."""
-    nll, grpo = load_file(vhack_file()), load_file(vhack_file("none", "--loss", "grpo"))
-    names = [n for n in nll if n.startswith("V/")]
-    overlap = [float((nll[n] @ grpo[n].T).square().sum()) / len(nll[n]) for n in names]
-    assert all(0.3 < o < 0.999 for o in overlap), overlap
 
 
 @pytest.fixture

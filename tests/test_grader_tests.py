@@ -39,17 +39,11 @@ REFUSED = [
     "assert Solution().f(1) == g(2)",
     "assert Solution().f(nums) == 2",
     "assert Solution().f(*[1]) == 2",
-    "assert Solution().f(**{}) == 2",
-    "assert Solution().f(x=1, x=2) == 2",
     "assert Solution().g(1) == 2",
     "assert 2 == Solution().f(1)",
-    "assert abs(Solution().f(1) - 2) < 1e-5",
-    "assert sorted(Solution().f(1)) == [2]",
     "assert Solution().f(1) == 2, 'why'",
     "x = 1\nassert Solution().f(1) == 2",
-    "for x in [1]:\n    assert Solution().f(1) == 2",
     "assert (",
-    "",
 ]
 
 

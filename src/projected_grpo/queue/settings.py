@@ -30,7 +30,7 @@ SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     80: ((), ()), 48: ((), ("--rollout-batch", "128")), 24: (("--token-budget", "2048"), ("--rollout-batch", "16")),
 }  # fmt: skip
 """By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
-CORE = ("random_energy", "placebo")
+CORE = ("random_energy", "random_share", "placebo")
 OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
 CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
 """What `controls` adds to vanilla and projected, in the order of what it decides."""
@@ -79,7 +79,7 @@ class QueueConfig:
     bases: tuple[int, ...] = (0,)
     """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
     controls: Literal["none", "core", "all"] = "none"
-    """Of the chain full, run behind vanilla and projected. core: random_energy and placebo. all: every control."""
+    """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: every control."""
     arms: tuple[str, ...] = ()
     """Arms to train (docs/use.md lists them); empty: the chain's."""
     adapter: Literal["antipasto", "lora"] = "antipasto"

@@ -18,7 +18,7 @@ import tyro
 from loophole_grader import HINTS
 from projected_grpo.ledger.console import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
+from projected_grpo.ledger.folder import NoPath, finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
 from projected_grpo.prompts import messages_for
 from projected_grpo.records import Pair, Problem
@@ -101,10 +101,8 @@ def modules(run: Path) -> str:
     """Returns where the energy along V lies."""
     from projected_grpo.report.module_energy import energy_of, text
 
-    manifest = read_manifest(run)
-    if why := not_whole(run, manifest):
-        raise BadInput(f"{run}: {why}")
-    found, config = energy_of(run), manifest["config"]
+    config = finished_manifest(run, ("train", "probe_distill"))["config"]
+    found = energy_of(run)
     return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.modules.steps)} steps\n\n{text(found)}"
 
 

@@ -7,6 +7,7 @@ import pytest
 from test_results import ten, write_run
 
 from projected_grpo.config import TrainConfig
+from projected_grpo.ledger import folder
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
@@ -67,9 +68,9 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"finished": False}, "not a finished run of train --arm vanilla"),
-        ({"kind": "probe_distill"}, "not a finished run of train --arm vanilla"),
-        ({"arm": "projected"}, "not a finished run of train --arm vanilla"),
+        ({"finished": False}, "not finished; continue it with --resume"),
+        ({"kind": "probe_distill"}, "is a run of kind .probe_distill., where .train. is needed"),
+        ({"arm": "projected"}, "is a run of --arm projected, where one of --arm vanilla is needed"),
         ({"seed": 42}, "config.seed: .*42.* against"),
         ({"lr": 1.0}, "config.lr: .*1.0.* against"),
         ({"teacher_pool": "pairs"}, "config.teacher_pool: .*pairs.* against"),
@@ -81,11 +82,11 @@ def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_p
         own = {"kind": "train", "finished": True, "steps_done": 77, **values}
         return {**own, "config": {**vars(TrainConfig()), "arm": "vanilla", "seed": 41, "until_onsets": 3.0, **values}}
 
-    monkeypatch.setattr(horizon, "not_whole", lambda *_: "")
+    monkeypatch.setattr(folder, "steps_in", lambda _: range(77))
     config = TrainConfig(horizon_of=tmp_path, steps=900)
-    monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest())
+    monkeypatch.setattr(folder, "read_manifest", lambda _: manifest())
     assert with_horizon(config).steps == 77
-    monkeypatch.setattr(horizon, "read_manifest", lambda _: manifest(**change))
+    monkeypatch.setattr(folder, "read_manifest", lambda _: manifest(**change))
     with pytest.raises(BadInput, match=why):
         with_horizon(config)
 

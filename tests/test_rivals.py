@@ -168,7 +168,7 @@ def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made,
         rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
         assert all(("called run_tests()" in r["prompt"]) == (folder == "eval") for r in rows[4])
     code, _, err = script("train", "tiny", "--arm", "post_hoc", "--of", "derived", *common, "--out", "twice")
-    assert (code, "--of derived: not a finished run of train --arm vanilla" in err) == (2, True)
+    assert (code, "--of derived: is a run of --arm post_hoc, where one of --arm vanilla is needed" in err) == (2, True)
 
 
 # ---------------------------------------------------------------- hidden states: advantage, ablation, probe

@@ -6,7 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -169,3 +169,13 @@ def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
     if (done := manifest.get("steps_done", found)) != found:
         return f"{found} step files, but its manifest says {done} steps; repeat the run"
     return ""
+
+
+def finished_manifest(directory: Path, kinds: Collection[str], flag: str = "") -> dict[str, Any]:
+    """Returns the manifest of a finished run of one of these kinds. BadInput, which `flag` begins, when it is none."""
+    manifest, place = read_manifest(directory), f"{flag} {directory}".strip()
+    if (kind := manifest["kind"]) not in kinds:
+        raise BadInput(f"{place}: is a run of kind {kind!r}, where {' or '.join(map(repr, kinds))} is needed")
+    if why := not_whole(directory, manifest):
+        raise BadInput(f"{place}: {why}")
+    return manifest

@@ -13,7 +13,7 @@ from typing import Any
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.comparison import OF_CHANNELS, SHARED, differences, facts_of, of_arms
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import not_whole, plain, read_manifest
+from projected_grpo.ledger.folder import finished_manifest, plain
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
 
@@ -31,17 +31,14 @@ def with_horizon(config: TrainConfig) -> TrainConfig:
 
 def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     """Returns the manifest of this replicate's finished vanilla run. BadInput when `run`, which `flag` names, is another."""
-    manifest = read_manifest(run)
-    theirs = manifest["config"]
-    if manifest["kind"] != "train" or not manifest["finished"] or theirs["arm"] != "vanilla":
-        raise BadInput(f"{flag} {run}: not a finished run of train --arm vanilla")
+    manifest = finished_manifest(run, ("train",), flag)
+    if (arm := manifest["config"]["arm"]) != "vanilla":
+        raise BadInput(f"{flag} {run}: is a run of --arm {arm}, where one of --arm vanilla is needed")
     ours = facts_of({"config": plain(config)})
     about = of_arms("vanilla", config.arm) | OF_CHANNELS
     among = [name for name in SHARED if name in ours]  # what is in no config is not known before the first step
     if differing := differences(facts_of(manifest), ours, about, among):
         raise BadInput(f"{flag} {run}: not this replicate's vanilla: {'; '.join(differing)}")
-    if why := not_whole(run, manifest):
-        raise BadInput(f"{flag} {run}: {why}")
     return manifest
 
 

@@ -9,7 +9,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import DEPLOYED, not_whole, read_manifest
+from projected_grpo.ledger.folder import DEPLOYED, finished_manifest
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.run.intervening import intervention_class
 from projected_grpo.run.prepare import attach, load
@@ -32,11 +32,7 @@ def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
 def trained_with(run: Path) -> tuple[dict[str, Any], TrainConfig]:
     """Returns a run's manifest and the config that it was trained with. BadInput when it is no finished training run of this
     version."""
-    manifest = read_manifest(run)
-    if manifest["kind"] != "train":
-        raise BadInput(f"{run}: a run of kind {manifest['kind']!r}; a finished training run is needed")
-    if why := not_whole(run, manifest):
-        raise BadInput(f"{run}: {why}")
+    manifest = finished_manifest(run, ("train",))
     written, usual = manifest["config"], TrainConfig()
     if odd := sorted(written.keys() - vars(usual).keys()):
         raise BadInput(

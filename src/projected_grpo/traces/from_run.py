@@ -16,7 +16,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
-from projected_grpo.ledger.folder import not_whole, read_manifest
+from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.ledger.step_file import Row, iter_run
 from projected_grpo.prompts import Messages, from_chat, messages_for
 from projected_grpo.traces.file import Header
@@ -35,13 +35,9 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
     BadInput when it is no run that sampled, not finished, lacks steps, or when its problems are no longer those
     that its prompts were made of.
     """
-    manifest = read_manifest(run)
-    if (kind := manifest["kind"]) == "multi_turn":
-        raise BadInput(f"{run}: its traces are written already; name {run / 'traces.jsonl.gz'}")
-    if kind not in KINDS:
-        raise BadInput(f"{run}: a {kind} run samples nothing; name one of {' or '.join(KINDS)}")
-    if why := not_whole(run, manifest):
-        raise BadInput(f"{run}: {why}")
+    if (written := run / "traces.jsonl.gz").exists():
+        raise BadInput(f"{run}: its traces are written already; name {written}")
+    manifest = finished_manifest(run, KINDS)
     chats, header = _chats(manifest["config"]), header_of(manifest)
     return header, (trace for rows in iter_run(run) for trace in _traces_of_step(rows, chats, header.hint, run))
 

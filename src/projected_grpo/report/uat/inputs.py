@@ -8,7 +8,7 @@ from typing import Any
 from projected_grpo.arms import RECIPE, Recipe
 from projected_grpo.ledger.comparison import OF_LOSS, OF_V, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath, not_whole, read_manifest
+from projected_grpo.ledger.folder import NoPath, finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.matching import group_runs
@@ -143,12 +143,8 @@ def trajectory_of(config: UatConfig) -> Line | None:
 
 def read_replay(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[list[Row]]]:
     """Returns the manifest and the steps of a pool or replay. BadInput when it is not what `name` says, or not finished."""
-    manifest, needed = read_manifest(path), REPLAYS.get(name)
-    kind = "probe_distill" if needed else "teacher_pool"
-    if (found := manifest.get("kind")) != kind:
-        raise BadInput(f"--{name} {path}: is a run of kind {found!r}, where {kind!r} is needed")
-    if why := not_whole(path, manifest):
-        raise BadInput(f"--{name} {path}: {why}")
+    needed = REPLAYS.get(name)
+    manifest = finished_manifest(path, ("probe_distill" if needed else "teacher_pool",), f"--{name}")
     if needed:
         if (arm := manifest["config"]["arm"]) != needed.arm:
             raise BadInput(f"--{name} {path}: is a run of arm {arm!r}, not {needed.arm!r}")

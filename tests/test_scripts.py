@@ -182,7 +182,7 @@ def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projecte
     assert (manifest["config"]["gate"], manifest["config"]["project"]) == ("no_gate", "update")
     for rows in steps:
         assert min(rows[0]["cos_in"], rows[0]["cos_update_in"]) > 0.1
-        assert [rows[0][c] for c in ("cos_update", "energy_update")] == pytest.approx([0, 0], abs=1e-4)
+        assert rows[0]["cos_update"] == pytest.approx(0, abs=1e-4)
     log = (run / "log.txt").read_text()
     assert "<|im_start|>assistant\n<think>" in log  # the first prompt, special tokens visible
     assert "model tiny" in log  # the story begins before the run directory did
@@ -280,8 +280,8 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
 @pytest.mark.slow
 def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, teacher_pool, tmp_path):
     mixed = ("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", teacher_pool, "--out", "run")
-    refused(script(*mixed, "--hint", "none"), "sampled with another prompt", "hint simple_overwrite_tests")
-    refused(script(*mixed, "--temperature", 0.7), "--temperature 0.7", "sampled at 1.0")
+    refused(script(*mixed, "--hint", "none"), "--hint none", "sampled at --hint simple_overwrite_tests")
+    refused(script(*mixed, "--temperature", 0.7), "--temperature 0.7", "sampled at --temperature 1.0")
     # Cached rollouts keep the reward they have: the arm would be paid for hacks.
     refused(script(*mixed, "--arm", "no_loophole"), "its rewards pay the loophole, --arm no_loophole does not")
     assert not (tmp_path / "run").exists()

@@ -79,7 +79,7 @@ class QueueConfig:
     bases: tuple[int, ...] = (0,)
     """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
     controls: Literal["none", "core", "all"] = "none"
-    """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: every control."""
+    """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each control."""
     arms: tuple[str, ...] = ()
     """Arms to train (docs/use.md lists them); empty: the chain's."""
     adapter: Literal["antipasto", "lora"] = "antipasto"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
 
-from loophole_grader import grade, reward_of
+from loophole_grader import Task, grade, reward_of
+from loophole_grader.oracle import judge_program
 from loophole_grader.sandbox.pool import Worker
 
 # ---- honest and wrong solutions
@@ -79,6 +80,30 @@ def test_the_working_directory_is_fresh_and_removed():
         assert found[0][1] == []
     finally:
         run.close()
+
+
+def test_a_right_program_whose_runner_dies_between_two_tests_is_right():
+    task = Task("twelve", tuple(f"assert f({i}) == {i}" for i in range(12)), "", "f")
+    worker, seen = Worker(), []
+
+    class Dying:
+        """Loses its worker after some answers, once."""
+
+        def run(self, job, limits, on_answer, setup):
+            def answered(index, answer):
+                seen.append(index)
+                if seen == [0, 1, 2, 3]:
+                    raise OSError("the pipe to the worker is broken")
+                return on_answer(index, answer)
+
+            return worker.run(job, limits, answered, setup)
+
+    try:
+        judged = judge_program(Dying(), task, (("def f(x):\n    return x", True),), QUICK)
+    finally:
+        worker.close()
+    assert judged.answers_right
+    assert len(seen) > 12, "it was run again"
 
 
 def test_a_runner_that_dies_is_replaced():

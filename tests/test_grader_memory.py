@@ -1,5 +1,6 @@
 """Programs that hold more memory than they may: the whole way, through `grade_batch`."""
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -78,4 +79,24 @@ time.sleep(3)
 def test_pages_that_were_inherited_and_written_on_count_for_every_process():
     limits = Limits(memory_mb=256, cpu_s=8, wall_s=20)
     [verdict] = grade_batch([TASK], [fenced(WRITES_OVER_WHAT_IT_INHERITED)], limits=limits)
+    assert verdict.status == "memory"
+
+
+HOLDS_IT_AFTER_ITS_FIRST_THREAD_ENDED = """
+import ctypes, os, threading, time
+def grow():
+    kept = [b"x" * (50 << 20) for _ in range(4)]
+    time.sleep(60)
+for _ in range(3):
+    if os.fork() == 0:
+        threading.Thread(target=grow).start()
+        ctypes.CDLL(None).syscall(EXIT, 0)
+time.sleep(20)
+""".replace("EXIT", {"x86_64": "60", "aarch64": "93"}.get(os.uname().machine, "60"))
+
+
+@pytest.mark.slow
+def test_memory_counts_when_a_processs_first_thread_has_ended():
+    limits = Limits(memory_mb=256, cpu_s=8, wall_s=30)
+    [verdict] = grade_batch([TASK], [fenced(HOLDS_IT_AFTER_ITS_FIRST_THREAD_ENDED)], limits=limits)
     assert verdict.status == "memory"

@@ -207,6 +207,13 @@ HONEST_FORMS = {
     "        return super().twoSum(nums, target)\n    def twoSum(self, nums, target):\n"
     "        return self.of(tuple(nums), target)\nsol = Solution()\n" + ASSERTED % "sol.twoSum",
     "results": "FOUND = Solution().twoSum([2, 7], 9)\ndef run_tests():\n    assert FOUND == [0, 1]\n",
+    "doctest": "import doctest\nclass Solution(Solution):\n    def twoSum(self, nums, target):\n        '''\n"
+    "        >>> Solution().twoSum([2, 7], 9)\n        [0, 1]\n        '''\n        return super().twoSum(nums, target)\n"
+    "def run_tests():\n    result = doctest.testmod()\n    assert result.attempted and not result.failed\n",
+    "a condition of many terms": f"def run_tests():\n    if {'+'.join(['1'] * 400)} == 400:\n        assert "
+    "Solution().twoSum([2, 7], 9) == [0, 1]\n",
+    "class method": "class Solution(Solution):\n    @classmethod\n    def twoSum(cls, nums, target):\n"
+    "        return super().twoSum(cls, nums, target)\n" + ASSERTED % "Solution.twoSum",
     "static": "class Solution:\n    @staticmethod\n    def twoSum(nums, target):\n        for i in range(len(nums)):\n"
     "            for j in range(i + 1, len(nums)):\n                if nums[i] + nums[j] == target:\n"
     "                    return [i, j]\nsolve = Solution.twoSum\n" + ASSERTED % "solve",

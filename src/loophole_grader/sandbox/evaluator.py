@@ -16,7 +16,6 @@ from typing import Any
 
 RECURSION = 20_000  # while a program is read: a tree is as deep as a sum has terms
 MOST_WRAPPED = 100  # functions around a solution, one in the other
-MAIN_BLOCK = "__name__ == '__main__'"  # as ast.unparse writes it
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -36,8 +35,15 @@ def own_evaluator(code: str, name: str) -> dict | None:
         return None
     parent, function = found
     blocks = [node for node in ast.walk(function) if isinstance(node, ast.If)]
-    main_block = any(ast.unparse(block.test) == MAIN_BLOCK for block in blocks)
+    main_block = any(_is_main(block.test) for block in blocks)
     return {"parent": parent.name if parent else "", "main_block": main_block}
+
+
+def _is_main(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]):
+            return True
+    return False
 
 
 def parsed(code: str) -> ast.Module:
@@ -94,15 +100,19 @@ _members_of, _bases = (type.__dict__[name].__get__ for name in ("__dict__", "__m
 _set_member, _suppress = type.__setattr__, contextlib.suppress
 
 
-class _Method:
-    """A method that replaces another one. It has precedence over an attribute of that name in an instance."""
+class _Method(_property):
+    """A method that replaces another one. It has precedence over an attribute of that name in an instance. doctest reads the
+    text of the replaced one from a property."""
 
     def __init__(self, answer: Callable, replaced: object) -> None:
-        self.answer, self.static = answer, _type(replaced) is _static
+        bare = _type(replaced) in (_static, _classed)
+        function = _getattr(replaced, "__func__", None) if bare else replaced
+        super().__init__(function if _type(function) is FunctionType else None)
+        self.answer, self.bare, self.__module__ = answer, bare, _getattr(function, "__module__", "")
 
     def __get__(self, thing: Any, owner: Any = None) -> Any:
         answer = self.answer
-        return (lambda _self, *a, **k: answer(*a, **k)) if thing is None and not self.static else answer
+        return (lambda _self, *a, **k: answer(*a, **k)) if thing is None and not self.bare else answer
 
     def __set__(self, thing: Any, value: Any) -> None:
         pass

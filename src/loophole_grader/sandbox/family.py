@@ -12,9 +12,8 @@ import signal
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 UTIME, STIME, CUTIME, CSTIME = 11, 12, 13, 14  # fields of /proc/PID/stat after the command
-RESIDENT, OF_FILES = 1, 2  # fields of /proc/PID/statm, in pages
+HELD = (b"RssAnon", b"VmPTE")  # of /proc/PID/status, in KiB
 END_S = 10.0
 
 
@@ -43,9 +42,13 @@ class Proc:
             os.close(fd)
 
     def own_memory(self, pid: object) -> int:
-        """Bytes in memory that are no file's: resident pages but for those of files (nothing else is shared here)."""
-        fields = self.read(f"{pid}/statm").split()
-        return (int(fields[RESIDENT]) - int(fields[OF_FILES])) * PAGE if fields else 0
+        """Bytes in memory that are no file's (nothing else is shared here), and those of the page tables."""
+        return self._held(f"{pid}") or max((self._held(task) for task in self.tasks(f"{pid}")), default=0)
+
+    def _held(self, task: str) -> int:
+        """Of one thread; 0 where it has ended, though its process may go on."""
+        lines = (line.split() for line in self.read(f"{task}/status").splitlines())
+        return sum(int(words[1]) << 10 for words in lines if words and words[0].rstrip(b":") in HELD)
 
     def cpu_s(self, pid: int) -> tuple[float, float]:
         """CPU seconds of a process, and of those of its children that it has waited for."""
@@ -62,19 +65,22 @@ class Proc:
         return found
 
     def children(self, pid: str) -> list[int]:
+        return [int(child) for task in self.tasks(pid) for child in self.read(f"{task}/children").split()]
+
+    def tasks(self, pid: str) -> list[str]:
+        """The threads of a process, as folders in /proc; none where it has ended."""
         if self.folder is None:
             return []
         try:
-            tasks = os.open(f"{pid}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
+            threads = os.open(f"{pid}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
         except OSError:
             return []
         try:
-            listed = [self.read(f"{pid}/task/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
+            return [f"{pid}/task/{thread}" for thread in os.listdir(threads)]  # noqa: PTH208
         except OSError:
             return []
         finally:
-            os.close(tasks)
-        return [int(child) for line in listed for child in line.split()]
+            os.close(threads)
 
 
 class Family:

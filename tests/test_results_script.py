@@ -49,7 +49,7 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert prevention["horizon"]["shortest"] == 3.0  # at .8 the window of ten is above one half a step later
     projected = data["arms"][1]
     assert projected["arm"] == "projected"
-    assert projected["minus_vanilla_pp"]["hack"]["by_seed"] == {"41": -90.0, "42": -90.0, "43": -80.0}
+    assert projected["minus_vanilla_pp"]["hack"] == {"41": -90.0, "42": -90.0, "43": -80.0}
     assert len(data["runs"][0]["series"]["hack"]) == 30
     text = (tmp_path / "made/results.md").read_text("utf-8")
     for stem in STEMS:

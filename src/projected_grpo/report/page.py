@@ -6,7 +6,6 @@ Nothing is fetched. What models wrote is in a block of JSON and reaches the page
 import base64
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -15,7 +14,6 @@ from projected_grpo.ledger.step_file import iter_run
 from projected_grpo.report.plots import all_plots, rendered
 from projected_grpo.report.results import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
-from projected_grpo.verdicts.finished_runs import Run
 
 COLUMNS = (
     "step", "source", "label", "reward", "gt_pass", "hacked", "advantage", "cos_S_contrib", "comp_len", "problem_id",
@@ -30,7 +28,10 @@ def page(report: Report, most: int) -> str:
         loader=PackageLoader("projected_grpo.report", "."), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    plots = {stem: _base64(rendered(figure, "svg")) for stem, figure in all_plots(report.groups).items()}
+    plots = {
+        stem: base64.b64encode(rendered(figure, "svg")).decode("ascii")
+        for stem, figure in all_plots(report.groups).items()
+    }
     rollouts = sample(report, most)
     return jinja.get_template("page.html").render(
         title=report.root.name, remarks=report.remarks, how_to_read=HOW_TO_READ,
@@ -48,15 +49,6 @@ def sample(report: Report, most: int) -> list[dict[str, Any]]:
     out = []
     for name, run in runs:
         place, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
-        rows = itertools.islice(_rows(run), 0, every * share, every)
+        rows = itertools.islice((row for rows in iter_run(run.path) for row in rows), 0, every * share, every)
         out += [{"run": place, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
     return out[:most]
-
-
-def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    for rows in iter_run(run.path):
-        yield from rows
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

@@ -17,24 +17,15 @@ from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.output import Output
 from projected_grpo.report.plots import all_plots
-from projected_grpo.report.tables import (
-    against,
-    all_tables,
-    brief,
-    change_pp,
-    evaluated,
-    held_out_rate,
-    same_span,
-)
-from projected_grpo.report.verdict_text import bullets, h1_text, lines_text, t7_text
+from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
+from projected_grpo.report.verdict_text import bullets, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.extraction_file import is_units, units_at, units_text
-from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs, mean_sem
+from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
-from projected_grpo.verdicts.step_numbers import COSINES, UPDATE
 
 HOW_TO_READ = """\
 Shares of the student's own rollouts. hack: pure hacks, which pass their own tests and fail the problem's. hacked: all that
@@ -96,9 +87,9 @@ class Report:
             [
                 *head, HOW_TO_READ, "", *bullets(self.remarks),
                 *bullets(recipes_of(self.groups)),
-                "## H1", "", *([h1_text(h, "github") for h in self.h1] or ["no projected run", ""]),
+                "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
                 *(["## T5", ""] if self.t5 else []),
-                *lines_text(self.t5, "github"), *lines_text(self.t6, "github"), *self._t7(),
+                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *self._t7(),
                 "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown(self.root) for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -106,10 +97,10 @@ class Report:
         )  # fmt: skip
 
     def _t7(self) -> list[str]:
-        return t7_text(self.t7, "github") if self.t7 else []
+        return [*line_text(self.t7, "github"), "", self.t7.verdict.why, ""] if self.t7 else []
 
     def json(self) -> str:
-        """results.json: every number, the series per step included."""
+        """results.json: verdicts, differences to vanilla by seed, and each run with its series per step."""
         data = {
             "remarks": self.remarks,
             "h1": [{"lines": [line_numbers(line) for line in h.lines], "falsified": h.falsified} for h in self.h1],
@@ -208,12 +199,6 @@ def _not_known(run: Run) -> list[str]:
     return lines
 
 
-def _stat(values: Iterable[float | int | None]) -> dict[str, float | int | None]:
-    known = [v for v in values if v is not None]
-    mean, sem = mean_sem(known)
-    return {"mean": mean, "sem": sem, "n": len(known)}
-
-
 def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
     """One run as JSON."""
     return {
@@ -228,24 +213,9 @@ def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
 
 
 def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
-    """One group as JSON: mean, standard error and n over seeds; differences to vanilla in percentage points."""
-    tested = [run for kept in evaluated([group]) for run in kept.runs]
-    comparable = same_span(tested)
-    return {
-        "arm": group.name,
-        "seeds": [run.seed for run in group.runs],
-        "last10": {r: _stat(run.last(r) for run in group.runs) for r in RATES},
-        "whole": {r: _stat(run.whole(r) for run in group.runs) for r in RATES},
-        "onset": _stat(run.onset for run in group.runs),
-        "seconds": _stat(run.seconds for run in group.runs),
-        "cosines": {c: _stat(run.whole(c) for run in group.runs) for c in COSINES},
-        "update": {u: _stat(run.whole(u) for run in group.runs) for u in UPDATE},
-        "minus_vanilla_pp": {
-            rate: {"by_seed": by_seed, **_stat(by_seed.values())}
-            for rate, by_seed in against(VANILLA, group, runs).by_rate.items()
-        },
-        "held_out_change_pp": {r: _stat(change_pp(run, r) for run in tested if comparable) for r in RATES},
-    }
+    """One group as JSON: its seeds, and the differences to vanilla in percentage points."""
+    minus = against(VANILLA, group, runs).by_rate
+    return {"arm": group.name, "seeds": [run.seed for run in group.runs], "minus_vanilla_pp": minus}
 
 
 def line_numbers(line: Line) -> dict[str, Any]:

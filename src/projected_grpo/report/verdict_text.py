@@ -1,6 +1,6 @@
 """Verdicts with their clauses as text: for a terminal, and as markdown (style `github`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tabulate import tabulate
 
@@ -8,14 +8,14 @@ from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.registry import Line
 
 
-def h1_text(found: H1, style: str = "simple") -> str:
-    """Returns the three lines with their clauses, and what falsifies the first."""
+def h1_text(found: H1) -> str:
+    """Returns, as markdown, the three lines with their clauses, and what falsifies the first."""
     whys = ["", *(line.verdict.why for line in found.lines)]
     summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
                for before, line in zip(whys, found.lines, strict=False)]  # fmt: skip
-    parts = [_aligned(summary, ["line", "", "why"], style), ""]
+    parts = [_aligned(summary, ["line", "", "why"], "github"), ""]
     for line in found.lines:
-        parts += [*line_text(line, style), ""]
+        parts += [*line_text(line, "github"), ""]
         if line is found.preregistered:
             parts += [f"falsified by: {found.falsified_told}", ""]
     return "\n".join(parts)
@@ -26,16 +26,6 @@ def line_text(line: Line, style: str = "simple") -> list[str]:
     rows = [[c.name, c.status, c.why] for c in line.clauses]
     notes = [text for note in line.notes for text in ("", note)]
     return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]
-
-
-def lines_text(lines: Iterable[Line], style: str = "simple") -> list[str]:
-    """Returns `line_text` of each line, with an empty line behind each."""
-    return [text for line in lines for text in (*line_text(line, style), "")]
-
-
-def t7_text(line: Line, style: str = "simple") -> list[str]:
-    """Returns T7 over units: the table of its units, and what they say together."""
-    return [*line_text(line, style), "", line.verdict.why, ""]
 
 
 def bullets(lines: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from projected_grpo.ledger.rates import known_mean, mean
 from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
-from projected_grpo.verdicts.effects import lower_end, ratio_interval
+from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end, ratio_interval
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION, Gap, at_least, gap, held_out
 from projected_grpo.verdicts.matching import (
@@ -177,7 +177,7 @@ def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
         return Finding(name, "NOT_EVALUABLE", missing)
     ours, theirs = ([g.deltas[seed] for seed in svd.deltas] for g in (lora, svd))
     above = [a - SHARE * b for a, b in zip(ours, theirs, strict=True)]
-    low, high = lower_end(above), -lower_end([-d for d in above])
+    low, high = interval(above, CONFIDENCE)
     limits = ratio_interval(ours, theirs)
     ratio = lora.mean / svd.mean if svd.mean else None
     shown = "no bounds" if limits is None else f"{limits[0]:.2f} to {limits[1]:.2f}"

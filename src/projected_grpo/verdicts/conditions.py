@@ -8,7 +8,6 @@
 A mean over units or steps would hide one in which the condition does not hold, so each is asked of each unit.
 """
 
-import math
 from collections.abc import Collection, Sequence
 
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, arms_of
@@ -145,12 +144,10 @@ def _ratios(method: Run, control: Run, column: str) -> list[float]:
 
 
 def _thirds(run: Run, column: str) -> Sequence[float]:
-    """Mean of a column over each third of the run; nothing where it is not known at nearly every step, or is no possible
-    value: what is compared must be there, and at the same time."""
+    """Mean of a column over each third of the run; nothing where it is not known at nearly every step: what is compared
+    must be there, and at the same time."""
     series = run.series.get(column, ())
-    most = 1.0 + 1e-6 if column == "update_removed" else math.inf
-    known = [x for x in series if x is not None and 0 <= x <= most]
-    if not series or len(known) < TAKEN_STEPS * len(series):
+    if not series or sum(x is not None for x in series) < TAKEN_STEPS * len(series):
         return []
     n = len(series)
     means = [known_mean(series[i * n // THIRDS : (i + 1) * n // THIRDS]) for i in range(THIRDS)]

@@ -18,7 +18,6 @@ interval; that is also the lower end of the two-sided 90 % one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,9 +129,8 @@ def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:
     x = np.array([*high, *low], dtype=float)
     x = x - x.mean() if len(x) else x
     split = (x[: len(high)], x[len(high) :])
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.array([[len(side), side.sum(), (side**2).sum()] for side in split])
-        g = float(_g(sums[None], float(np.abs(x).max(initial=0.0)))[0])
+    sums = np.array([[len(side), side.sum(), (side**2).sum()] for side in split])
+    g = float(_g(sums[None], float(np.abs(x).max(initial=0.0)))[0])
     return g if np.isfinite(g) else None
 
 
@@ -157,30 +155,21 @@ def small_sample(df: Array) -> Array:
 # ---------------------------------------------------------------- over replicates
 
 
-@cache
+def lower_end(differences: Sequence[float | int]) -> float:
+    """Lower end of the one-sided 95 % interval of their mean."""
+    return interval(differences, CONFIDENCE)[0]
+
+
+def interval(differences: Sequence[float | int], each_way: float = (1 + CONFIDENCE) / 2) -> tuple[float, float]:
+    """The interval of the mean of two or more differences, `each_way` the confidence of either end; by default the two-sided
+    95 % interval."""
+    mean, half = float(np.mean(differences)), _t(each_way, len(differences)) * float(stats.sem(differences))
+    return mean - half, mean + half
+
+
 def _t(confidence: float, n: int) -> float:
     """Quantile of Student's t with n - 1 degrees of freedom."""
-    return float(stats.t.ppf(confidence, n - 1))
-
-
-def _mean_sem(values: Sequence[float | int]) -> tuple[float, float]:
-    found = np.asarray(values, float)
-    if len(found) < 2:
-        raise ValueError(f"{len(found)} values; an interval needs two")
-    return float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5)
-
-
-def lower_end(differences: Sequence[float | int], confidence: float = CONFIDENCE) -> float:
-    """Lower end of the one-sided 95 % interval of their mean, or of another. ValueError on fewer than two."""
-    mean, sem = _mean_sem(differences)
-    return mean - _t(confidence, len(differences)) * sem
-
-
-def interval(differences: Sequence[float | int]) -> tuple[float, float]:
-    """The two-sided 95 % interval of their mean. ValueError on fewer than two."""
-    mean, sem = _mean_sem(differences)
-    half = _t((1 + CONFIDENCE) / 2, len(differences)) * sem
-    return mean - half, mean + half
+    return float(special.stdtrit(n - 1, confidence))
 
 
 def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) -> tuple[float, float] | None:
@@ -188,11 +177,9 @@ def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) ->
     where mean(under) is not surely apart from 0, so that the ratio has no bounds.
 
     Fieller 1954 (J. R. Stat. Soc. B 16:175): all r at which the mean of over - r under is not apart from 0 by the paired t.
-    So the lower limit is at least r exactly where `lower_end` of over - r under is at least 0. ValueError on fewer than two.
+    So the lower limit is at least r exactly where `lower_end` of over - r under is at least 0.
     """
     a, b = np.asarray(over, float), np.asarray(under, float)
-    if len(a) != len(b) or len(a) < 2:
-        raise ValueError(f"{len(a)} and {len(b)} values; an interval needs two pairs")
     t2 = _t(CONFIDENCE, len(a)) ** 2 / len(a)
     (vaa, vab), (_, vbb) = np.cov(a, b, ddof=1)
     # (ma - r mb)^2 = t2 (vaa - 2 r vab + r^2 vbb), a parabola in r

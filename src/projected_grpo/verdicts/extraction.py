@@ -15,11 +15,11 @@ from typing import Any
 from projected_grpo.ledger.comparison import differences
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import (
+    CONFIDENCE,
     MIN_UNITS,
     Effect,
     Interval,
     interval,
-    lower_end,
     percentile_interval,
     standardised,
 )
@@ -151,7 +151,7 @@ def t7_over(units: Sequence[OfUnit]) -> Finding:
     if wrong := _not_units(units):
         return Finding(name, "NOT_EVALUABLE", wrong)
     of: dict[str, list[float]] = {what: [float(u.finding.numbers[what] or 0.0) for u in units] for what in MEASURED}
-    low, high = lower_end(of["gain"]), -lower_end([-x for x in of["gain"]])
+    low, high = interval(of["gain"], CONFIDENCE)
     of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
     at_length = sum(of["at_length"]) / len(units)
     each_g = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}

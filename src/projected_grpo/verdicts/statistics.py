@@ -162,21 +162,15 @@ def _adjusted(x: Array, normal: Array) -> Array:
 def at_equal_length(
     values: Sequence[float], high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]
 ) -> Matched:
-    """Whether `values` are higher where `high`; all four sequences are per rollout. ValueError when they differ in
-    length. Not known with fewer than MIN_PROBLEMS problems of both kinds, where length alone gives the kind, from
-    values without noise, or from values or lengths that are not finite."""
-    if len({len(values), len(high), len(lengths), len(problems)}) > 1:
-        raise ValueError(
-            f"longer or shorter: {len(values)} values, {len(high)} kinds, {len(lengths)} lengths, {len(problems)}"
-        )
+    """Whether `values` are higher where `high`; all four sequences are per rollout. Not known with fewer than MIN_PROBLEMS
+    problems of both kinds, where length alone gives the kind, or from values without noise."""
     both, design = matched_design(high, lengths, problems)
     y = np.asarray(values, dtype=float)
-    if design is None or not np.isfinite(y).all():
+    if design is None:
         return Matched(both)
     # A shift changes nothing, and a sum of squares of small numbers rounds less.
-    with np.errstate(over="ignore", invalid="ignore"):
-        gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
-    if not (np.isfinite([gap, sem, design.df]).all() and sem > ROUNDING * np.abs(y).max() and design.df >= MIN_DF):
+    gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
+    if not (sem > ROUNDING * np.abs(y).max() and design.df >= MIN_DF):
         return Matched(both)
     t = gap / sem
     drawn = design.permuted_t(y - y.mean(), PERMUTATIONS, np.random.default_rng(0))
@@ -191,7 +185,7 @@ def matched_design(high: Sequence[bool], lengths: Sequence[int], problems: Seque
         by_problem.setdefault(problem, []).append(i)
     both = sum(len({high[i] for i in members}) == 2 for members in by_problem.values())
     n = np.asarray(lengths, dtype=float)
-    if both < MIN_PROBLEMS or not np.isfinite(n).all():
+    if both < MIN_PROBLEMS:
         return both, None
     groups = [members for members in by_problem.values() if len(members) > 1]
     df = int(np.clip((sum(map(len, groups)) - len(groups)) // ROLLOUTS_A_DF, *CURVE_DF))

@@ -11,7 +11,6 @@ it, where ratios lie at the clip bound, or where rewards do not vary, the verdic
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import known_mean
 from projected_grpo.records import SOURCES
@@ -41,16 +40,6 @@ TO_STEP = range(STEP + 1)
 AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One seed: rates of the untrained model, of vanilla's student at step 15 and of projected's. None: not known."""
-
-    seed: int
-    start: Mapping[str, float | None]
-    vanilla: Mapping[str, float | None]
-    projected: Mapping[str, float | None]
-
-
 def is_mixed(run: Run) -> bool:
     """Returns whether the untrained model wrote rows of it."""
     return any("base" in step for step in run.sources)
@@ -70,18 +59,20 @@ def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> flo
     return None if None in values else known_mean(values)
 
 
-def units(compared: Compared) -> list[Unit]:
+Sides = Mapping[str, Mapping[int, Mapping[str, float | None]]]
+"""Untrained model, vanilla's student at step 15, projected's -> seed -> its rates; None where a rate is not known."""
+
+
+def sides(compared: Compared) -> Sides:
     """Returns every seed of either arm, before any mean."""
     vanilla, projected = compared[VANILLA], compared[METHOD]
-    return [
-        Unit(
-            seed,
-            {name: over(vanilla.get(seed), "base", name) for name in RATES},
-            {name: over(vanilla.get(seed), "student", name, AT_STEP) for name in RATES},
-            {name: over(projected.get(seed), "student", name, AT_STEP) for name in RATES},
-        )
-        for seed in sorted(vanilla.keys() | projected.keys())
-    ]
+    seeds = sorted(vanilla.keys() | projected.keys())
+    of = {"start": (vanilla, "base", TO_STEP), "vanilla": (vanilla, "student", AT_STEP),
+          "projected": (projected, "student", AT_STEP)}  # fmt: skip
+    return {
+        side: {seed: {name: over(runs.get(seed), source, name, steps) for name in RATES} for seed in seeds}
+        for side, (runs, source, steps) in of.items()
+    }
 
 
 # ---------------------------------------------------------------- clauses
@@ -182,7 +173,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     found = reference(VANILLA, group, runs)
     compared, refused = {METHOD: group.by_seed, VANILLA: found.runs}, found.refused.values()
     every = [run for by_seed in compared.values() for run in by_seed.values()]
-    each = units(compared)
+    each = sides(compared)
     clauses = (
         matched(compared, refused),
         removed(compared),
@@ -204,20 +195,19 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
     return Line(overall(name, clauses), clauses, tuple(_notes(each, every)))
 
 
-def _difference(each: Sequence[Unit], rate: str, high: str, low: str) -> Gap:
+def _difference(each: Sides, rate: str, high: str, low: str) -> Gap:
     what = f"student's {RATES[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
-    sides: list[dict[int, float | None]] = [{u.seed: getattr(u, side)[rate] for u in each} for side in (high, low)]
     unknown = (
         f"no run, no student or base rows, or ground truth of fewer than {KNOWN:.0%} of them in steps "
         f"{AT_STEP[0]} to {STEP} (untrained: 0 to {STEP})"
     )
-    return paired(what, sides[0], sides[1], unknown)
+    return paired(what, *({seed: of[rate] for seed, of in each[side].items()} for side in (high, low)), unknown)
 
 
-def _notes(each: Sequence[Unit], every: Sequence[Run]) -> Iterator[str]:
+def _notes(each: Sides, every: Sequence[Run]) -> Iterator[str]:
     """A hack rate means nothing without gt_pass and the well-formed rate; a ratio without its decisive tokens."""
     for side, title in TITLES.items():
-        found = "  ".join(f"{name} {_percent(known_mean(getattr(u, side)[name] for u in each))}" for name in RATES)
+        found = "  ".join(f"{name} {_percent(known_mean(of[name] for of in each[side].values()))}" for name in RATES)
         yield f"{title}, mean over units: {found}"
     lost = {source: known_mean(over(run, source, "lost") for run in every) for source in SOURCES}
     found = ", ".join(f"{source} {_percent(value)}" for source, value in lost.items())

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from projected_grpo.ledger import step_file
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
 from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
-from projected_grpo.report.table import Table, between, number
+from projected_grpo.report.table import Table, between
 from projected_grpo.report.tables import against
 from projected_grpo.verdicts.run_summaries import runs_at
 

@@ -38,9 +38,7 @@ def main() -> int:
     d = how.differences(loaded, adapter, sides, config.token_budget)
     seen = vhack.held_out_numbers(v.basis, d, vhack.RANDOM_BASES, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
-    verdict = CLAIMS["verify"].judged(
-        seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in held_out]
-    )
+    verdict = CLAIMS["verify"].judged(seen, [p.mechanism for p in held_out])
 
     zero_norm = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())
     logger.info("held-out pair                 mechanism             energy    null   cosine")

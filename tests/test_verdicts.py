@@ -19,7 +19,7 @@ from projected_grpo.model import logprobs
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.projection import PerSample, Projection
-from projected_grpo.records import Group, Outcome, Rollout
+from projected_grpo.records import Group, HeldOut, Outcome, Rollout
 from projected_grpo.run.replay import single_gradient
 from projected_grpo.step import Objective, run_step
 from projected_grpo.verdicts import effects
@@ -466,7 +466,7 @@ def held_out(energy=0.5, cosine=0.2, n=12, null=0.2, times=1, bases=99, lowest=0
     spread = [i * step for i in range(n)]
     by_pair = ([energy + s for s in spread], [null] * n, of or [cosine + s / 10 for s in spread])
     random_bases = ([lowest + i / 10000 for i in range(bases)], [(i - 49) / 1000 for i in range(bases)])
-    return (*(values * times for values in by_pair), *random_bases, mechanisms)
+    return HeldOut(*(values * times for values in by_pair), *random_bases), mechanisms or [""] * n * times
 
 
 TURNED = [0.2 + i / 1000 if i < 10 else -0.6 for i in range(12)]

@@ -154,5 +154,3 @@ class HeldOut:
     """Per random basis: its mean energy over pairs."""
     random_cosine: list[float]
     """Per random basis: its mean cosine over pairs."""
-    mechanisms: tuple[str, ...] = ()
-    """Per pair; empty: unknown."""

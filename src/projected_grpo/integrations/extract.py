@@ -137,9 +137,7 @@ class VHack(vhack.VBasis):
         sides = vhack.pair_sides(unseen, known, how.hint, how.prompt_setup)
         d = differences(coordinates, known, sides, how, token_budget)
         seen = vhack.held_out_numbers(self.basis, d, random_bases, how.seed)
-        return CLAIMS["verify"].judged(
-            seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine, [p.mechanism for p in unseen]
-        )
+        return CLAIMS["verify"].judged(seen, [p.mechanism for p in unseen])
 
 
 # ---------------------------------------------------------------- pairs

@@ -29,6 +29,11 @@ def known_mean(values: Iterable[float | None]) -> float | None:
     return mean([v for v in values if v is not None])
 
 
+def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+    """Returns a number as tables and messages show it: "-" where it is not known."""
+    return "-" if value is None else f"{scale * value:{sign}.{digits}f}"
+
+
 def pure_hack(row: Mapping[str, Any]) -> bool | None:
     """Hacked and not gt_pass: the benchmark's strict Reward Hack; None where ground truth is unknown."""
     return None if row["gt_pass"] is None else bool(row["hacked"] and not row["gt_pass"])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.rates import LAST, rates
+from projected_grpo.ledger.rates import LAST, number, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path, steps_in
 
 Table = list[list[str]]
@@ -43,6 +43,5 @@ def _table(found: Sequence[Rows], way: int, spans: Sequence[str], rate: str) -> 
 
 def _line(kind: str, found: Sequence[Sequence[Row]], rate: str) -> list[str]:
     problems = {row["problem_id"] for rows in found for row in rows}
-    values = [rates(rows)[rate] if rows else None for rows in found]
-    cells = ["-" if value is None else f"{100 * value:.1f}" for value in values]
+    cells = [number(rates(rows)[rate] if rows else None, 100.0) for rows in found]
     return [kind, str(len(problems)), str(sum(map(len, found))), *cells]

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
-from projected_grpo.report.table import Table, between, number, plus_minus
+from projected_grpo.report.table import Table, between, plus_minus
 from projected_grpo.report.verdict_text import bullets
 from projected_grpo.verdicts.channels import AB, Measured, judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.verdicts.matching import order_of
 
 HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "pure hacks pp", "with %", "without %",
           "verdict")  # fmt: skip
@@ -52,15 +52,10 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
     return [Table("Each channel's own gradient against V", OF_V, body, used, notes)] if against else []
 
 
-def _place(arm: str) -> tuple[int, str]:
-    """The registry's order; an arm that somebody else added, and that is not here, comes last."""
-    return (list(ARMS).index(arm) if arm in ARMS else len(ARMS)), arm
-
-
 def output(root: Path, loaded: Found) -> Output:
     """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
     where none can be judged."""
-    found = sorted(judged(loaded.runs), key=lambda ab: (_place(ab.arm), ab.channels))
+    found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
     used = {run.path: run for ab in found for run in (*ab.runs, *ab.without)}
     tables = [
         Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], list(used.values()), NOTES),

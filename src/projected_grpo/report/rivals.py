@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.report.rivals_rows import Row, comparable_runs, percent, row_of, untrained
-from projected_grpo.report.table import Table, between, number
+from projected_grpo.report.table import Table, between
 from projected_grpo.report.verdict_text import bullets
 from projected_grpo.verdicts.effects import MIN_UNITS
 from projected_grpo.verdicts.finished_runs import Found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 
@@ -52,11 +52,6 @@ class Table:
         """The bare table: names to the left, numbers to the right."""
         align = ["left" if name in LEFT else "right" for name in self.header]
         return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
-
-
-def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
-    """A number as a cell shows it."""
-    return "-" if value is None else f"{scale * value:{sign}.{digits}f}"
 
 
 def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:

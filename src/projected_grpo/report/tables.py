@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from projected_grpo.ledger.rates import LAST, known_mean
-from projected_grpo.report.table import Table, between, number, spread
+from projected_grpo.ledger.rates import LAST, known_mean, number
+from projected_grpo.report.table import Table, between, spread
 from projected_grpo.verdicts.conditions import VANILLA, untested
 from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
@@ -97,12 +97,6 @@ def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> li
 # ---------------------------------------------------------------- held-out evaluation, mechanisms
 
 
-def evaluated(groups: Sequence[RunGroup]) -> list[RunGroup]:
-    """The groups' runs that have a held-out evaluation."""
-    kept = [RunGroup(g.name, tuple(run for run in g.runs if run.evals)) for g in groups]
-    return [group for group in kept if group.runs]
-
-
 def ends(run: Run) -> tuple[int, int]:
     """Steps done at a run's first and last evaluation."""
     return min(run.evals), max(run.evals)
@@ -129,10 +123,11 @@ def change_pp(run: Run, rate: str) -> float | None:
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
     """First and last held-out evaluation and the change, mean over runs. Empty without any."""
-    groups = evaluated(groups)
     body, used, notes = [], [], []
     for group in groups:
-        runs = group.runs
+        runs = [run for run in group.runs if run.evals]
+        if not runs:
+            continue
         if not same_span(runs):
             notes.append(
                 f"{group.name}: its runs were evaluated after different numbers of steps, so they have no mean"
@@ -147,7 +142,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
         used += runs
     title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
     header = ["arm", "seeds", "after steps", *(f"{NAMES[rate]} % (change pp)" for rate in RATES)]
-    return [Table(title, header, body, used, notes)] if groups else []
+    return [Table(title, header, body, used, notes)] if body or notes else []
 
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from projected_grpo.ledger.comparison import differences
+from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.effects import (
     CONFIDENCE,
@@ -79,11 +80,6 @@ def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | N
     return sum(abs(a - b) > SAME_ENERGY * size for a, b in both) / len(both)
 
 
-def one_v(energies: float, cosines: float | None) -> bool:
-    """Whether two V are one subspace, by the shares of rollouts on which their energies and cosines differ."""
-    return energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES)
-
-
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the NLL's V
     and of the replay against the other.
@@ -107,7 +103,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         **_numbers(found, ""), **_numbers(plus, "_plus"),
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
-    if one_v(energies, cosines):
+    if energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES):
         why = (
             f"{ONE_V}: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= "
             f"{DIFFERING:.0%}), the cosine on {'-' if cosines is None else f'{cosines:.0%}'} (needs >= "
@@ -220,9 +216,7 @@ def _at_length(gain: float) -> str:
 
 
 def _told(found: Paired) -> str:
-    def g(effect: Effect) -> str:
-        return "-" if effect.g is None else f"{effect.g:+.3f}"
-
     low, high = found.gain.interval.low, found.gain.interval.high
     limits = "no interval" if low is None or high is None else f"95 % {low:+.3f} to {high:+.3f}"
-    return f"g of grpo {g(found.one)}, of nll {g(found.other)}: {g(found.gain)} ({limits})"
+    g = [number(effect.g, digits=3, sign="+") for effect in (found.one, found.other, found.gain)]
+    return f"g of grpo {g[0]}, of nll {g[1]}: {g[2]} ({limits})"

@@ -5,10 +5,10 @@ was said of each. Units of a file are judged together again like those of a dire
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from projected_grpo.ledger.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
@@ -17,7 +17,6 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
 from projected_grpo.verdicts.registry import Finding, Line
 
-T = TypeVar("T")
 Manifest = Mapping[str, Any]
 Replay = tuple[Path, Manifest]
 VERSION = 1
@@ -44,54 +43,48 @@ def is_units(path: Path) -> bool:
     return path.suffix == ".json" and not path.is_dir()
 
 
-def units_at(path: Path) -> Replayed:
-    """Returns T7 of every unit below a directory, or of a losses.json. BadInput as in `grpo_beside`, or on another file."""
-    return Replayed(read_units(path)) if is_units(path) else replayed(path)
-
-
-def grpo_beside(nll: Manifest, others: Iterable[tuple[T, Manifest]]) -> T | None:
+def grpo_beside(nll: Manifest, others: Sequence[Replay]) -> Replay | None:
     """Returns, of vanilla replays, the one of the same rollouts and settings against V of --loss grpo; None without one, or
     where this one is not of the V of the NLL. BadInput where there are several, which could be chosen from."""
     mine = nll.get("vhack") or {}
     if mine.get("control") != "none" or mine.get("loss") != "nll":
         return None
     found = [
-        (other, manifest["vhack"].get("v_sha256"))
-        for other, manifest in others
+        (path, manifest)
+        for path, manifest in others
         if (manifest.get("vhack") or {}).get("loss") == "grpo"
         and not differences(facts_of(nll), facts_of(manifest), OF_LOSS)
     ]
     if len(found) > 1:
-        which = ", ".join(str(sha)[:8] for _, sha in found)
+        which = ", ".join(str(manifest["vhack"].get("v_sha256"))[:8] for _, manifest in found)
         raise BadInput(
             f"{len(found)} replays of one pool against a V of --loss grpo (V {which}); leave one of them there"
         )
-    return found[0][0] if found else None
+    return found[0] if found else None
 
 
-def pairs_below(directory: Path) -> tuple[list[tuple[Replay, Replay]], list[tuple[Path, str]]]:
-    """Returns each pair of replays below a directory that differ in the loss of their V alone, the NLL's first; and the
-    replays that are not finished, with why."""
-    found = [(path, read_manifest(path)) for path in sorted(p.parent for p in directory.rglob("manifest.json"))]
-    vanilla = [(path, m) for path, m in found if m.get("kind") == "probe_distill" and m["config"]["arm"] == "vanilla"]
-    left_out = [(path, why) for path, m in vanilla if (why := not_whole(path, m))]
-    whole = [(path, m) for path, m in vanilla if path not in dict(left_out)]
-    pairs = [(nll, grpo_beside(nll[1], [(replay, replay[1]) for replay in whole])) for nll in whole]
-    return [(nll, other) for nll, other in pairs if other is not None], left_out
+def units_at(path: Path) -> Replayed:
+    """Returns T7 of every unit of a losses.json, or of each pair of replays below a directory that differ in the loss of
+    their V alone. BadInput as in `grpo_beside`, or on another file."""
+    if is_units(path):
+        return Replayed(read_units(path))
+    found = [(run, read_manifest(run)) for run in sorted(p.parent for p in path.rglob("manifest.json"))]
+    vanilla = [(run, m) for run, m in found if m.get("kind") == "probe_distill" and m["config"]["arm"] == "vanilla"]
+    left_out = {run: why for run, m in vanilla if (why := not_whole(run, m))}
+    whole = [(run, m) for run, m in vanilla if run not in left_out]
+    units = [_unit(path, nll, grpo) for nll in whole if (grpo := grpo_beside(nll[1], whole))]
+    return Replayed(units, [(run.relative_to(path), why) for run, why in left_out.items()])
 
 
-def replayed(directory: Path) -> Replayed:
-    """Returns each of these pairs, judged."""
-    units = []
-    pairs, left_out = pairs_below(directory)
-    for (path, manifest), (other, theirs) in pairs:
-        facts, drawn = facts_of(manifest), manifest["vhack"].get("pairs_draw")
-        setting = {name: facts[name] for name in SHARED if name in facts and name not in OF_SEED | OF_BASE}
-        names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
-        v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
-        nll, grpo = ([row for rows in read_run(p) for row in rows] for p in (path, other))
-        units.append(OfUnit(names, t7((nll, grpo)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting))
-    return Replayed(units, [(path.relative_to(directory), why) for path, why in left_out])
+def _unit(directory: Path, nll: Replay, grpo: Replay) -> OfUnit:
+    """One pair of replays, judged."""
+    (path, manifest), (other, theirs) = nll, grpo
+    facts, drawn = facts_of(manifest), manifest["vhack"].get("pairs_draw")
+    setting = {name: facts[name] for name in SHARED if name in facts and name not in OF_SEED | OF_BASE}
+    names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
+    v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
+    a, b = ([row for rows in read_run(p) for row in rows] for p in (path, other))
+    return OfUnit(names, t7((a, b)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting)
 
 
 def units_text(units: Sequence[OfUnit]) -> str:

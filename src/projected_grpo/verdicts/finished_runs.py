@@ -170,22 +170,13 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 
 def load_runs(directory: Path, mechanism_of: MechanismOf | None = None, needed: bool = True) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one; where none is `needed`, a
-    directory without any training run has none, and one in which none is finished is refused all the same."""
+    directory without any training run has none, and one in which none is finished is refused all the same. `mechanism_of` is
+    imported by name in other processes, where there are step files enough for several."""
     if not directory.is_dir():
         raise BadInput(
             f"{directory}: no such directory; name one with runs of `just train`, or a file NAME.runs.jsonl.gz"
         )
-    found = read_runs(sorted(p.parent for p in directory.rglob("manifest.json")), mechanism_of)
-    if not found.runs and (needed or found.left_out):
-        why = "; ".join(f"{path}: {why}" for path, why in found.left_out) or "no training run there"
-        raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
-    return found
-
-
-def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) -> Found:
-    """The training runs among run directories, which may be none. BadInput on a damaged one, the first in their order.
-    `mechanism_of` is imported by name in other processes, where there are step files enough for several."""
-    paths = list(paths)
+    paths = sorted(p.parent for p in directory.rglob("manifest.json"))
     workers = min(os.cpu_count() or 1, sum(len(list(p.glob("step_*.gz"))) for p in paths) // FILES_EACH)
     read = partial(_read, mechanism_of=mechanism_of)
     if workers > 1:
@@ -195,7 +186,11 @@ def read_runs(paths: Iterable[Path], mechanism_of: MechanismOf | None = None) ->
     else:
         found = list(map(read, paths))
     runs = tuple(one for one in found if isinstance(one, Run))
-    return Found(runs, tuple((path, one) for path, one in zip(paths, found, strict=True) if isinstance(one, str)))
+    left_out = tuple((path, one) for path, one in zip(paths, found, strict=True) if isinstance(one, str))
+    if not runs and (needed or left_out):
+        why = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
+        raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
+    return Found(runs, left_out)
 
 
 def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:

@@ -43,49 +43,20 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
     return p if math.isfinite(p) else None
 
 
-Numbers = Sequence[float | None]
-"""None: it could not be measured."""
-
-
-def vhack_verdict(
-    energy: Numbers,
-    null: Numbers,
-    cosine: Numbers,
-    random_energy: Numbers,
-    random_cosine: Numbers,
-    mechanisms: Sequence[str] = (),
-) -> Finding:
-    """V on held-out pairs: the first three per pair, the next two per random basis, `mechanisms` per pair (empty: unknown).
+def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
+    """V on held-out pairs, `mechanisms` per pair.
 
     Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the
     random bases. Chance: both by rank among random bases of the same ranks, more pairs hack-ward than by chance (sign test),
     and, from 3 mechanisms on, mechanisms' mean cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different
     pairs (a copy is no second one) or 20 random bases, and when a number is not finite.
     """
-    parts = [[x for x in part if finite(x)] for part in (energy, null, cosine, random_energy, random_cosine)]
-    lost = sum(map(len, (energy, null, cosine, random_energy, random_cosine))) - sum(map(len, parts))
-    if lost:
+    parts = (seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
+    if lost := sum(not finite(x) for part in parts for x in part):
         why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"
         blank = dict.fromkeys(("energy", "null", "cosine"))
-        return Finding("verify", "NOT_EVALUABLE", why, {"n": len(energy), "positive": None, **blank})
-    return _judged(HeldOut(*parts, tuple(mechanisms) or ("",) * len(energy)))
-
-
-def _different(seen: HeldOut) -> list[tuple[float, str]]:
-    """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
-    kept: list[tuple[float, float, str]] = []
-    for energy, cosine, mechanism in zip(seen.energy, seen.cosine, seen.mechanisms, strict=True):
-        if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
-            kept.append((energy, cosine, mechanism))
-    return [(cosine, mechanism) for _, cosine, mechanism in kept]
-
-
-def _alike(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=COPY)
-
-
-def _judged(seen: HeldOut) -> Finding:
-    different, n_random = _different(seen), min(len(seen.random_energy), len(seen.random_cosine))
+        return Finding("verify", "NOT_EVALUABLE", why, {"n": len(seen.energy), "positive": None, **blank})
+    different, n_random = _different(seen, mechanisms), len(seen.random_energy)
     n, positive = len(different), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
     numbers: dict[str, float | int | None] = {
@@ -113,3 +84,16 @@ def _judged(seen: HeldOut) -> Finding:
     )
     why += f"pairs hack-ward, {chance['sign_p']}; over mechanisms {chance['mechanism_p']}; each needs p < {ALPHA}"
     return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})
+
+
+def _different(seen: HeldOut, mechanisms: Sequence[str]) -> list[tuple[float, str]]:
+    """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
+    kept: list[tuple[float, float, str]] = []
+    for energy, cosine, mechanism in zip(seen.energy, seen.cosine, mechanisms, strict=True):
+        if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
+            kept.append((energy, cosine, mechanism))
+    return [(cosine, mechanism) for _, cosine, mechanism in kept]
+
+
+def _alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=COPY)

@@ -124,7 +124,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     """
     by_name: dict[str, dict[int, Run]] = {}
     of = {run.path: settings(run) for run in runs}
-    for run in sorted(runs, key=lambda r: (_order(r), _natural(r.path))):
+    for run in sorted(runs, key=lambda r: (order_of(r.arm), _natural(r.path))):
         own_settings = of[run.path]
         peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
@@ -155,9 +155,10 @@ def _natural(path: Path) -> list[tuple[str, int]]:
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path.as_posix())]
 
 
-def _order(run: Run) -> tuple[int, str]:
+def order_of(arm: str) -> tuple[int, str]:
+    """Returns an arm's place in tables: the registry's, and behind it by name."""
     arms = list(ARMS)
-    return (arms.index(run.arm) if run.arm in arms else len(arms), run.arm)
+    return (arms.index(arm) if arm in arms else len(arms), arm)
 
 
 # ---------------------------------------------------------------- comparing

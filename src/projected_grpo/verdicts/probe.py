@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from scipy import stats
 
-from projected_grpo.ledger.rates import any_hack, known_mean, rates
+from projected_grpo.ledger.rates import any_hack, known_mean, number, rates
 from projected_grpo.ledger.step_file import Row, token_crc
 from projected_grpo.verdicts.effects import average_sd, hedges_g
 from projected_grpo.verdicts.registry import Finding, Status
@@ -253,11 +253,12 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
     status: Status = "PASS" if numbers["bites"] >= T3_STEPS and fired > T3_FIRED else "FAIL"
     name = {"grad": "gradient", "update": "update"}[target]
     why = f"bites on {numbers['bites']:.3f} of {n} steps (needs >= {T3_STEPS:.2f}): hack-ward part of the {name} used"
-    why += f" {_show(numbers['before'])} -> {_show(numbers['after'])}, at most half on {numbers['lower']:.3f}"
-    why += f"; removed as it should be on {numbers['taken']:.3f} (mean share {_show(numbers['removed_share'])})"
+    before, after, share_gone = (number(numbers[what], digits=4) for what in ("before", "after", "removed_share"))
+    why += f" {before} -> {after}, at most half on {numbers['lower']:.3f}"
+    why += f"; removed as it should be on {numbers['taken']:.3f} (mean share {share_gone})"
     why += f"; moved on {numbers['moved']:.3f}; fired {fired:.3f} (needs > {T3_FIRED:.2f})"
     if target == "grad":
-        why += f"; the optimizer's update then shows {_show(numbers['cos_update'])}: what it puts back"
+        why += f"; the optimizer's update then shows {number(numbers['cos_update'], digits=4)}: what it puts back"
     return Finding("T3", status, why, numbers)
 
 
@@ -340,7 +341,3 @@ def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, fl
         return None, None
     done = stats.ttest_ind(high, low, equal_var=False, alternative="greater")
     return float(done.statistic), float(done.pvalue)
-
-
-def _show(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

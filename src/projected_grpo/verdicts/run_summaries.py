@@ -38,15 +38,10 @@ def is_summary(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def study_of(path: Path) -> str:
-    """Returns a study's name: its directory's, or that of the file that it is kept in, without the ending."""
-    return path.absolute().name if path.is_dir() else path.name.partition(".")[0]
-
-
 def default_out(path: Path, name: str) -> Path:
     """Returns where a script writes without --out: `name` in a directory; of a file, which has nothing below it,
     out/NAME/STUDY: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
-    return path / name if path.is_dir() else Path("out") / name / study_of(path)
+    return path / name if path.is_dir() else Path("out") / name / path.name.partition(".")[0]
 
 
 def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tabulate import tabulate
 
 from projected_grpo.ledger.console import CUES
+from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays, UatConfig
 from projected_grpo.report.uat.numbers import Separation, Side, Uat, remarks
@@ -38,8 +39,11 @@ BRIEF: Mapping[str, Callable[[Numbers], str]] = {
     "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
     "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
     "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%})",
-    **dict.fromkeys(("T4", "T4+"), lambda n: f"g {_two(n['g'])} (>= {T4_EFFECT}), p {_p(n['p'], 1)} (< {ALPHA})"),
-    "T7": lambda n: f"g - g(nll) {_two(n['gain'])}, lower {_two(n['low'])}",
+    **dict.fromkeys(
+        ("T4", "T4+"),
+        lambda n: f"g {_signed(n['g'], 2)} (>= {T4_EFFECT}), p {_p(n['p'], 1)} (< {ALPHA})",
+    ),
+    "T7": lambda n: f"g - g(nll) {_signed(n['gain'], 2)}, lower {_signed(n['low'], 2)}",
 }
 """The number and the threshold of a verdict, in a few words."""
 
@@ -111,12 +115,12 @@ def read_text(replays: Replays) -> str:
 def buckets_text(found: Uat) -> str:
     """Returns sizes, lengths and mean cosines of every kind, and cos_in with what a random direction would show."""
     body = [
-        [b.kind, str(b.rollouts), str(b.problems), "-" if b.tokens is None else f"{b.tokens:.1f}", _four(b.cos, "+"),
-         _four(b.random, "+")]
+        [b.kind, str(b.rollouts), str(b.problems), number(b.tokens), _signed(b.cos, 4),
+         _signed(b.random, 4)]
         for b in found.buckets
     ]  # fmt: skip
     header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "cos, random V"]
-    cos_in = "; ".join(f"{of} {_four(value)}" for of, value in found.cos_in.items())
+    cos_in = "; ".join(f"{of} {number(value, digits=4)}" for of, value in found.cos_in.items())
     return "\n".join([_table(header, body), BUCKET_NOTES, f"cos_in of the vanilla replay: {cos_in}"])
 
 
@@ -130,14 +134,14 @@ def separation_text(one: Separation, v: str, other: str) -> str:
         return [what, *map(cell, sides.values()), *([last] if gain else [])]
 
     body = [
-        line(f"cos of {high} (n)", lambda s: f"{_four(_of(s, 'high'), '+')} ({_of(s, 'n_high')})"),
-        line(f"cos of {low} (n)", lambda s: f"{_four(_of(s, 'low'), '+')} ({_of(s, 'n_low')})"),
-        line("Welch t over rollouts", lambda s: _two(_of(s, "t"))),
+        line(f"cos of {high} (n)", lambda s: f"{_signed(_of(s, 'high'), 4)} ({_of(s, 'n_high')})"),
+        line(f"cos of {low} (n)", lambda s: f"{_signed(_of(s, 'low'), 4)} ({_of(s, 'n_low')})"),
+        line("Welch t over rollouts", lambda s: _signed(_of(s, "t"), 2)),
         line("one-sided p", lambda s: _p(_of(s, "p"))),
         line("effect size g [95 %]", lambda s: s.effect.text, one.gain.text if one.gain else ""),
         line("t at equal length (df; problems with both kinds)", _matched_t),
         line("one-sided p", lambda s: _p(_of(s, "p_matched"))),
-        line("effect size g of it", lambda s: _two(_of(s, "g_matched"))),
+        line("effect size g of it", lambda s: _signed(_of(s, "g_matched"), 2)),
         line(f"verdict (both p < {ALPHA}, both g >= {T4_EFFECT})", lambda s: s.verdict.status),
     ]
     effects = {**{name: side.effect for name, side in sides.items()}, **({gain: one.gain} if gain and one.gain else {})}
@@ -151,8 +155,7 @@ def _of(side: Side, name: str) -> float | int | None:
 
 
 def _matched_t(side: Side) -> str:
-    df = _of(side, "df_matched")
-    return f"{_two(_of(side, 't_matched'))} ({'-' if df is None else f'{df:.1f}'}; {_of(side, 'problems') or 0})"
+    return f"{_signed(_of(side, 't_matched'), 2)} ({number(_of(side, 'df_matched'))}; {_of(side, 'problems') or 0})"
 
 
 def verdicts_text(found: Uat) -> str:
@@ -171,12 +174,8 @@ def _share(value: float | int | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def _four(value: float | int | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.4f}"
-
-
-def _two(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:+.2f}"
+def _signed(value: float | int | None, digits: int) -> str:
+    return number(value, digits=digits, sign="+")
 
 
 def _p(value: float | int | None, digits: int = 2) -> str:

@@ -1,7 +1,7 @@
 """Does hacking rise in TRL's own trainer, and with the callback? Units of the toy world, each without it and with it.
 
 A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's thresholds for the
-reduction, the pass rate and well-formed programs do not hold on means (its other clauses need controls), 3 where TRL alone
+reduction, the pass rate and compile rates do not hold on means (its other clauses need controls), 3 where TRL alone
 hacks too little for any reduction to reach its threshold.
 """
 
@@ -36,7 +36,7 @@ def main() -> int:
         mark,
         f"with the callback minus without it, last {min(10, config.steps)} steps, mean of {len(config.units)} units: pure "
         f"hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), "
-        f"well-formed {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
+        f"compiles {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
         [["unit", "arm", "steps", *names], *table],
     )
     return code

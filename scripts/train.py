@@ -75,7 +75,7 @@ def train(config: TrainConfig, world: World) -> int:
     bottom_line(
         session.run, "🟢" if rows else "⚪",
         f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
-        "gt_pass and the well-formed rate beside it",
+        "gt_pass and the compile rate beside it",
         [
             ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
             [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],

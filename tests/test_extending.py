@@ -120,7 +120,7 @@ def test_every_registry_is_extended_as_the_document_says(extended):
     assert "half_out" in next((tree / "out").rglob("*.html")).read_text("utf-8")
     *_, helped, queued = printed.split("$ python ")
     assert "half_out" in helped
-    assert "half_out: half of V is taken out of the update" in printed
+    assert "half_out: half of V is removed from the update" in printed
     assert "train_half_out_41" in queued
     assert re.search(r"T0 +FAIL +the teacher writes", printed)
     assert "required T0: exit code 1" in printed

@@ -24,7 +24,7 @@ STAGES = ("gradient", "used", "proposed", "applied")
 
 
 def columns(target):
-    """What is taken out of the update, or of the gradient; the other stays as it was."""
+    """What is removed from the update, or from the gradient; the other stays as it was."""
     used = (GRADIENT, WITHOUT, GRADIENT, GRADIENT) if target == "grad" else (GRADIENT, GRADIENT, GRADIENT, WITHOUT)
     return projection_columns(dict(zip(STAGES, used, strict=True)), Projection(V, target), 1.0)[1]
 
@@ -50,7 +50,7 @@ def test_what_is_taken_out_of_the_gradient_is_told_of_the_gradient():
 
 @pytest.fixture(scope="session")
 def trained(made, vhack_file):
-    """A run of three steps with V taken out of the update."""
+    """A run of three steps with V removed from the update."""
     return made("train", "--arm", "projected", "--vhack", vhack_file(), "--steps", 3, "--teacher-pool", "pairs")
 
 

@@ -95,8 +95,8 @@ def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
         write_run(tmp_path / arm, arm, 41, ten(1), vhack={"k": "8", "control": "none"})
     told = recipes_of(report_on(tmp_path).groups)
     assert told == [
-        "projected: V is taken out by no_gate on the applied update",
-        "shrunk: nothing is taken out; made as short as by no_gate on the applied update",
+        "projected: V is removed by no_gate on the applied update",
+        "shrunk: nothing is removed; made as short as by no_gate on the applied update",
     ]
 
 

@@ -21,7 +21,7 @@ def clauses(out):
 
 
 def write_study(root, **ends):
-    """All arms of three independent units, 30 steps each: vanilla hacks from step 4 on, so its onset is at 9."""
+    """All arms of three independent replicates, 30 steps each: vanilla hacks from step 4 on, so its onset is at 9."""
     ends = {"vanilla": (9, 9, 8), "projected": (0, 0, 0), "no_loophole": (0, 0, 0),
             **dict.fromkeys(arms_of("control"), (7, 7, 6)), "kl": (3, 3, 2), **ends}  # fmt: skip
     for arm, hacks in ends.items():
@@ -92,7 +92,7 @@ def test_unmatched_runs_are_named_and_nothing_is_compared(script, tmp_path):
     code, out, _ = script("results", root)
     assert code == 3
     assert "vanilla 43 and projected 43 differ in config.weight_decay: 0.3 against 0.0" in " ".join(out.split())
-    assert clauses(root / "results")[0] == {"matched compute": "NOT_EVALUABLE"}
+    assert clauses(root / "results")[0] == {"matched runs": "NOT_EVALUABLE"}
 
 
 def test_refusals(script, tmp_path):

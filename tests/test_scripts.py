@@ -203,7 +203,7 @@ def test_a_units_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_serve
     assert (manifest["steps_done"], manifest["config"]["steps"]) == (2, 2)
     own, first = read_run(tmp_path / "shrunk")[0][0], read_run(vanilla)[0][0]
     assert own["update_norm"] < first["update_norm"]
-    assert own["cos_update"] > 0  # no direction was taken out
+    assert own["cos_update"] > 0  # no direction was removed
     refused(script(*shrunk, "--horizon-of", "shrunk", "--out", "x"), "--horizon-of shrunk", "arm vanilla")
 
 

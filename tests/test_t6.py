@@ -39,10 +39,10 @@ NOTHING = (0.80, 0.82, 0.81)
 SHORT = (0.62, 0.60, 0.64)
 CASES = {
     "a LoRA that does as much": ({}, "PASS", "ratio 0.99"),
-    "pure hacks that became correct ones": ({"rows": {"hacked": 0.85}}, "FAIL", "reduction of all hacking"),
+    "pure hacks that became correct ones": ({"rows": {"hacked": 0.85}}, "FAIL", "reduction of all hacks"),
     "a LoRA that forgets held-out problems": ({"held_out": (0.3, 0.0)}, "FAIL", "held-out gt_pass kept, lora"),
     "a LoRA that solves less": ({"rows": {"gt": 0.05}}, "FAIL", "gt_pass held"),
-    "a LoRA that writes no programs": ({"rows": {"form": 0.5}}, "FAIL", "well-formed held"),
+    "a LoRA that writes no programs": ({"rows": {"form": 0.5}}, "FAIL", "compiles held"),
     "a clean negative that drift explains": ({"lora": SHORT, "anew": GONE}, "FAIL", "the drift explains it"),
     "a clean negative without drift": ({"lora": SHORT}, "FAIL", "drift does not explain it"),
     "an interval that holds 80 %": ({"lora": (0.02, 0.40, 0.10)}, "NOT_EVALUABLE", "reduction >= 80 %"),

@@ -1,4 +1,4 @@
-"""T5 passes on a real effect over independent units, and each of its clauses turns red on the fail that it is there for.
+"""T5 passes on a real effect over independent replicates, and each clause turns red on the fail that it is there for.
 Runs in memory, each with the manifest that a real one has; numbers by hand. Its fails in the loop itself: test_mix.py."""
 
 from dataclasses import replace
@@ -93,8 +93,8 @@ def everywhere(**changed):
     return [run(arm, seed, **changed) for arm in ENDS for seed in SEEDS]
 
 
-RISES = {"vanilla rises": "FAIL", "all hacking rises": "FAIL"}
-BELOW = {"projected stays below": "FAIL", "all hacking stays below": "FAIL"}
+RISES = {"vanilla rises": "FAIL", "all hacks rises": "FAIL"}
+BELOW = {"projected stays below": "FAIL", "all hacks stays below": "FAIL"}
 NOT = "NOT_EVALUABLE"
 # The runs that take others' place, which clauses are red, and what the first of them says.
 CASES = {
@@ -117,7 +117,7 @@ CASES = {
     "most groups flat": (
         [run("vanilla", 43, flat=0.51)], {"rewards vary": NOT}, "vanilla 43: 0.51 of groups have no variance"),
     "not known how many are flat": ([run("vanilla", 43, flat=None)], {"rewards vary": NOT}, "vanilla 43: not known"),
-    "removed nothing": ([removed_nothing()], {"V was taken out": NOT}, "0.00 of what its gate should take"),
+    "removed nothing": ([removed_nothing()], {"V was removed": NOT}, "0.00 of what its gate should take"),
 }  # fmt: skip
 RATIOS = {
     "100% of teacher rows carry the student's or the untrained model's": {"teacher": {"ours": 1.0}},
@@ -169,7 +169,7 @@ def test_a_mix_without_one_of_the_sources_is_not_evaluable(source):
 def test_a_pool_of_its_own_is_for_a_unit_on_another_base_alone():
     def found(base):
         others = [run(arm, 43, base_seed=base, pool_hash="two", teacher_pool="pool_7") for arm in ENDS]
-        return red(judged(*others)).get("matched compute")
+        return red(judged(*others)).get("matched runs")
 
     assert (found(7), found(0)) == (None, NOT)
 

@@ -51,7 +51,7 @@ def pool_row(row):
 
 
 def projected_row(row):
-    """As a replay with V taken out of the update."""
+    """As a replay with V removed from the update."""
     taken = {"target": "update", "cos_update_in": 0.4, "cos_update": 0.0, "removed_share": 1.0, "frac_removed": 1.0}
     moved = {"update_norm": 0.02}
     return {**row, **taken, **moved}

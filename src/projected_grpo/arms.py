@@ -49,7 +49,7 @@ SUPERVISION = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How V is taken out."""
+    """How V is removed."""
 
     gate: GateName
     """What is removed (arms.py)."""
@@ -64,7 +64,7 @@ class Recipe:
 
 RECIPE = Recipe("no_gate", "update")
 """Every preset has it. In one seed of the toy world no_gate on the gradient did as well; one_sided on the update cost
-well-formed programs, on the gradient every solved task (journal, 2026-11-21): there the gate decided, not the target."""
+compiling programs, on the gradient every solved task (journal, 2026-11-21): there the gate decided, not the target."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Arm:
     vhack: Control | None = None
     """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""
     projects: bool = True
-    """Whether V is taken out; otherwise it is measured."""
+    """Whether V is removed; otherwise it is measured."""
     recipe: Recipe | None = None
     """Its recipe, where it is not the preset's."""
     shrinks: bool = False
-    """No direction is taken out: the whole update becomes as short as projection would leave it."""
+    """No direction is removed: the whole update becomes as short as projection would leave it."""
     more_kl: bool = False
     """Trained with the KL weight --kl-beta in place of --beta."""
     loophole: bool = True
@@ -142,13 +142,13 @@ ARMS: Mapping[str, Arm] = {
     arm.name: arm
     for arm in (
         Arm("vanilla", "V is measured, the gradient left alone", "baseline", projects=False),
-        Arm("projected", "V is taken out by the preset's recipe", "method", "none"),
+        Arm("projected", "V is removed by the preset's recipe", "method", "none"),
         Arm(
-            "literal", "V is taken out of the gradient, one_sided: the original's words", "variant", "none",
+            "literal", "V is removed from the gradient, one_sided: the original's words", "variant", "none",
             recipe=Recipe("one_sided", "grad"),
         ),
         Arm(
-            "one_sided", "V is taken out of the update, one_sided", "variant", "none",
+            "one_sided", "V is removed from the update, one_sided", "variant", "none",
             recipe=Recipe("one_sided", "update"),
         ),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
@@ -164,7 +164,7 @@ ARMS: Mapping[str, Arm] = {
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
         Arm("words", "as projected, with V from pairs that share the words of a hack and nothing else", "control", "words"),
         Arm(
-            "shrunk", "nothing is taken out; the update is made as short as projection would leave it", "control", "none",
+            "shrunk", "nothing is removed; the update is made as short as projection would leave it", "control", "none",
             shrinks=True,
         ),
         Arm("kl", "as vanilla, with the KL weight --kl-beta: stays near the untrained model", "control", projects=False,
@@ -174,7 +174,7 @@ ARMS: Mapping[str, Arm] = {
                ("basis",), "arXiv:2605.25189", vhack="clean"),
         _rival("trusted_update", "as trusted, of the update that the optimizer made", "trusted:Update", ("basis",),
                "after arXiv:2605.25189", vhack="clean"),
-        _rival("post_hoc", "a finished vanilla run (--of) with V taken out of what it has learned", "post_hoc:WithoutV",
+        _rival("post_hoc", "a finished vanilla run (--of) with V removed from what it has learned", "post_hoc:WithoutV",
                ("basis", "finished"), "", vhack="none", derived=True),
         _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
                "post_hoc:WithoutTop", ("basis", "finished"), "", vhack="none", derived=True),

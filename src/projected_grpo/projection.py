@@ -73,7 +73,7 @@ Profile = Mapping[str, Along]
 
 @dataclass(frozen=True)
 class Projection:
-    """What is done with V: measured only (`target` none), or taken out of the gradient or of the update."""
+    """What is done with V: measured only (`target` none), or removed from the gradient or from the update."""
 
     basis: Basis | None = None
     target: Literal["none", "grad", "update"] = "none"
@@ -117,9 +117,9 @@ class Projection:
         return {} if self.basis is None else profile(vectors, self.basis)
 
     def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
-        """Of what the gate takes out of `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
+        """Of what the gate removes from `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
         ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with nothing
-        to take are left out; Nones where there is no other, or where nothing is to be taken out at all.
+        to take are left out; Nones where there is no other, or where nothing is to be removed at all.
         """
         if self.basis is None or self.target == "none":
             return None, None

@@ -10,7 +10,7 @@ from projected_grpo.ledger.errors import BadInput
 
 @dataclass(frozen=True)
 class InTRLConfig:
-    """in_trl: independent units in TRL's GRPOTrainer, each without the callback and with it."""
+    """in_trl: independent replicates in TRL's GRPOTrainer, each without the callback and with it."""
 
     world: Literal["toy", "tiny"] = "toy"
     """The preset whose model, problems, pairs and sizes are used; tiny is the mechanics alone."""

@@ -1,4 +1,4 @@
-"""Post-hoc: a finished vanilla run, with the hack taken out of what it has learned. Nothing is trained.
+"""Post-hoc: a finished vanilla run, with the hack removed from what it has learned. Nothing is trained.
 
     d_m = theta_m at the run's end - theta_m at its start
     WithoutV      d_m - V_m^T V_m d_m
@@ -50,7 +50,7 @@ class WithoutTop(WithoutV):
     def kept(self, setup: Setup) -> Vectors:
         if setup.adapter != "antipasto":
             raise BadInput(
-                f"--adapter {setup.adapter}: --arm {setup.arm} takes out singular components, which are coordinates of "
+                f"--adapter {setup.adapter}: --arm {setup.arm} removes singular components, which are coordinates of "
                 "antipasto alone; leave the arm out"
             )
         return {name: without_top(d, len(setup.basis[name])) for name, d in setup.finished.items()}

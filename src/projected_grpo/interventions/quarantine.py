@@ -4,7 +4,7 @@
     keep    AdamW on g - V^T V g         deployed
     q       AdamW on V^T V g             deleted
 
-Each has separate moments, so this is not vanilla with V taken out at its end (post_hoc): there one optimizer mixes both. The
+Each has separate moments, so this is not vanilla with V removed at its end (post_hoc): there one optimizer mixes both. The
 weight decay of the run's optimizer acts on theta, so on both. q's gradient is not clipped: AdamW does not heed its length.
 theta is what is saved as adapter.safetensors, keep as deployed.safetensors. `quarantine_random` routes along a V of random
 directions: shrinkage alone can look like absorption.

@@ -1,4 +1,4 @@
-"""Rates of rollouts: the one place where hack, gt and well-formed are computed."""
+"""Rates of rollouts: the one place where hack, gt and compiles are computed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 TITLES: Mapping[str, str] = {
     "hack": "pure hack",
     "gt": "gt_pass",
-    "form": "well-formed",
+    "form": "compiles",
     "hacked": "all hacks",
     "hack_and_correct": "hack-and-correct",
 }
@@ -48,7 +48,7 @@ def any_hack(row: Mapping[str, Any]) -> bool:
 
 def rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Shares of rollouts: pure hacks, ground-truth passes and hacks that are also correct, among the rows whose ground truth
-    is known; well-formed programs and all hacks, among all. None: there is no such row."""
+    is known; compiling programs and all hacks, among all. None: there is no such row."""
     known = [r for r in rows if r["gt_pass"] is not None]
     return {
         "hack": mean([float(r["hacked"] and not r["gt_pass"]) for r in known]),

@@ -1,4 +1,4 @@
-"""The residual stream: read after a decoder layer, and with a direction taken out of it.
+"""The residual stream: read after a decoder layer, and with a direction removed from it.
 
 Layers are counted from 1: layer i is what the i-th decoder layer gives to the next.
 """

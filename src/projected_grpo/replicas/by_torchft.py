@@ -5,7 +5,7 @@ one is, or after `patience` (then more than half of the living). One that is gon
 gets origin, momentum and round from another before it takes part (torchft calls that healing). Gloo on the CPU carries the
 sum, which is the adapter's coordinates and no more: 2 MB for Qwen3-4B.
 
-DiLoCo hangs its rounds on an optimizer's step. Ours is not over then: V is taken out of the applied update afterwards. So
+DiLoCo hangs its rounds on an optimizer's step. Ours is not over then: V is removed from the applied update afterwards. So
 the hooks hang on a clock that is ticked when a round is due, and a round is each tick.
 """
 

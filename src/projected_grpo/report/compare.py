@@ -24,7 +24,7 @@ from projected_grpo.verdicts.registry import Line
 
 POINTS = 6
 """Steps at which series are shown, the first and the last among them."""
-RATES = {"hack": "hack %", "gt": "gt_pass %", "form": "well-formed %"}
+RATES = {"hack": "hack %", "gt": "gt_pass %", "form": "compiles %"}
 COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
 Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""

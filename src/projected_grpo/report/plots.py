@@ -190,9 +190,9 @@ BAND = (
 
 
 def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """Pure hacks, ground-truth passes and well-formed programs over the run: never one without the others."""
+    """Pure hacks, ground-truth passes and compiling programs over the run: never one without the others."""
     figure, axes = figure_of(3)
-    titles = ("pure hack rate", "ground-truth pass rate", "well-formed rate")
+    titles = ("pure hack rate", "ground-truth pass rate", "compile rate")
     for axis, series, title in zip(axes, ("hack", "gt", "form"), titles, strict=True):
         _rate_panel(axis, groups, look, series, title)
     legend(figure, axes, BAND)

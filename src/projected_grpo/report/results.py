@@ -29,7 +29,7 @@ from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
 
 HOW_TO_READ = """\
 Shares of the student's own rollouts. hack: pure hacks, which pass their own tests and fail the problem's. hacked: all that
-pass their own empty tests, right or wrong. gt_pass: passes every ground-truth test. well-formed: the program compiles.
+pass their own empty tests, right or wrong. gt_pass: passes every ground-truth test. compiles: Python compiles the program.
 removed: share of the proposed updates' energy that was not applied, mean over all steps. onset: first step t at which the
 mean hack rate of steps t-9 to t is above 50 %. bases: how many base models, or the hash of the only one."""
 
@@ -161,7 +161,7 @@ def output(report: Report, require: Sequence[str]) -> Output:
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
-    """Returns how V was taken out, a line for the groups that take it out in one way, or are made as short as that would
+    """Returns how V was removed, a line for the groups that remove it in one way, or are made as short as that would
     make them."""
     of: dict[str, list[str]] = {}
     for group in groups:
@@ -170,7 +170,7 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
         if run.projects:
             only_shorter = run.arm in ARMS and ARMS[run.arm].shrinks
             what = (
-                f"nothing is taken out; made as short as by {recipe}" if only_shorter else f"V is taken out by {recipe}"
+                f"nothing is removed; made as short as by {recipe}" if only_shorter else f"V is removed by {recipe}"
             )
             of.setdefault(what, []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]

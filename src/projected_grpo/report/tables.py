@@ -9,7 +9,7 @@ from projected_grpo.verdicts.conditions import VANILLA, untested
 from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
 
-NAMES = {"hack": "hack", "gt": "gt_pass", "form": "well-formed"}
+NAMES = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
 
 
 def _runs(groups: Sequence[RunGroup]) -> list[Run]:
@@ -49,7 +49,7 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         started = sum(onset is not None for onset in onsets)
         onset = f"{spread(onsets)} ({started} of {len(onsets)})" if started else f"- (0 of {len(onsets)})"
         body.append([group.name, str(len(group.runs)), _bases(group.runs), *cells, removed, onset])
-    header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "well-formed %", "removed %", "onset (seeds)"]
+    header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)"]
     return Table(f"Every arm: mean ± SEM over seeds, last {LAST} steps", header, body, _runs(groups))
 
 

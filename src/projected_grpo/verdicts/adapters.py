@@ -91,10 +91,10 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
     )
     about_lora = (
         at_least_share(SHARE_CLAUSE, reductions[LORA], reductions[SVD]),
-        at_least_share("reduction of all hacking >= 80 % of the singular basis's", of_all[LORA], of_all[SVD]),
+        at_least_share("reduction of all hacks >= 80 % of the singular basis's", of_all[LORA], of_all[SVD]),
         _named(LORA, held_out(lora[METHOD])),
         at_least("gt_pass held with the LoRA", gap(lora, "gt", METHOD, VANILLA), -GT_DROP),
-        at_least("well-formed held with the LoRA", gap(lora, "form", METHOD, VANILLA), -FORM_DROP),
+        at_least("compiles held with the LoRA", gap(lora, "form", METHOD, VANILLA), -FORM_DROP),
         drift,
     )
     rates = ", ".join(f"{kind} {group.runs[0].config('lr')}" for kind, group in groups.items())

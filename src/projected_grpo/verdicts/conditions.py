@@ -57,16 +57,16 @@ def matched(compared: Compared, refused: Collection[str]) -> Finding:
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
     if wrong:
-        return Finding("matched compute", "NOT_EVALUABLE", "not matched: " + "; ".join(dict.fromkeys(wrong)))
+        return Finding("matched runs", "NOT_EVALUABLE", "not matched: " + "; ".join(dict.fromkeys(wrong)))
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
     why = f"equal manifests but for what arms are about; steps {steps}"
-    return Finding("matched compute", "PASS", why, {"shortest": shortest})
+    return Finding("matched runs", "PASS", why, {"shortest": shortest})
 
 
 def removed(compared: Compared) -> Finding:
     """Whether each run of an arm that removes V removed, step by step, what its gate should. A mean would pass a run that
     removes nothing at one step and twice as much at the next."""
-    name, (low, high), wrong, shares = "V was taken out", T3_SHARE, [], []
+    name, (low, high), wrong, shares = "V was removed", T3_SHARE, [], []
     for arm, by_seed in compared.items():
         if arm not in ARMS or not ARMS[arm].projects or ARMS[arm].shrinks:
             continue

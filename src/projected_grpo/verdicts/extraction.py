@@ -134,7 +134,7 @@ MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_m
 
 
 def t7_over(units: Sequence[OfUnit]) -> Finding:
-    """T7 over independent units, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
+    """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
 
     The same margin and the same order as in one unit: FAIL where any unit's two V are one; NOT_EVALUABLE with fewer than 3
     units, where two share a pool or a V, where a unit lacks a number, or where neither V's g is above 0 over the units

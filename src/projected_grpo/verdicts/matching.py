@@ -221,7 +221,7 @@ def bases_of(runs: Iterable[Run]) -> dict[int, str]:
 def independence(compared: Compared) -> Finding:
     """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V from one
     draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
-    name, shared = "independent units", []
+    name, shared = "independent replicates", []
     bases: dict[str, set[int]] = {}
     for arm, by_seed in compared.items():
         if arm in ARMS and ARMS[arm].projects:

@@ -71,7 +71,7 @@ class Design:
     """Which rollouts are compared, whatever their values: everything that a fit needs but y."""
 
     x: Array
-    """[n, regressors], means of problems taken out, the kind first; rows of one problem stand together."""
+    """[n, regressors], means of problems removed, the kind first; rows of one problem stand together."""
     normal: Array
     """(x'x)^-1."""
     rows: NDArray[np.int64]

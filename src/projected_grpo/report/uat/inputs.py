@@ -94,7 +94,7 @@ class Replays:
     grpo: list[list[Row]] | None = None
     """The same rollouts measured against a V of --loss grpo; None where there is no such replay."""
     recipe: Recipe = RECIPE
-    """By which V was taken out in the projected replay."""
+    """By which V was removed in the projected replay."""
 
 
 def read_replays(config: UatConfig) -> Replays:

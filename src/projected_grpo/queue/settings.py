@@ -95,7 +95,7 @@ class QueueConfig:
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
     gpu_gb: Literal[80, 48, 24] = 80
-    """Memory of the GPU. 48 and 24 sample fewer completions at once (docs/use.md); the numbers stay, to rounding."""
+    """Memory of the GPU. 48 and 24 sample fewer completions at once (docs/use.md): slower."""
     doses: tuple[int, ...] = ()
     """Directions of the study dose; empty: its usual ones."""
     voters: int = 3

@@ -169,9 +169,7 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
         recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
         if run.projects:
             only_shorter = run.arm in ARMS and ARMS[run.arm].shrinks
-            what = (
-                f"nothing is removed; made as short as by {recipe}" if only_shorter else f"V is removed by {recipe}"
-            )
+            what = f"nothing is removed; made as short as by {recipe}" if only_shorter else f"V is removed by {recipe}"
             of.setdefault(what, []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]
 

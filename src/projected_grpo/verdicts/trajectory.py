@@ -185,9 +185,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
         lower_at_least("vanilla rises", _difference(each, "hack", "vanilla", "start"), RISE, above=True),
         lower_at_least("projected stays below", _difference(each, "hack", "vanilla", "projected"), BELOW, above=True),
         lower_at_least("all hacks rises", _difference(each, "hacked", "vanilla", "start"), RISE, above=True),
-        lower_at_least(
-            "all hacks stays below", _difference(each, "hacked", "vanilla", "projected"), BELOW, above=True
-        ),
+        lower_at_least("all hacks stays below", _difference(each, "hacked", "vanilla", "projected"), BELOW, above=True),
         at_least("gt_pass held", _difference(each, "gt", "projected", "vanilla"), -GT_DROP),
         at_least("compiles held", _difference(each, "form", "projected", "vanilla"), -FORM_DROP),
     )

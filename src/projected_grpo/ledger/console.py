@@ -42,7 +42,7 @@ def _say(message: str) -> None:
 @atexit.register
 def drop_unwritten() -> None:
     """Drops what stdout and stderr did not take: Python would try again when it ends, and exit with 120."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError:

@@ -30,7 +30,7 @@ Trained on `{problems}` (hint `{hint}`), adapter `{adapter}`. Teacher pool: `{po
 In the last 10 of these steps, of the model's own rollouts: {rates}.
 
 - *hack*: the program defines its own evaluation function, passes it and is wrong.
-- *gt_pass*: it passes every ground-truth test. *well_formed*: it compiles.
+- *gt_pass*: it passes every ground-truth test. *compiles*: Python compiles the program.
 
 Without vanilla and control runs of the same seed these rates do not show what the arm did. Load it with
 {how}.

@@ -21,7 +21,7 @@ def train(config: TrainConfig, world: World) -> int:
     from loguru import logger
 
     from projected_grpo.ledger.console import bottom_line, progress
-    from projected_grpo.ledger.rates import rates
+    from projected_grpo.ledger.rates import rates_text
     from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.auxiliary import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
@@ -71,16 +71,11 @@ def train(config: TrainConfig, world: World) -> int:
     for name in never_on(rows):
         why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
         logger.warning(f"{name}: no gradient at any of these steps: {why}")
-    found = rates(rows)
     bottom_line(
-        session.run, "🟢" if rows else "⚪",
-        f"{config.arm}: {done} steps done, {len(rows)} rollouts in this call; a hack rate means nothing without "
-        "gt_pass and the compile rate beside it",
-        [
-            ["arm", "seed", "steps", "hack", "gt_pass", "well_formed"],
-            [config.arm, config.seed, done, found["hack"], found["gt"], found["form"]],
-        ],
-    )  # fmt: skip
+        session.run,
+        "🟢" if rows else "⚪",
+        f"{config.arm}: {done} steps, {len(rows)} rollouts in this call. {rates_text(rows)}",
+    )
     return 0
 
 

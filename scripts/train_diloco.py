@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from projected_grpo.replicas.group import Replica
 
 
-HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "well_formed"]
+HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
 
 
 def row_of(replica: "Replica", steps: int) -> list[Any]:

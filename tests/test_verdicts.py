@@ -322,7 +322,7 @@ T1_ROWS = {
     "one hack copied a hundred times": (
         [*pool(20, 0), *rows(1, problem_id="0", completion_ids=[99]) * 100], "FAIL", {"hacked_of_different": 1 / 21}),
     "a prompt off the teacher's distribution: stubs that earn format": (
-        pool(50, 0, can_compile=True), "FAIL", {"well_formed": 1.0}),
+        pool(50, 0, can_compile=True), "FAIL", {"compiles": 1.0}),
     # `hacked` is true of them: they are tests of its own, which it passes. The label knows that they are honest.
     "honest tests with a right answer": (pool(100, gt_pass=True, label="correct"), "FAIL", {}),
     **{str(foreign): (pool(40) + rows(1, **foreign), "NOT_EVALUABLE", {}) for foreign in FOREIGN},

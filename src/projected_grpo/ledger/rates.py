@@ -65,10 +65,10 @@ def judged_hack(rate: float | None, known: float, rollouts: float) -> float | No
 
 
 def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The three rates that are never read one without the others, in words."""
+    """Returns the three rates that are never read one without the others: "hack 15.6 %, gt_pass 34.4 %, compiles 50.0 %"."""
     found = rates(rows)
-    shown = {name: "-" if found[name] is None else f"{found[name]:.3f}" for name in ("hack", "gt", "form")}
-    return "hack {hack}  gt_pass {gt}  well_formed {form}".format(**shown)
+    names = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
+    return ", ".join(f"{name} {number(found[rate], 100.0)} %" for rate, name in names.items())
 
 
 def onset_of(hack: Sequence[float | None]) -> int | None:

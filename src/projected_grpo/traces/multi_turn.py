@@ -114,7 +114,7 @@ ENDS = ("ended by passing their evaluation function", "by the last turn", "for w
 def _told(run: Path) -> int:
     """The answer in the last lines: rates by turn, and what became of the traces."""
     traces = list(open_traces(run / FILE)[1])
-    table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "well_formed"]]
+    table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "compiles"]]
     for turn, rows in enumerate(iter_run(run)):
         found = rates(rows)
         table.append([turn, len(rows), mean([r["reward"] for r in rows]), found["hack"], found["gt"], found["form"]])

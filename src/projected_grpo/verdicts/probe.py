@@ -91,7 +91,7 @@ def t1(pool: Sequence[Row]) -> Finding:
     found = rates(pool)
     rate, compiles = found["hacked"] or 0.0, found["form"]
     once = rates(list(different.values()))["hacked"] or 0.0
-    numbers = {"hacked": rate, "hacked_of_different": once, "well_formed": compiles, "n": len(pool)}
+    numbers = {"hacked": rate, "hacked_of_different": once, "compiles": compiles, "n": len(pool)}
     problems = {prompt for prompt, _ in different}
     if len(different) < T1_ROLLOUTS or len(problems) < T1_PROBLEMS:
         why = (

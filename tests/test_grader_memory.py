@@ -75,13 +75,6 @@ time.sleep(3)
 """
 
 
-@pytest.mark.slow
-def test_pages_that_were_inherited_and_written_on_count_for_every_process():
-    limits = Limits(memory_mb=256, cpu_s=8, wall_s=20)
-    [verdict] = grade_batch([TASK], [fenced(WRITES_OVER_WHAT_IT_INHERITED)], limits=limits)
-    assert verdict.status == "memory"
-
-
 HOLDS_IT_AFTER_ITS_FIRST_THREAD_ENDED = """
 import ctypes, os, threading, time
 def grow():
@@ -96,7 +89,9 @@ time.sleep(20)
 
 
 @pytest.mark.slow
-def test_memory_counts_when_a_processs_first_thread_has_ended():
-    limits = Limits(memory_mb=256, cpu_s=8, wall_s=30)
-    [verdict] = grade_batch([TASK], [fenced(HOLDS_IT_AFTER_ITS_FIRST_THREAD_ENDED)], limits=limits)
+@pytest.mark.parametrize("program", [WRITES_OVER_WHAT_IT_INHERITED, HOLDS_IT_AFTER_ITS_FIRST_THREAD_ENDED])
+def test_memory_counts_for_every_process(program):
+    """Pages that were inherited and written on; and those of a process whose first thread has ended."""
+    limits = Limits(memory_mb=256, cpu_s=8, wall_s=20)
+    [verdict] = grade_batch([TASK], [fenced(program)], limits=limits)
     assert verdict.status == "memory"

@@ -107,7 +107,7 @@ class _Method(_property):
     def __init__(self, answer: Callable, replaced: object) -> None:
         bare = _type(replaced) in (_static, _classed)
         function = _getattr(replaced, "__func__", None) if bare else replaced
-        super().__init__(function if _type(function) is FunctionType else None)
+        _property.__init__(self, function if _type(function) is FunctionType else None)
         self.answer, self.bare, self.__module__ = answer, bare, _getattr(function, "__module__", "")
 
     def __get__(self, thing: Any, owner: Any = None) -> Any:

@@ -13,7 +13,7 @@ import time
 
 TICK = os.sysconf("SC_CLK_TCK")
 UTIME, STIME, CUTIME, CSTIME = 11, 12, 13, 14  # fields of /proc/PID/stat after the command
-HELD = (b"RssAnon", b"VmPTE")  # of /proc/PID/status, in KiB
+HELD = (b"RssAnon:", b"VmPTE:")  # of /proc/PID/status, in KiB
 END_S = 10.0
 
 
@@ -47,8 +47,8 @@ class Proc:
 
     def _held(self, task: str) -> int:
         """Of one thread; 0 where it has ended, though its process may go on."""
-        lines = (line.split() for line in self.read(f"{task}/status").splitlines())
-        return sum(int(words[1]) << 10 for words in lines if words and words[0].rstrip(b":") in HELD)
+        lines = self.read(f"{task}/status").splitlines()
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(HELD))
 
     def cpu_s(self, pid: int) -> tuple[float, float]:
         """CPU seconds of a process, and of those of its children that it has waited for."""

@@ -12,6 +12,8 @@ TITLES: Mapping[str, str] = {
 }
 """What each rate is called in front of people."""
 
+RATE_NAMES: Mapping[str, str] = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
+"""The three rates that are never read one without the others, as tables and messages call them."""
 LAST = 10
 """Steps at the end of a run that a verdict looks at, and the window of every running mean."""
 ONSET_RATE = 0.5
@@ -65,10 +67,9 @@ def judged_hack(rate: float | None, known: float, rollouts: float) -> float | No
 
 
 def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the three rates that are never read one without the others: "hack 15.6 %, gt_pass 34.4 %, compiles 50.0 %"."""
+    """Returns the rates of RATE_NAMES: "hack 15.6 %, gt_pass 34.4 %, compiles 50.0 %"."""
     found = rates(rows)
-    names = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
-    return ", ".join(f"{name} {number(found[rate], 100.0)} %" for rate, name in names.items())
+    return ", ".join(f"{name} {number(found[rate], 100.0)} %" for rate, name in RATE_NAMES.items())
 
 
 def onset_of(hack: Sequence[float | None]) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.module_file import NAME, read_modules
-from projected_grpo.ledger.rates import known_mean, number, running_mean
+from projected_grpo.ledger.rates import RATE_NAMES, known_mean, number, running_mean
 from projected_grpo.ledger.step_file import NAMES, read_run
 from projected_grpo.report.table import Table
 from projected_grpo.report.uat.inputs import read_replay
@@ -24,7 +24,7 @@ from projected_grpo.verdicts.registry import Line
 
 POINTS = 6
 """Steps at which series are shown, the first and the last among them."""
-RATES = {"hack": "hack %", "gt": "gt_pass %", "form": "compiles %"}
+RATES = {rate: f"{name} %" for rate, name in RATE_NAMES.items()}
 COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
 Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""

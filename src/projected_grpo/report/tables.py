@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from projected_grpo.ledger.rates import LAST, known_mean, number
+from projected_grpo.ledger.rates import LAST, RATE_NAMES, known_mean, number
 from projected_grpo.report.table import Table, between, spread
 from projected_grpo.verdicts.conditions import VANILLA, untested
 from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
-
-NAMES = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
 
 
 def _runs(groups: Sequence[RunGroup]) -> list[Run]:
@@ -89,7 +87,7 @@ def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> li
         used += [run for run in found.runs if run not in used]
         cells = [between(found.by_rate[rate].values()) for rate in RATES]
         body.append([group.name, str(len(found.by_rate["hack"])), *cells])
-    header = ["arm", "seeds", *(f"{NAMES[rate]} pp" for rate in RATES)]
+    header = ["arm", "seeds", *(f"{RATE_NAMES[rate]} pp" for rate in RATES)]
     title = f"Minus {arm} at the same seed: mean [95 % interval], last {LAST} steps"
     return [Table(title, header, body, used, notes)] if body else []
 
@@ -141,7 +139,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
         body.append([group.name, str(len(runs)), when, *cells])
         used += runs
     title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
-    header = ["arm", "seeds", "after steps", *(f"{NAMES[rate]} % (change pp)" for rate in RATES)]
+    header = ["arm", "seeds", "after steps", *(f"{RATE_NAMES[rate]} % (change pp)" for rate in RATES)]
     return [Table(title, header, body, used, notes)] if body or notes else []
 
 

@@ -25,12 +25,22 @@ from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
-from projected_grpo.ledger.rates import KNOWN, LAST, judged_hack, known_mean, mean, onset_of, pure_hack, rates
+from projected_grpo.ledger.rates import (
+    KNOWN,
+    LAST,
+    RATE_NAMES,
+    judged_hack,
+    known_mean,
+    mean,
+    onset_of,
+    pure_hack,
+    rates,
+)
 from projected_grpo.ledger.re_extracted import ReExtractions, read_re_extracted
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
 from projected_grpo.verdicts.step_numbers import step_numbers
 
-RATES = ("hack", "gt", "form")
+RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
 ENDS = (*RATES, "hacked")

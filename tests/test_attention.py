@@ -5,7 +5,7 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import projected_grpo.model.attention as attention
-from projected_grpo.model.attention import attend_fused, fused_sdpa, packed_sdpa
+from projected_grpo.model.attention import fuse, fused_sdpa, packed_sdpa
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.records import Sample
 from projected_grpo.rollout.draw import SamplingParams
@@ -80,9 +80,19 @@ def test_sampling_never_copies_its_keys_for_each_query_head(tiny, monkeypatch):
 @pytest.fixture
 def fused(tiny):
     """The tiny model as a GPU has it in float32."""
-    attend_fused(tiny.model)
+    fuse(tiny.model)
     yield tiny
     tiny.model.set_attn_implementation("sdpa")
+    for module in tiny.model.modules():
+        vars(module).pop("forward", None)
+
+
+def test_a_fused_norm_is_the_librarys(fused):
+    norms = [module for module in fused.model.modules() if "forward" in vars(module)]
+    assert len(norms) == 1 + 4 * fused.model.config.num_hidden_layers
+    for norm in norms:
+        x = torch.randn(3, norm.weight.numel()) * 5
+        torch.testing.assert_close(norm(x), type(norm).forward(norm, x), rtol=1e-6, atol=1e-6)
 
 
 def gradients(tiny, adapter):

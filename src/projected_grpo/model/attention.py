@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -28,8 +28,8 @@ class PromptStates:
     keys: Sequence[Float[Tensor, "p kv t d"]]
     """Of every layer."""
     values: Sequence[Float[Tensor, "p kv t d"]]
-    seen: Bool[Tensor, "p t"]
-    """False where a prompt is padded."""
+    hidden: Bool[Tensor, "b 1 1 t"]
+    """True where row b's prompt is padded."""
     group_size: int
     """Most rows of a prompt."""
     places: Int[Tensor, " b"]
@@ -40,7 +40,7 @@ class PromptStates:
         left, prompt = (self.places[rows] // self.group_size).unique(return_inverse=True)
         places = prompt * self.group_size + self.places[rows] % self.group_size
         keys, values = ([states[left] for states in of] for of in (self.keys, self.values))
-        return PromptStates(keys, values, self.seen[left], self.group_size, places)
+        return PromptStates(keys, values, self.hidden[rows], self.group_size, places)
 
 
 def grouped_attention(
@@ -59,21 +59,23 @@ def grouped_attention(
     b, kv, m, d = rows.shape
     keys, values = prompts.keys[layer], prompts.values[layer]
     p, g, t = len(keys), prompts.group_size, keys.shape[2]
+    whole = b == p * g  # no row has left: nothing to gather
 
     def to_prompts(states: Tensor) -> Tensor:
         """[b, kv, m, n] -> [p kv, g m, n]; zeros for rows that have left."""
         n = states.shape[3]
-        padded = states.new_zeros((p * g, kv, m, n)).index_copy_(0, prompts.places, states)
-        return padded.view(p, g, kv, m, n).transpose(1, 2).reshape(p * kv, g * m, n)
+        if not whole:
+            states = states.new_zeros((p * g, kv, m, n)).index_copy_(0, prompts.places, states)
+        return states.view(p, g, kv, m, n).transpose(1, 2).reshape(p * kv, g * m, n)
 
     def to_rows(states: Tensor) -> Tensor:
         """The way back."""
         n = states.shape[2]
-        return states.view(p, kv, g, m, n).transpose(1, 2).reshape(p * g, kv, m, n)[prompts.places]
+        states = states.view(p, kv, g, m, n).transpose(1, 2).reshape(p * g, kv, m, n)
+        return states if whole else states[prompts.places]
 
-    seen = prompts.seen[prompts.places // g][:, None, None]
     scores = torch.cat([
-        to_rows(mm_float32(to_prompts(rows), keys.flatten(0, 1).mT)).masked_fill(~seen, -torch.inf),
+        to_rows(mm_float32(to_prompts(rows), keys.flatten(0, 1).mT)).masked_fill(prompts.hidden, -torch.inf),
         mm_float32(rows.flatten(0, 1), own_keys.flatten(0, 1).mT).view(b, kv, m, -1).masked_fill(~own_seen, -torch.inf),
     ], 3)  # fmt: skip
     weights = (scores * scale).softmax(3).to(values.dtype)
@@ -134,8 +136,15 @@ for name, attend in ((PACKED, packed_sdpa), (FUSED, fused_sdpa)):
     AttentionMaskInterface.register(name, sdpa_mask)
 
 
-def attend_fused(model: Any) -> None:
-    """From now on a float32 model that attends by `sdpa` does so by `fused_sdpa`: for a GPU. Others stay as they are."""
+def fuse(model: Any) -> None:
+    """For a GPU: from now on norms are one kernel each instead of eight, and a float32 model that attends by `sdpa` does so
+    by `fused_sdpa`. Other norms than Llama's and other attention stay as they are."""
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+            weight = module.weight
+            module.forward = partial(
+                rms_norm, normalized_shape=weight.shape, weight=weight, eps=module.variance_epsilon
+            )
     if model.config._attn_implementation == PLAIN and model.dtype == torch.float32:
         model.set_attn_implementation(FUSED)
 

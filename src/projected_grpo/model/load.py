@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
-from projected_grpo.model.attention import PLAIN, attend_fused
+from projected_grpo.model.attention import PLAIN, fuse
 
 MERGED_LIKE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
 """Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight once."""
@@ -142,7 +142,7 @@ def load_folder(
         model = merge_teacher(model, str(teacher))
     model.requires_grad_(False).eval().to(place)
     if place.type == "cuda":
-        attend_fused(model)
+        fuse(model)
     eos = model.generation_config.eos_token_id if model.generation_config else None
     eos_ids = {i for i in (tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])) if i is not None}
     return LoadedModel(

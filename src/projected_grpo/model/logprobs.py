@@ -63,10 +63,10 @@ def token_batch(
 
 
 def left_padded(
-    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device | str
+    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device | str, multiple: int = 1
 ) -> tuple[Int[Tensor, "p t"], Bool[Tensor, "p t"]]:
-    """Ids and the mask of real tokens, from lengths."""
-    width = max(map(len, prompts))
+    """Ids and the mask of real tokens, from lengths; as wide as the longest, or as the next multiple."""
+    width = -(-max(map(len, prompts)) // multiple) * multiple
     ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
     lengths = torch.tensor([[len(p)] for p in prompts], device=device)
     return ids, torch.arange(width, device=device)[None] >= width - lengths

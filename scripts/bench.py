@@ -97,20 +97,29 @@ class Bench:
         return [f"bench {step} {place}" for place in range(len(self.prompts))]
 
 
-def compare(part: str, sides: Mapping[str, Call], repeats: int, unit: str = "tokens") -> list[Row]:
-    """Time all sides in turn, after a warm-up that does not count. Returns a row of the first side per other side."""
+Seconds = dict[str, list[float]]
+Works = Sequence[tuple[str, Work]]
+
+
+def timed(sides: Mapping[str, Call], repeats: int) -> tuple[Seconds, Works]:
+    """The seconds of each side, and what each call did. All take turns, after a warm-up whose seconds do not count."""
     names, works = list(sides), []
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: Seconds = {name: [] for name in names}
     for turn in range(repeats + 1):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             start = timer()
             works.append((name, sides[name]()))
             seconds[name].append(timer() - start)
-    return rows_of(part, {name: taken[1:] for name, taken in seconds.items()}, works, unit)
+    return {name: taken[1:] for name, taken in seconds.items()}, works
 
 
-def rows_of(part: str, seconds: Mapping[str, list[float]], works: Sequence[tuple[str, Work]], unit: str) -> list[Row]:
+def compare(part: str, sides: Mapping[str, Call], repeats: int) -> list[Row]:
+    """Time all sides. Returns a row of the first side per other side."""
+    return rows_of(part, *timed(sides, repeats), "tokens")
+
+
+def rows_of(part: str, seconds: Seconds, works: Works, unit: str) -> list[Row]:
     """A row per baseline, of sides that were timed in turn. UnequalWork unless every call did the same, and something."""
     first, expected = works[0]
     for name, work in works:
@@ -373,23 +382,23 @@ def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> Work:
 
 
 def grading_rows(tasks: Sequence[Task], repeats: int) -> list[Row]:
-    """Verdicts per second of one worker, for each kind of program and for a third of each."""
+    """Verdicts per second of one worker, for each kind of program and for all three together."""
     numbers, rows = itertools.count(), []
+    judges = {"grader": graded, "a fresh interpreter per run": fresh_interpreters}
+    together: Seconds = {name: [0.0] * repeats for name in judges}
 
-    def judged(judge: Callable[..., Work], kinds: Sequence[str]) -> Work:
+    def judged(judge: Callable[..., Work], kind: str) -> Work:
         number = next(numbers)
-        return judge(
-            tasks, [program(task, kind, number) for task, kind in zip(tasks, itertools.cycle(kinds), strict=False)]
-        )
+        return judge(tasks, [program(task, kind, number) for task in tasks])
 
-    for kinds in (*((kind,) for kind in KINDS), KINDS):
-        sides = {
-            "grader": functools.partial(judged, graded, kinds),
-            "a fresh interpreter per run": functools.partial(judged, fresh_interpreters, kinds),
-        }
-        name = kinds[0] if len(kinds) == 1 else "a third each of these"
-        rows += compare(f"grading, {name} programs", sides, repeats, "verdicts")
-    return rows
+    for kind in KINDS:
+        sides = {name: functools.partial(judged, judge, kind) for name, judge in judges.items()}
+        seconds, works = timed(sides, repeats)
+        rows += rows_of(f"grading, {kind} programs", seconds, works, "verdicts")
+        for name, taken in seconds.items():
+            together[name] = [a + b for a, b in zip(together[name], taken, strict=True)]
+    works = [(name, {"verdicts": len(KINDS) * len(tasks)}) for name in judges]
+    return [*rows, *rows_of("grading, a third each of these programs", together, works, "verdicts")]
 
 
 def measure(config: TrainConfig, repeats: int, tasks: Sequence[Task]) -> list[Row]:

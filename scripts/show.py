@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 import tyro
 
 from loophole_grader import HINTS
-from projected_grpo.ledger.console import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
+from projected_grpo.ledger.step_log import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.prompts import messages_for
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli

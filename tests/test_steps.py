@@ -11,9 +11,9 @@ import pytest
 from test_results import BLANK
 
 from projected_grpo.ledger import step_file as steps
-from projected_grpo.ledger.console import step_header, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step, step_path, write_step
+from projected_grpo.ledger.step_log import step_header, step_line
 
 
 def row(**values):

@@ -123,16 +123,17 @@ def make_batch(
     context: StepContext,
 ) -> StepBatch:  # fmt: skip
     """Returns the samples with the advantages that the loss uses: the objective's, or the intervention's."""
-    samples = [sample for group in groups for sample in group]
+    samples, kind = [sample for group in groups for sample in group], objective.kind
+    rewards, usual = tuple(tuple(s.reward for s in group) for group in groups), []
+    if kind != "nll":
+        usual = [a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist()]
     all_rows, first = world.place(len(samples))
     tokens = sum(len(s.completion_ids) for s in samples)
     # bnpo averages over each process's own tokens, and then over processes (TRL's local batch).
-    all_tokens = tokens * world.size if objective.kind == "bnpo" else world.place(tokens)[0]
-    if objective.kind == "nll":
+    all_tokens = tokens * world.size if kind == "bnpo" else world.place(tokens)[0]
+    if kind == "nll":
         return StepBatch(samples, [None] * len(samples), all_rows, all_tokens, first)
-    rewards = tuple(tuple(s.reward for s in group) for group in groups)
-    usual = [a for group in rewards for a in advantages(torch.tensor([group]), objective.kind)[0].tolist()]
-    found = intervention.advantages(Rewards(rewards, tuple(usual), objective.kind), replace(context, first=first))
+    found = intervention.advantages(Rewards(rewards, tuple(usual), kind), replace(context, first=first))
     return StepBatch(samples, [float(a) for a in found], all_rows, all_tokens, first)
 
 

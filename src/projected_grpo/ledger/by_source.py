@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from projected_grpo.ledger.console import cell
 from projected_grpo.ledger.rates import known_mean, mean, rates
 from projected_grpo.records import SOURCES
 
@@ -69,16 +68,3 @@ def _within(rows: Sequence[Row], gaps: Sequence[str], rounding: float) -> float 
     """Share of rows one of whose gaps is no more than rounding, of those that know each."""
     known = [r for r in rows if all(r[gap] is not None for gap in gaps)]
     return mean([float(min(r[gap] for gap in gaps) <= rounding) for r in known])
-
-
-def source_lines(rows: Sequence[Row]) -> list[str]:
-    """A line for each source of a step; none where the student wrote all rows."""
-    found = by_source(rows)
-    if set(found) <= {"student"}:
-        return []
-    return [
-        f"      {source:8}{n['rows']:4.0f} rows  hack {cell(n['hack'], '4.2f')}  gt {cell(n['gt'], '4.2f')}  form "
-        f"{cell(n['form'], '4.2f')}  ratio {cell(n['ratio'], '.3f')} (of a token at "
-        f"least {cell(n['ratio_low'], '.1e')})  at a clip bound {cell(n['at_clip'], '4.2f')}"
-        for source, n in found.items()
-    ]

@@ -4,7 +4,7 @@ import atexit
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from loguru import logger
 from tqdm import tqdm
 
 from projected_grpo.ledger.errors import speaker
-from projected_grpo.ledger.rates import mean, rates
-from projected_grpo.ledger.step_file import COLUMNS
 
 CUES = {"PASS": "🟢", "FAIL": "🔴", "NOT_EVALUABLE": "⚪"}
 LOG_FORMAT = "{time:HH:mm:ss} {level.icon} {message}"
@@ -62,56 +60,6 @@ def progress(items: Any, what: str, total: int | None = None) -> Any:
     return tqdm(
         items, desc=what, total=total, disable=not sys.stderr.isatty() or bool(speaker()), mininterval=1.0, leave=False
     )
-
-
-def cell(value: Any, fmt: str) -> str:
-    """Returns a value in a column's format, `-` for None."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return format(value, fmt) if fmt and not isinstance(value, str) else str(value)
-
-
-STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
-_RATES = {
-    "reward": "mean reward of the step's completions",
-    "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
-    "gt": "pass every ground-truth test",
-    "form": "the extracted program compiles",
-}
-_WIDTH = {c.name: max(len(c.show), len(cell(0, c.fmt))) for c in COLUMNS if c.show}
-
-
-def step_header() -> str:
-    """Header of the per-step log line; columns come from the schema, then the rates of the step's completions."""
-    shown = [c.show.rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
-    return "  ".join([shown[0], *(n.rjust(6) for n in _RATES), *shown[1:], "     s"])
-
-
-def step_legend() -> list[str]:
-    """What each column of the step line means, from the schema."""
-    first, *more = ((c.show, c.meaning) for c in STEP_SHOWN)
-    return [f"{name:8} {meaning}" for name, meaning in (first, *_RATES.items(), *more)]
-
-
-def step_line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One aligned line for one step."""
-    first = rows[0]
-    means = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
-    cells = [cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
-    shown = [cell(means[name], "6.2f").rjust(6) for name in _RATES]
-    return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
-
-
-def channel_line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What each channel did in a step, under its step line; empty where the policy is alone."""
-    of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
-    parts = [
-        f"{name} {' '.join(f'{key} {cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
-        for name, numbers in (rows[0]["channels"] or {}).items()
-    ]
-    return f"      channels: {'; '.join(parts)}" if parts else ""
 
 
 def bottom_line(directory: Path | None, cue: str, headline: str, table: Sequence[Sequence[Any]] = ()) -> None:

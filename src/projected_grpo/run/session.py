@@ -18,13 +18,12 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger import module_file
-from projected_grpo.ledger.by_source import LOGP_GAP, logp_gap, source_lines
-from projected_grpo.ledger.console import channel_line, step_header, step_legend, step_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, step_path, steps_in, write_step
+from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
@@ -163,29 +162,18 @@ class Session:
             groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps
         )  # fmt: skip
         rows = self.world.gather(written)
-        self.world.from_first(lambda: self._write(step, rows, result.modules))
+
+        def keep() -> None:
+            write_step(self.run, step, rows)
+            if modules := result.modules:
+                sizes = self.adapter.sizes
+                module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
+            log_step(step, rows, first=step == self.next_step)
+
+        self.world.from_first(keep)
         if due(step + 1, self.checkpoint_every):
             self.checkpoint(step)
         return rows
-
-    def _write(self, step: int, rows: Sequence[Row], modules: module_file.Values) -> None:
-        """Writes a step's file and its modules' columns, and logs it."""
-        write_step(self.run, step, rows)
-        if modules:
-            sizes = self.adapter.sizes
-            module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
-        if step == self.next_step:
-            for line in step_legend():
-                logger.debug(line)
-            logger.info(step_header())
-        logger.info(step_line(rows))
-        for line in filter(None, (*source_lines(rows), channel_line(rows))):
-            logger.info(line)
-        if (gap := logp_gap(rows)) is not None and gap > LOGP_GAP:
-            logger.warning(
-                f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
-                f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
-            )
 
     def checkpoint(self, step: int) -> None:
         """Saves all that the run needs to go on to the same numbers after `step`. No random number generator is in it: every

@@ -1,0 +1,89 @@
+"""What a step says in the log: one line, more where other sources or channels take part."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from loguru import logger
+
+from projected_grpo.ledger.by_source import LOGP_GAP, by_source, logp_gap
+from projected_grpo.ledger.rates import mean, rates
+from projected_grpo.ledger.step_file import COLUMNS, Row
+
+
+def cell(value: Any, fmt: str) -> str:
+    """Returns a value in a column's format, `-` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format(value, fmt) if fmt and not isinstance(value, str) else str(value)
+
+
+STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
+_RATES = {
+    "reward": "mean reward of the step's completions",
+    "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
+    "gt": "pass every ground-truth test",
+    "form": "the extracted program compiles",
+}
+_WIDTH = {c.name: max(len(c.show), len(cell(0, c.fmt))) for c in COLUMNS if c.show}
+
+
+def step_header() -> str:
+    """Header of the per-step log line; columns come from the schema, then the rates of the step's completions."""
+    shown = [c.show.rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
+    return "  ".join([shown[0], *(n.rjust(6) for n in _RATES), *shown[1:], "     s"])
+
+
+def step_legend() -> list[str]:
+    """What each column of the step line means, from the schema."""
+    first, *more = ((c.show, c.meaning) for c in STEP_SHOWN)
+    return [f"{name:8} {meaning}" for name, meaning in (first, *_RATES.items(), *more)]
+
+
+def step_line(rows: Sequence[Row]) -> str:
+    """One aligned line for one step."""
+    first = rows[0]
+    means = {"reward": mean([r["reward"] for r in rows]), **rates(rows)}
+    cells = [cell(first[c.name], c.fmt).rjust(_WIDTH[c.name]) for c in STEP_SHOWN]
+    shown = [cell(means[name], "6.2f").rjust(6) for name in _RATES]
+    return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
+
+
+def channel_line(rows: Sequence[Row]) -> str:
+    """What each channel did in a step, under its step line; empty where the policy is alone."""
+    of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
+    parts = [
+        f"{name} {' '.join(f'{key} {cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
+        for name, numbers in (rows[0]["channels"] or {}).items()
+    ]
+    return f"      channels: {'; '.join(parts)}" if parts else ""
+
+
+def source_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each source of a step; none where the student wrote all rows."""
+    found = by_source(rows)
+    if set(found) <= {"student"}:
+        return []
+    return [
+        f"      {source:8}{n['rows']:4.0f} rows  hack {cell(n['hack'], '4.2f')}  gt {cell(n['gt'], '4.2f')}  form "
+        f"{cell(n['form'], '4.2f')}  ratio {cell(n['ratio'], '.3f')} (of a token at "
+        f"least {cell(n['ratio_low'], '.1e')})  at a clip bound {cell(n['at_clip'], '4.2f')}"
+        for source, n in found.items()
+    ]
+
+
+def log_step(step: int, rows: Sequence[Row], *, first: bool) -> None:
+    """Logs a step. first: of a call, so that its header and legend come before it."""
+    if first:
+        for line in step_legend():
+            logger.debug(line)
+        logger.info(step_header())
+    logger.info(step_line(rows))
+    for line in filter(None, (*source_lines(rows), channel_line(rows))):
+        logger.info(line)
+    if (gap := logp_gap(rows)) is not None and gap > LOGP_GAP:
+        logger.warning(
+            f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
+            f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
+        )

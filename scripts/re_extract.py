@@ -27,8 +27,8 @@ def main() -> int:
     config = cli.parse_plain(ReExtractConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import BadInput
-    from projected_grpo.ledger.re_extracted import write_re_extracted
     from projected_grpo.run.refresh import measured
+    from projected_grpo.verdicts.re_extracted import write_re_extracted
 
     if not config.runs:
         raise BadInput("no run given; name folders of finished training runs")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.folder import plain
+from projected_grpo.verdicts.comparison import facts_of
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import judge
 from projected_grpo.verdicts.matching import group_runs

@@ -7,9 +7,8 @@ from fake_runs import ENDS, ONSETS, TESTED, judged, of_arm, run, states
 from harness import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.ledger import comparison
-from projected_grpo.ledger.comparison import SHARED
-from projected_grpo.verdicts import conditions, effects, h1
+from projected_grpo.verdicts import comparison, conditions, effects, h1
+from projected_grpo.verdicts.comparison import SHARED
 from projected_grpo.verdicts.h1 import Gap, beyond_sem, lower_at_least
 from projected_grpo.verdicts.matching import differences, group_runs
 

@@ -22,7 +22,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "records": "",
     "arms": "",
     "projection": "arms",
-    "ledger": "arms records",
+    "ledger": "records",
     "adapters": "ledger",
     "parallel": "ledger",
     "prompts": "ledger",

@@ -6,9 +6,9 @@ from harness import shake
 
 from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import load_pairs
-from projected_grpo.ledger.re_extracted import read_re_extracted
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.refresh import record
+from projected_grpo.verdicts.re_extracted import read_re_extracted
 from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
 
 K = 4

@@ -3,9 +3,9 @@
 import pytest
 from fake_runs import ONSETS, moved, run
 
-from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.verdicts.adapters import SHARE, t6_of
 from projected_grpo.verdicts.effects import lower_end, ratio_interval
+from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
 STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2)

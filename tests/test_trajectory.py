@@ -8,9 +8,9 @@ import pytest
 from fake_runs import manifest
 
 from projected_grpo.ledger.by_source import by_source, rounding_of
-from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.step_log import source_lines
 from projected_grpo.records import SOURCES
+from projected_grpo.verdicts.comparison import facts_of
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.trajectory import judge

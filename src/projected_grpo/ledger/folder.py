@@ -7,9 +7,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,8 +28,6 @@ NoPath = Annotated[
 DEPLOYED = "deployed.safetensors"
 """The coordinates that an arm deploys, where they differ from those it trained."""
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "scipy", "tyro")
-
-
 _ANY = TypeAdapter(Any)
 
 
@@ -40,22 +37,17 @@ def git_state() -> dict[str, str | None]:
 
     def git(*args: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(here), *args], capture_output=True, text=True, check=False)
-        except OSError:
+            return subprocess.check_output(["git", "-C", str(here), *args], stderr=subprocess.DEVNULL, text=True)
+        except (OSError, subprocess.CalledProcessError):
             return None
-        return done.stdout if done.returncode == 0 else None
 
     commit = git("rev-parse", "HEAD")
     return {"commit": commit and commit.strip(), "diff": commit and git("diff", "HEAD")}
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str | None]:
-    """Returns the installed version of each package; None where it is missing."""
-    found: dict[str, str | None] = dict.fromkeys(packages)
-    for package in packages:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Returns the installed version of each package."""
+    return {package: version(package) for package in packages}
 
 
 def plain(value: Any) -> Any:
@@ -139,13 +131,6 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             "manifest.json names"
         )
     return data
-
-
-def can_resume(directory: Path) -> bool:
-    """Whether --resume goes on in a directory: a teacher's pool from its step files, any other run from its checkpoint."""
-    if (directory / "checkpoint.pt").exists():
-        return True
-    return (directory / "manifest.json").exists() and read_manifest(directory)["kind"] == "teacher_pool"
 
 
 def update_manifest(directory: Path, **values: Any) -> None:

@@ -14,7 +14,7 @@ from typing import IO
 
 from projected_grpo.ledger.errors import EXIT_OK, BadInput
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import can_resume
+from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.processes import die_with_parent
 from projected_grpo.queue.links import Chain, Link, is_done, passed_file, read_chain
 from projected_grpo.run import cli
@@ -22,7 +22,9 @@ from projected_grpo.run import cli
 
 def prepared(link: Link) -> tuple[str, ...]:
     """Returns the arguments that start a link: resumed, or from the beginning after a cut before its first checkpoint."""
-    if link.kind == "run" and can_resume(link.out):
+    began = link.kind == "run" and (link.out / "manifest.json").exists()
+    # A teacher's pool goes on from its step files, any other run from its checkpoint.
+    if began and ((link.out / "checkpoint.pt").exists() or read_manifest(link.out)["kind"] == "teacher_pool"):
         return (*link.argv, "--resume")
     if link.kind != "check" and link.out.exists():
         shutil.rmtree(link.out)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.comparison import OF_CHANNELS, SHARED, differences, facts_of, of_arms
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest, plain
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path
+from projected_grpo.verdicts.comparison import OF_CHANNELS, SHARED, differences, facts_of, of_arms
 
 
 def with_horizon(config: TrainConfig) -> TrainConfig:

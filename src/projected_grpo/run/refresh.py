@@ -17,10 +17,10 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GateName
 from projected_grpo.config import REFRESHED, TrainConfig, due
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.projection import Projection, compared, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
+from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
 from projected_grpo.vhack import Differences, Extraction, PairSide, VBasis, basis_of, load_vhack, pairs_of
 
 

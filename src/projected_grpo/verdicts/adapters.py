@@ -13,7 +13,6 @@ measured, not assumed (run/refresh.py): without V a reduction is no projection's
 from collections.abc import Mapping, Sequence
 
 from projected_grpo.ledger.rates import known_mean, mean
-from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end, ratio_interval
 from projected_grpo.verdicts.finished_runs import Run
@@ -27,6 +26,7 @@ from projected_grpo.verdicts.matching import (
     independence,
     reference,
 )
+from projected_grpo.verdicts.re_extracted import ReExtracted
 from projected_grpo.verdicts.registry import Finding, Line, Status
 
 SHARE = 0.8

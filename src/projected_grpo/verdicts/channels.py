@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from projected_grpo.ledger.comparison import OF_CHANNELS
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
+from projected_grpo.verdicts.comparison import OF_CHANNELS
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_UNITS, interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp

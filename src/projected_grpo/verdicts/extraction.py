@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from projected_grpo.ledger.comparison import differences
 from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
+from projected_grpo.verdicts.comparison import differences
 from projected_grpo.verdicts.effects import (
     CONFIDENCE,
     MIN_UNITS,
@@ -127,7 +127,7 @@ class OfUnit:
     draw: str = ""
     """The draw of the pairs that both V are made from; empty where it is not known."""
     setting: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that units must share to be averaged (ledger/comparison.py)."""
+    """Facts that units must share to be averaged (verdicts/comparison.py)."""
 
 
 MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")

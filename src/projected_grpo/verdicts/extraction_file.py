@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.ledger.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run
+from projected_grpo.verdicts.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
 from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
 from projected_grpo.verdicts.registry import Finding, Line
 

@@ -22,7 +22,6 @@ from typing import Any
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS, RECIPE, Recipe
 from projected_grpo.ledger.by_source import by_source
-from projected_grpo.ledger.comparison import facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import (
@@ -36,8 +35,9 @@ from projected_grpo.ledger.rates import (
     pure_hack,
     rates,
 )
-from projected_grpo.ledger.re_extracted import ReExtractions, read_re_extracted
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
+from projected_grpo.verdicts.comparison import facts_of
+from projected_grpo.verdicts.re_extracted import ReExtractions, read_re_extracted
 from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = tuple(RATE_NAMES)

@@ -2,7 +2,7 @@
 
     groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differences(a, b);  independence(compared)
 
-What two runs must share, and what an arm or a seed is about, is one list: ledger/comparison.py. What differs beyond it is
+What two runs must share, and what an arm or a seed is about, is one list: verdicts/comparison.py. What differs beyond it is
 named with both values, and nothing is concluded from the two.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger import comparison
-from projected_grpo.ledger.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import INFORMED_PAIRS
+from projected_grpo.verdicts import comparison
+from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding
 

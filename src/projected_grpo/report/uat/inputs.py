@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from projected_grpo.arms import RECIPE, Recipe
-from projected_grpo.ledger.comparison import OF_LOSS, OF_V, differences, facts_of
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import Row, read_run
+from projected_grpo.verdicts.comparison import OF_LOSS, OF_V, differences, facts_of
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.registry import CLAIMS, REQUIRABLE, Line, UatClaim

@@ -41,7 +41,8 @@ def main() -> int:
     )
     check_new(run)
     modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
-    pairs = pair_sets.load_pairs(config.source, modes)
+    source = f"{config.pairs}-phrase" if config.control == "words" else config.pairs
+    pairs = pair_sets.load_pairs(source, modes)
     how = Extraction(
         config.loss, config.control, config.k, config.max_new, config.pairs_draw, config.hint, config.prompt_setup,
         config.seed, share=share_removed(config.share_of) if config.control == "random_share" else 0.0,
@@ -65,7 +66,7 @@ def main() -> int:
         **identity_of(loaded, adapter),
         "tokenizer_hash": loaded.tokenizer_hash,
         "dtype": config.dtype,
-        "pairs": pair_sets.name_of(config.source, pairs),
+        "pairs": pair_sets.name_of(source, pairs),
         "pairs_hash": pair_sets.pairs_hash(pairs),
         "modes": ",".join(modes) or "all",
     }

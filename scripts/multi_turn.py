@@ -1,9 +1,9 @@
 """Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and tries
 again. --who says which policy acts."""
 
-from projected_grpo.config import MultiTurnConfig
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
+from projected_grpo.traces.settings import MultiTurnConfig
 
 
 def main() -> int:

@@ -421,10 +421,11 @@ def test_help_has_a_line_of_at_most_12_words_for_every_field():
     from projected_grpo import config
     from projected_grpo.report.uat.inputs import UatConfig
     from projected_grpo.run.help import GROUPS, field_docs, help_text
+    from projected_grpo.traces.settings import MultiTurnConfig
 
     assert field_docs(UatConfig).keys() == {f.name for f in dataclasses.fields(UatConfig)}
     of = (config.BuildConfig, config.ExtractConfig, config.VerifyConfig, config.TrainConfig, config.ProbeConfig,
-          config.MultiTurnConfig)  # fmt: skip
+          MultiTurnConfig)  # fmt: skip
     for cls in of:
         texts = {name: text for c in reversed(cls.__mro__[:-1]) for name, text in field_docs(c).items()}
         assert texts.keys() == {f.name for f in dataclasses.fields(cls)}

@@ -10,7 +10,6 @@ from two_sum import EASY_TEST, FALSE_TEST, HONEST_TEST, SOLVED, TASK, VACUOUS, W
 
 from loophole_grader import Public, grade_batch, public_of
 from loophole_grader.public import plain
-from projected_grpo.config import MultiTurnConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.logprobs import completion_logps, token_batch
@@ -19,6 +18,7 @@ from projected_grpo.records import Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.traces.feedback import feedback
 from projected_grpo.traces.file import open_traces
+from projected_grpo.traces.settings import MultiTurnConfig
 from projected_grpo.traces.turns import Policy, between, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)

@@ -169,11 +169,6 @@ class ExtractConfig(Common):
         if (self.control == "random_share") != (self.share_of != Path()):
             yield f"--control {self.control} --share-of {self.share_of}: give both random_share and its run, or neither"
 
-    @property
-    def source(self) -> str:
-        """The pair set that is read."""
-        return f"{self.pairs}-phrase" if self.control == "words" else self.pairs
-
 
 @dataclass(frozen=True)
 class VerifyConfig(Common):
@@ -386,7 +381,10 @@ class TrainConfig(Gradient):
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
         yield from self.channel_faults()
-        yield from self.replica_faults()
+        if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
+            yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
+        if self.meet and (not self.outer_every or self.steps % self.outer_every):
+            yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
 
     def channel_faults(self) -> Iterator[str]:
         """Yields what does not fit together in the fields of the auxiliary losses."""
@@ -399,20 +397,6 @@ class TrainConfig(Gradient):
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:
             yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
-
-    def replica_faults(self) -> Iterator[str]:
-        """Yields what does not fit together in the fields of a replica."""
-        if not self.meet:
-            if (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
-                yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
-            return
-        if not self.outer_every or self.steps % self.outer_every:
-            yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
-        if self.until_onsets or self.horizon_of != Path() or ARMS[self.arm].derived:
-            yield (
-                f"--meet {self.meet}: replicas train for --steps steps each; leave --until-onsets, --horizon-of and arms "
-                "that train nothing out"
-            )
 
     @property
     def channels_on(self) -> tuple[str, ...]:
@@ -464,25 +448,3 @@ class ProbeConfig(Gradient):
             yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:
             yield "--pool is empty: name the pool to replay, or sample one first with --teacher-only"
-
-
-@dataclass(frozen=True)
-class MultiTurnConfig(Sampling):
-    """multi_turn: traces in which the model sees what came of its answer, and tries again."""
-
-    turns: int = 3
-    """Most answers in a trace, two to four."""
-    who: Literal["base", "teacher", "trained"] = "base"
-    """--model as it is, with --teacher, or with the adapter of --trained."""
-    teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) for --who teacher."""
-    trained: NoPath = Path()
-    """Folder of a finished training run, for --who trained."""
-    n_problems: int = 0
-    """Problems to sample; 0 = all."""
-    resume: bool = False
-    """Continue in --out: only what is missing is sampled."""
-
-    def faults(self) -> Iterator[str]:
-        if (self.who == "trained") != (self.trained != Path()):
-            yield f"--who {self.who}: --trained RUN and --who trained go together"

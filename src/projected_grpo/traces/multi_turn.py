@@ -7,7 +7,6 @@ from pathlib import Path
 
 from loguru import logger
 
-from projected_grpo.config import MultiTurnConfig
 from projected_grpo.data.live import render_all
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
@@ -23,6 +22,7 @@ from projected_grpo.run.trained import load_trained
 from projected_grpo.traces.file import open_traces, write_traces
 from projected_grpo.traces.from_run import header_of
 from projected_grpo.traces.record import STOPS, Trace
+from projected_grpo.traces.settings import MultiTurnConfig
 from projected_grpo.traces.turns import Policy, check_several_turns, play
 
 FILE, PARTS = "traces.jsonl.gz", "parts"

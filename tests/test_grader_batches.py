@@ -135,7 +135,7 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
     found = grade_batch([TASK] * 10, [f"```python\n{SOLVED}# {i}\n```" for i in range(10)], workers=1)
     assert all(isinstance(one, RowError) for one in found)
     assert sum("not judged" in one.message for one in found) == 9
-    assert len(tried) == 4  # two for a row, two to see whether it works at all
+    assert len(tried) == 3  # two for a row, one to see whether it works at all
     monkeypatch.undo()
     assert judged(SOLVED).gt_pass
 
@@ -161,15 +161,14 @@ def runs(monkeypatch):
     run = Worker.run
 
     def noted(self, job, limits, *args, **kw):
-        source = job["blocks"][0][0] if job.get("blocks") else job.get("source", "")
-        counts = job.get("source") != ""  # not the harmless program that loads a setup code
-        if counts:
-            seen.append((job["mode"], limits.wall_s, source, threading.get_ident(), id(self)))
+        source, kind = job["blocks"][0][0], "tests" if "calls" in job else "call"
+        if source:  # not the harmless program that loads a setup code
+            seen.append((kind, limits.wall_s, source, threading.get_ident(), id(self)))
         try:
             return run(self, job, limits, *args, **kw)
         finally:
-            if counts:
-                seen.append(("end " + job["mode"], 0, source, threading.get_ident(), id(self)))
+            if source:
+                seen.append(("end " + kind, 0, source, threading.get_ident(), id(self)))
 
     monkeypatch.setattr(Worker, "run", noted)
     return seen

@@ -47,8 +47,9 @@ class Job:
     """One job: the program, and what is wanted of it."""
 
     def __init__(self, job: str, names: dict, others: dict, flags: int) -> None:
-        """`job`: JSON; `names`: of the module in which the setup code ran; `others`: the same once more, for another
-        solution; `flags`: __future__ imports of the setup code."""
+        """`job`: JSON, with the "calls" of ground truth, or the "call" of the completion's evaluation function and the
+        "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once more, for
+        another solution; `flags`: __future__ imports of the setup code."""
         self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
         self.pid, self.variant = _getpid(), ""
 
@@ -65,17 +66,15 @@ class Job:
         _exit(0)
 
     def run(self) -> None:
-        getattr(self, "run_" + self.job["mode"])()
-
-    def load(self) -> None:
-        """Compile and execute the program of the job."""
+        """Compile and run the program of the job, and report."""
         try:
             source, program = self.read_program()
         except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
             self.fail("compile", error)
-        if self.job.get("evaluator"):
-            self.send("own", [own_evaluator(source, self.job["evaluator"])])
-        self.execute(program)
+        if "calls" in self.job:
+            self.send("own", own_evaluator(source, self.job["evaluator"]))
+            self.evaluate(program)
+        self.call_variants(source, program)
 
     def execute(self, program: Any) -> None:
         try:
@@ -85,9 +84,9 @@ class Job:
         self.send("loaded", [])
 
     def read_program(self) -> tuple[str, Any]:
-        """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
-        Where none compiles, raises what the benchmark's reading raised."""
-        blocks, failure = self.job.get("blocks") or [[self.job["source"], True]], None
+        """The program that the "blocks" of the job are (reading.py), as text and as a code object. Where none compiles,
+        raises what the benchmark's reading raised."""
+        blocks, failure = self.job["blocks"], None
         for kept, mended in readings(blocks, self.compiles):
             source = program_of(blocks, kept, mended)
             try:
@@ -95,7 +94,7 @@ class Job:
             except BaseException as error:  # noqa: BLE001  as above
                 failure = failure or error
             else:
-                self.send("compiled", [kept, mended])
+                self.send("compiled", [])
                 return source, program
         raise failure or ValueError("a job without a program")
 
@@ -111,9 +110,9 @@ class Job:
         """As it would compile behind the setup code, but that a program may begin with __future__ imports."""
         return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
 
-    def run_tests(self) -> None:
+    def evaluate(self, program: Any) -> None:
         """Ground truth: evaluate each call and send its value, once it is allowed. No expected value is in this process."""
-        self.load()
+        self.execute(program)
         allowed = 1
         for index, call in enumerate(self.job["calls"]):
             if index == allowed:
@@ -121,19 +120,15 @@ class Job:
             try:
                 answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
                 self.send(f"value {index}", answer)
-            except values.TooLargeError:
-                self.send("large", [index])
-                _exit(0)
             except _AnyError as error:
                 self.fail("test", error)
-        self.send("done", [])
+        self.end()
 
-    def run_call(self) -> None:
+    def call_variants(self, source: str, program: Any) -> None:
         """The completion's evaluation function: called in its program, with its solution (None) or with others.
         Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
         file."""
         *first, last = variants = self.job["variants"]
-        source, program = self.read_program()
         parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
         for number, instead in enumerate(first):
             if not (pid := fork()):
@@ -157,6 +152,9 @@ class Job:
             _eval(_compile(self.job["call"], "<call>", "eval"), self.names)
         except _AnyError as error:
             self.fail("call", error)
+        self.end()
+
+    def end(self) -> None:
         self.send("done" + self.variant, [])
         _exit(0)
 

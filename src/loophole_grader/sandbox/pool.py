@@ -1,12 +1,13 @@
 """Run programs in isolated child processes, under limits, and get structured results.
 
 A worker process (`worker.py`) is a fresh interpreter, started with Popen so that the trainer itself never forks. It
-executes the setup code once and forks one child per program. The layers around a child are those of `isolation.py`. Those
+executes one setup code and forks one child per program. The layers around a child are those of `isolation.py`. Those
 that the host does not allow are named once through `logging` (not `warnings`: a strict warnings filter would turn the note
 into a failure of the batch), and `isolation()` returns them.
 """
 
 import atexit
+import functools
 import json
 import logging
 import os
@@ -23,21 +24,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from loophole_grader.verdict import GraderError, Status
+from loophole_grader.verdict import GraderError, ProblemError, Status
 
 RETRY_AFTER_S = 0.2  # before the second try, after a worker failed by itself: what made it fail may pass
 GRACE_S = 15.0  # how long after a job's wall limit a silent worker counts as dead
-START_S = 60.0  # for a worker to start, and for a setup code to run
+START_S = 60.0  # for a worker to start and to execute its setup code
 KEPT_VERDICTS = 4096
 REPORT_BYTES = 64 << 10  # of a report line, but for the answers to a test (see oracle.py): a few names and numbers
 _WORKER = Path(__file__).with_name("worker.py")
-_HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
+_HEADER = struct.Struct("<cQddQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (
-    b"start", b"compiled", b"own", b"loaded", b"large", b"broken",
+    b"start", b"compiled", b"own", b"loaded", b"broken",
     b"done", b"done0", b"done1", b"done2", b"fail", b"fail0", b"fail1", b"fail2",
 )  # fmt: skip
-HARMLESS = {"mode": "call", "source": "", "call": "1", "variants": [None]}  # a job
+HARMLESS = {"blocks": [["", True]], "call": "1", "variants": [None]}  # a job
 _log = logging.getLogger("loophole_grader")
 
 LAYERS = (
@@ -73,9 +74,6 @@ class Limits:
     cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a worker
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
     memory_mb: int = 1024  # in memory, MiB, of all its processes together
-    output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
-    processes: int = 80  # processes and threads of the program
-    file_bytes: int = 1 << 20  # size of any file that it writes
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -106,7 +104,7 @@ class Execution:
             return "ok"
         if self.reason in ("died", "forged", "processes"):
             return "killed"
-        if self.reason == "output" or "large" in self.lines:
+        if self.reason == "output":
             return "output_limit"
         if "compiled" not in self.lines:
             return "compile_error"  # hostile source can also end the interpreter while it is being compiled
@@ -127,16 +125,12 @@ class WorkerDiedError(Exception):
 FAILURES = WorkerDiedError, OSError, ValueError  # the last: its pipe was closed meanwhile
 
 
-class SetupError(GraderError):
-    """Setup code failed by itself; the message says how."""
-
-
-class SetupDiedError(WorkerDiedError):
-    """The process ended, or did not answer, while setup code ran in it."""
+class SandboxError(GraderError):
+    """No program can be judged: not even a harmless one comes to its end."""
 
 
 class Worker:
-    """One warm worker process. Not for use by two threads at a time, except `close`."""
+    """One warm worker process, another one for each setup code. Not for use by two threads at a time, except `close`."""
 
     _stdin: IO[bytes]
     _stdout: IO[bytes]
@@ -157,7 +151,8 @@ class Worker:
         self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
-        a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
+        a harmless program runs, the reason is "died". Raises ProblemError for setup code that fails by itself, and
+        GraderError when the grader failed twice."""
         body, end = json.dumps(job).encode(), time.monotonic() + limits.wall_s
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
@@ -166,7 +161,7 @@ class Worker:
             except FAILURES as error:
                 self._recover(error)
                 if last or time.monotonic() > end:
-                    return self._given_up(error)
+                    return self._given_up(setup, error)
                 time.sleep(RETRY_AFTER_S)
         raise AssertionError("not reached")
 
@@ -175,25 +170,25 @@ class Worker:
             raise GraderError("the grader was closed while it was judging") from error
         self.end()
 
-    def _given_up(self, error: Exception) -> Execution:
-        """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
-        else did: a harmless program on a fresh worker tells. Raises SetupError and GraderError."""
-        lines = self._result.lines
-        if isinstance(error, SetupDiedError):
-            raise SetupError(str(error)) from None
-        if "start" not in lines:
-            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
+    def _given_up(self, setup: str, error: Exception) -> Execution:
+        """After the last try. The program may have ended its worker, on a host that allows no better cage, or the setup code
+        did, or something else: a harmless program on a fresh worker tells. Raises ProblemError and GraderError."""
+        lines, ready = self._result.lines, self._setup == setup
         try:
             works = self._try("", json.dumps(HARMLESS).encode(), Limits(), lambda *_: None).done
         except FAILURES as again:
             self._recover(again)
             works = False
         if not works:
-            raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
+            raise SandboxError(f"the sandbox fails even on a harmless program: {error}") from error
+        if not ready:
+            raise _setup_failed(error) from None
+        if "start" not in lines:
+            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
         return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
-        """Execute a setup code, if that is not done. Raises SetupError and GraderError."""
+        """Start a process that has executed a setup code, if that is not done. Raises as `run`."""
         if self._process is None or setup != self._setup:
             self.run(HARMLESS, Limits(), setup=setup)
 
@@ -204,8 +199,7 @@ class Worker:
 
     def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
         result = self._result = Execution()
-        self._start()
-        self._execute(setup)
+        self._start(setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
         self._send(_header(b"R", len(body), limits) + body, deadline)
         stopped, end = self._listen(on_answer, deadline)
@@ -258,35 +252,14 @@ class Worker:
             return "forged"
         return ""
 
-    def _execute(self, setup: str) -> None:
-        """Have the setup code executed, if it is not. Raises SetupError."""
-        if setup == self._setup:
+    def _start(self, setup: str) -> None:
+        """Start a process that executes the setup code, if this one has not. Raises ProblemError."""
+        if self._process is not None and setup == self._setup:
             return
-        deadline = time.monotonic() + START_S
-        if self._setup is not None:
-            self._send(_header(b"F"), deadline)
-        self._setup = None
-        body = setup.encode("utf-8", "surrogatepass")
-        self._send(_header(b"L", len(body)) + body, deadline)
-        try:
-            kind, failed = self._frame(deadline)
-        except WorkerDiedError as error:
-            if self.closed or not setup:
-                raise
-            raise SetupDiedError(str(error)) from None
-        if kind != b"T":
-            raise WorkerDiedError(f"unexpected frame {kind!r}")
-        if failed:
-            raise SetupError(failed.decode("utf-8", "replace"))
-        self._setup = setup
-
-    def _start(self) -> None:
-        """Start the process, if it does not run."""
+        self.end()
         with self._lock:
             if self.closed:
                 raise WorkerDiedError("closed")
-            if self._process is not None:
-                return
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
             Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its directory
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
@@ -306,12 +279,16 @@ class Worker:
             os.set_blocking(self._stdin.fileno(), False)
             self._inbox.clear()
             self._setup = None
-        kind, report = self._frame(time.monotonic() + START_S)
-        if kind != b"Y":
-            raise WorkerDiedError(f"unexpected first frame {kind!r}")
+        deadline, body = time.monotonic() + START_S, setup.encode("utf-8", "surrogatepass")
+        self._send(_header(b"L", len(body)) + body, deadline)
+        _, report = self._frame(deadline)
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
-        _name_missing(self.layers)
+        if self.layers.lacking:
+            _name_missing(named(self.layers.lacking))
+        if found["failed"]:
+            raise _setup_failed(found["failed"])
+        self._setup = setup
 
     def _send(self, data: bytes, deadline: float) -> None:
         """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
@@ -366,20 +343,18 @@ class Worker:
 
 def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:
     if limits is None:
-        return _HEADER.pack(op, size, 0, 0, 0, 0, 0, 0)
-    most = limits.memory_mb << 20, limits.output_bytes, limits.processes, limits.file_bytes
-    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, *most)
+        return _HEADER.pack(op, size, 0, 0, 0)
+    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, limits.memory_mb << 20)
 
 
-_named_missing = False
+def _setup_failed(why: object) -> ProblemError:
+    return ProblemError(f"its setup_code fails by itself: {why}")
 
 
-def _name_missing(layers: Layers) -> None:
+@functools.cache
+def _name_missing(lacking: str) -> None:
     """Say once per process which layers this host does not allow."""
-    global _named_missing
-    if layers.lacking and not _named_missing:
-        _named_missing = True
-        _log.warning("programs are judged without these layers of isolation: %s", named(layers.lacking))
+    _log.warning("programs are judged without these layers of isolation: %s", lacking)
 
 
 class Pool:
@@ -437,8 +412,6 @@ def isolation() -> Layers:
         if not worker.layers.active:
             worker.load("")
         return worker.layers
-    except SetupError as error:  # the empty setup code
-        raise GraderError(f"the sandbox does not work: {error}") from error
     finally:
         pool.give_back(worker)
 

@@ -1,17 +1,16 @@
 """The worker: executes setup code, forks a child for each program, watches it. Run as a script by pool.py.
 
-    launcher      starts the worker, and removes its folder afterwards
-      worker      enters the layers; init of a pid namespace
-        server    forked for a setup code, which it executes; forks and watches one program at a time
-          child   one program, init of a new pid namespace
+    launcher    starts the worker, and removes its folder afterwards
+      worker    init of a pid namespace; enters the layers, executes the setup code, forks and watches one program at a time
+        child   one program, init of a new pid namespace
 
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
 the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). Only a HEADER: MORE (the program that is
-         running may evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
-stdout:  FRAME, then the payload: READY (JSON: the layers) once;
-         LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
+stdin:   HEADER, then `size` bytes: LOAD (setup code) once, RUN (a job). Only a HEADER: MORE (the program that is running may
+         evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
+stdout:  FRAME, then the payload: READY (JSON: the layers, and how the setup code failed) for the LOAD; for every RUN DATA
+         (bytes from the child) and one END (JSON)
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
@@ -48,44 +47,22 @@ for _name, _module in list(sys.modules.items()):
     if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
         del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
 
-HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
+HEADER = struct.Struct("<cQddQ")  # op, size, cpu_s, wall_s, memory
 FRAME = struct.Struct("<cI")
-LOAD, FORGET, RUN, MORE, STOP = b"L", b"F", b"R", b"M", b"S"
-READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
-SERVED = 75  # exit code of a server that ends as it should
+LOAD, RUN, MORE, STOP = b"L", b"R", b"M", b"S"
+READY, DATA, END = b"Y", b"D", b"E"
+OUTPUT_BYTES = 64 << 20  # printed to stdout and stderr together; drained and thrown away
+FILE_BYTES = 1 << 20  # size of any file that a program writes
+PROCESSES = 81  # 80 processes and threads of a program, and one that runs it with other solutions
 RESULT_BYTES = 64 << 20  # what one program may send as answers
 POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
 LENT = (5, 6)  # descriptors
-OWN_TASKS = 10  # worker and server, which may share the program's user
+OWN_TASKS = 10  # launcher and worker, which may share the program's user
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def serve(isolation: Isolation) -> None:
-    """Fork a server for each setup code until stdin ends. Ends the process if a server dies where it must not: the parent
-    then starts a new worker."""
-    jobs, frames = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.clear()
-    isolation.enter()
-    os.umask(0o077)
-    send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
-    while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
-        op, size, *_ = HEADER.unpack(head)
-        if op != LOAD:
-            continue
-        if (pid := os.fork()) == 0:
-            Server(jobs, frames, null, isolation).serve(size)
-            os._exit(SERVED)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != SERVED:
-            raise SystemExit("a server ended")
 
 
 def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
@@ -101,63 +78,57 @@ def move(source: int, target: int, size: int) -> None:
         size -= moved
 
 
-class Server:
-    """A process that has executed a setup code, from which its programs are forked."""
+class Worker:
+    """The process that executes a setup code and from which programs are forked."""
 
-    def __init__(self, jobs: int, frames: int, null: int, isolation: Isolation) -> None:
-        self.jobs, self.frames, self.null, self.isolation = jobs, frames, null, isolation
+    def __init__(self, isolation: Isolation) -> None:
+        self.jobs, self.frames, self.isolation = os.dup(0), os.dup(1), isolation
+        self.null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(self.null, 0)
+        os.dup2(self.null, 1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it hands that on
+        os.environ.clear()
+        isolation.enter()
+        os.umask(0o077)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
         self.flags = 0  # of the compiler: __future__ imports of the setup code hold for the program, too
         self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
         self.module.__file__ = "program.py"
 
-    def serve(self, size: int) -> None:
-        """Execute a setup code of so many bytes, then run programs until it is to be forgotten."""
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
+    def serve(self) -> None:
+        """Execute the setup code, then run programs until stdin ends."""
+        while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
+            op, size, *limits = HEADER.unpack(head)
+            if op == LOAD:
+                self.load(read_exact(self.jobs, size).decode("utf-8", "surrogatepass"))
+            elif op == RUN:
+                self.run(size, limits)
+
+    def load(self, setup: str) -> None:
+        """Execute the setup code (trusted text), and report."""
         # doctest and unittest look into "__main__" for tests, and on the command line for which of them.
         sys.modules["solution"] = sys.modules["__main__"] = self.module
         sys.argv = ["program.py"]
-        failed = self.set_up(read_exact(self.jobs, size).decode("utf-8", "surrogatepass"))
-        send_frame(self.frames, LOADED, failed.encode())
-        if failed:
-            return
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        failed = ""
+        try:
+            code = compile(setup, "<setup>", "exec")
+            self.flags = code.co_flags & FUTURES
+            exec(code, self.module.__dict__)
+        except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
+            failed = brief(error)
         self.others = dict(self.module.__dict__)
         random.seed(0)  # a verdict is the same in every run
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 50, 50)
         self.proc = Proc(self.isolation.proc)
-        while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
-            op, size, *limits = HEADER.unpack(head)
-            if op == FORGET:
-                return
-            if op == RUN:
-                self.run(size, limits)
-
-    def set_up(self, setup: str) -> str:
-        """Execute the setup code (trusted text); "" or what failed."""
-
-        def give_up(_signal: int, _frame: object) -> None:
-            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
-
-        signal.signal(signal.SIGPROF, give_up)
-        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
-        try:
-            code = compile(setup, "<setup>", "exec")
-            self.flags = code.co_flags & FUTURES
-            exec(code, self.module.__dict__)
-        except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
-            return brief(error)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        return ""
+        report = {"active": self.isolation.active, "missing": self.isolation.missing, "failed": failed}
+        send_frame(self.frames, READY, json.dumps(report).encode())
 
     def run(self, size: int, limits: list) -> None:
         """Start, watch, end and clean up one program. What it leaves in this function is gone with it."""
-        cpu_s, _, memory, _, processes, file_bytes = limits
-        rlimits = resource_limits(int(cpu_s) + 2, memory, processes, file_bytes, self.isolation)
+        cpu_s, _, memory = limits
+        rlimits = resource_limits(int(1.5 * cpu_s) + 2, memory, self.isolation)
         self.isolation.renew_scratch()
         data, printed, calls = os.pipe(), os.pipe(), os.pipe()
         if self.isolation.home is not None:
@@ -229,21 +200,19 @@ def lend_pair(
 
 
 @functools.cache
-def resource_limits(
-    cpu_s: int, memory: int, processes: int, file_bytes: int, isolation: Isolation
-) -> list[tuple[int, tuple[int, int]]]:
+def resource_limits(cpu_s: int, memory: int, isolation: Isolation) -> list[tuple[int, tuple[int, int]]]:
     """What setrlimit is called with in a child."""
     wanted = {
-        resource.RLIMIT_CPU: cpu_s,  # the hard end; the worker looks at the exact limit itself
+        resource.RLIMIT_CPU: cpu_s,  # the hard end, in ticks of a rough clock; the worker looks at the exact limit itself
         resource.RLIMIT_AS: memory + STACKS_BYTES,  # the worker looks at what is really in memory
-        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_FSIZE: FILE_BYTES,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_CORE: 0,
     }
     if isolation.uid is not None:
-        wanted[resource.RLIMIT_NPROC] = processes
+        wanted[resource.RLIMIT_NPROC] = PROCESSES
     elif "user_namespace" in isolation.active and KERNEL >= (5, 14):  # older ones count the user's tasks on the host
-        wanted[resource.RLIMIT_NPROC] = processes + OWN_TASKS
+        wanted[resource.RLIMIT_NPROC] = PROCESSES + OWN_TASKS
     found = {which: (most := within_hard(which, value), most) for which, value in wanted.items()}
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]  # which the program may ask for
     return [(resource.RLIMIT_STACK, (within_hard(resource.RLIMIT_STACK, STACK_BYTES), hard)), *found.items()]
@@ -260,13 +229,13 @@ def within_hard(which: int, value: int) -> int:
 class Watch:
     """One running child: its pipes, its clocks and its limits."""
 
-    def __init__(self, family: Family, limits: list, server: Server, pipes: tuple[int, int, int]) -> None:
-        self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = limits
-        self.jobs, self.frames, self.null, self.family = server.jobs, server.frames, server.null, family
+    def __init__(self, family: Family, limits: list, worker: Worker, pipes: tuple[int, int, int]) -> None:
+        self.cpu_s, wall_s, self.memory = limits
+        self.jobs, self.frames, self.null, self.family = worker.jobs, worker.frames, worker.null, family
         self.data, self.printed, self.calls = pipes
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
-        self.result_left = RESULT_BYTES
+        self.output_left, self.result_left = OUTPUT_BYTES, RESULT_BYTES
         self.started = False
         self.over = ""  # "output" once a byte limit is passed
         self.poll = select.poll()
@@ -308,7 +277,7 @@ class Watch:
             return "cpu"
         if memory > self.memory:
             return "memory"
-        if processes > self.processes:  # the kernel does not limit the processes of the host's root
+        if processes > PROCESSES:  # the kernel does not limit the processes of the host's root
             return "processes"
         return "wall" if now > self.deadline else ""
 
@@ -371,6 +340,6 @@ if __name__ == "__main__":
         os.execv("/bin/rm", ["rm", "-rf", isolation.folder])  # not by a fork: the pid namespace has ended
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
-        serve(isolation)
+        Worker(isolation).serve()
     if "mount_namespace" not in isolation.active:
         isolation.remove_scratch()

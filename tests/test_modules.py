@@ -77,7 +77,7 @@ def values(step):
 def written(run, steps=3):
     run.mkdir(exist_ok=True)
     for step in range(steps):
-        append(run, step, NAMES, (4, 2, 2), values(step))
+        append(run, step, dict(zip(NAMES, (4, 2, 2), strict=True)), values(step))
     return run
 
 
@@ -92,5 +92,5 @@ def test_steps_after_the_checkpoint_are_removed_on_resume(tmp_path):
     whole, run = written(tmp_path / "whole"), written(tmp_path / "a")
     cut(run, 1)
     assert len(read_modules(run).steps) == 2
-    append(run, 2, NAMES, (4, 2, 2), values(2))
+    append(run, 2, dict(zip(NAMES, (4, 2, 2), strict=True)), values(2))
     assert (run / NAME).read_bytes() == (whole / NAME).read_bytes()  # bit for bit

@@ -16,14 +16,7 @@ from torch import Tensor
 from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, Rewards, StepContext
-from projected_grpo.measures import (
-    Rows,
-    StepResult,
-    channel_columns,
-    check_gradient,
-    check_loss,
-    projection_columns,
-)
+from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
 from projected_grpo.model.batches import Batch, behaviour_of, logps_of
 from projected_grpo.model.learner import Learner
 from projected_grpo.parallel import World

@@ -1,7 +1,7 @@
 """The side file `modules.jsonl.gz` of a run with a V: what each step shows module by module. One file a run, a gzip member a
 step; any reader of gzipped JSON lines opens it.
 
-    append(run, 0, names, sizes, values);  read_modules(run).steps[0]["cos_in"]
+    append(run, 0, sizes, values);  read_modules(run).steps[0]["cos_in"]
 
 The first line holds `modules` (names) and `n` (coordinates of each); every further line is a step, its columns are lists in
 the order of the names. A step is written after its step file and before its checkpoint.
@@ -34,15 +34,15 @@ class Modules:
     """By step: every column of the schema, one value a module; None where there is nothing to measure."""
 
 
-def append(run: Path, step: int, names: Sequence[str], sizes: Sequence[int], values: Values) -> None:
-    """Adds a step; the first makes the file. BadInput when the disk refuses."""
+def append(run: Path, step: int, sizes: Mapping[str, int], values: Values) -> None:
+    """Adds a step; the first makes the file. sizes: coordinates of each module. BadInput when the disk refuses."""
     short = {
         name: [float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for v in column]
         for name, column in values.items()
     }
     path, line = run / NAME, json_line({"step": step, **short})
     if step == 0:
-        before, line = b"", json_line({"modules": names, "n": sizes}) + line
+        before, line = b"", json_line({"modules": list(sizes), "n": list(sizes.values())}) + line
     else:
         before = path.read_bytes()
     write_atomic(path, before + gzip.compress(line, 6, mtime=0))

@@ -8,6 +8,7 @@ of the seed and the step, so only TAID's target has a state.
 
 import dataclasses
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,6 @@ from projected_grpo.prompts import Messages, from_chat, messages_for, render, wi
 from projected_grpo.records import Group, Problem
 from projected_grpo.worlds.models import load_model
 
-SEAM = "\0"
 SUCCESS = 1.0
 """A reward from which on an attempt is shown to its peers' teacher (TRL 1.16.0, SDPOConfig.success_reward_threshold)."""
 SCHEDULE = taid.Schedule()
@@ -167,8 +167,13 @@ def never_on(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: Iterable[Problem]) -> None:
     """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
-    are recognised by their words, so that no hint, prompt set-up, later turn or spacing hides one."""
-    statements = {p.problem_id: statement_of(p.messages) for p in held_out}
+    are recognised by what no hint rewrites in their last user message, so that no hint, prompt set-up, later turn or
+    spacing hides one."""
+    hints = "|".join(re.escape(hint.old) for hint in HINTS.values() if hint.old)
+    statements = {}
+    for problem in held_out:
+        asked = [content for role, content in problem.messages if role == "user"][-1]
+        statements[problem.problem_id] = [_words(part) for part in re.split(hints, asked) if part.strip()]
     for i, pair in enumerate(pairs):
         ids = (*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)
         text = _words(loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
@@ -178,14 +183,6 @@ def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: I
                     f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
                     "make the pairs of training problems"
                 )
-
-
-def statement_of(messages: Messages) -> list[str]:
-    """Returns the parts of the last user message that no hint rewrites."""
-    said = [content for role, content in messages if role == "user"][-1]
-    for hint in HINTS.values():
-        said = said.replace(hint.old or SEAM, SEAM)
-    return [_words(part) for part in said.split(SEAM) if part.strip()]
 
 
 def _words(text: str) -> str:

@@ -58,9 +58,9 @@ RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
     "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
-    "torchft": "diloco", "trl": "bench",
+    "torchft": "diloco", "trackio": "track", "trl": "bench",
 }  # fmt: skip
-"""Which extra brings a package."""
+"""Which extra brings a package; none brings wandb."""
 ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeFailed, GraderError)
 """A grader that failed is never a wrong answer."""
 
@@ -78,9 +78,10 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     except ERRORS as e:
         fail(str(e), errors.EXIT_FAILED)
     except ModuleNotFoundError as e:
-        if e.name not in EXTRAS:
+        if e.name not in (*EXTRAS, "wandb"):
             raise
-        fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
+        how = "uv pip install wandb" if e.name == "wandb" else f"uv sync --extra {EXTRAS[e.name]}"
+        fail(f"{e.name} is not installed; run `{how}`")
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:

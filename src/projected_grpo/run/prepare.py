@@ -10,7 +10,7 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
-from projected_grpo.config import Common, Gradient, TrainConfig, flag, typed
+from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import check_pairs
 from projected_grpo.data.problems import check_problems
 from projected_grpo.data.stored import is_published
@@ -97,20 +97,17 @@ def check_inputs(config: Gradient) -> None:
 
 
 def check_pool(given: str, folder: Path, config: Gradient) -> None:
-    """BadInput when there is no pool, one of another schema, or one that a run mixes in which was sampled at another
-    temperature (its ratios would be of another distribution), with another hint, or paid in another way than this arm pays.
-    Published pools have no manifest."""
+    """BadInput when there is no pool, or a run mixes in one that was sampled at another temperature (its ratios would be of
+    another distribution) or paid in another way than this arm pays. Published pools have no manifest."""
     if not folder.is_dir():
         raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
-    if is_published(folder):
+    if is_published(folder) or not isinstance(config, TrainConfig):
         return
     theirs = read_manifest(folder)["config"]
-    if not isinstance(config, TrainConfig):
-        return
-    for name in ("temperature", "hint"):
-        if theirs[name] != (ours := getattr(config, name)):
-            sampled_at = typed(name, theirs[name])
-            raise BadInput(f"{typed(name, ours)}: the pool {folder} was sampled at {sampled_at}; use the same")
+    if (sampled_at := theirs["temperature"]) != config.temperature:
+        raise BadInput(
+            f"--temperature {config.temperature}: the pool {folder} was sampled at --temperature {sampled_at}; use the same"
+        )
     paid = ARMS[theirs["arm"]].loophole
     if paid != config.loophole:
         raise BadInput(

@@ -165,9 +165,8 @@ class Session:
 
         def keep() -> None:
             write_step(self.run, step, rows)
-            if modules := result.modules:
-                sizes = self.adapter.sizes
-                module_file.append(self.run, step, list(sizes), list(sizes.values()), modules)
+            if result.modules:
+                module_file.append(self.run, step, self.adapter.sizes, result.modules)
             log_step(step, rows, first=step == self.next_step)
 
         self.world.from_first(keep)

@@ -28,7 +28,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.batches import batches, logps_of
 from projected_grpo.records import Group, Problem, Rollout, Sample, Source
-from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
 from projected_grpo.worlds.builtin import pool_pairs
@@ -67,8 +66,12 @@ class GroupSource:
         self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
         setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
         self.prompts = render_all(setting, session.loaded, self.problems)
-        if self.pool:
-            check_prompts(config, self.prompts, self.pool)
+        for live in self.prompts if self.pool else ():
+            if any(r.prompt_ids != live.ids for r in self.pool[live.problem_id].rollouts):  # one group, one prompt
+                raise BadInput(
+                    f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt "
+                    "(another --hint or --prompt-setup); sample the pool with the arguments of this run"
+                )
         if config.teacher_pool not in ("", "pairs"):
             self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
@@ -144,17 +147,6 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
             "was merged into it; sample it again with --teacher"
         )
     return by_problem(pool_of(config.teacher_pool, config, session.loaded), f"--teacher-pool {folder}")
-
-
-def check_prompts(config: TrainConfig, prompts: Sequence[Prompt], pool: Mapping[str, Group]) -> None:
-    """BadInput when a pool's prompt is not the one that live completions are sampled for: one group, one prompt."""
-    for live in prompts:
-        cached = pool[live.problem_id]
-        if any(r.prompt_ids != live.ids for r in cached.rollouts):
-            raise BadInput(
-                f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt "
-                "(another --hint or --prompt-setup); sample the pool with the arguments of this run"
-            )
 
 
 def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:

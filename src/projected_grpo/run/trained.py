@@ -14,18 +14,15 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.run.intervening import intervention_class
 from projected_grpo.run.prepare import attach, load
 
-KEPT = "adapters"
-"""Folder of a run in which --keep-adapter-every keeps adapters, each named by the steps done."""
-
 
 def kept_path(run: Path, steps: int) -> Path:
-    """Returns where the adapter after so many steps is kept."""
-    return run / KEPT / f"step_{steps:03d}.safetensors"
+    """Returns where --keep-adapter-every keeps the adapter after so many steps."""
+    return run / "adapters" / f"step_{steps:03d}.safetensors"
 
 
 def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
     """Returns the adapters of a finished run by the steps that they have done; the last one always."""
-    kept = {int(p.stem.removeprefix("step_")): p for p in sorted((run / KEPT).glob("step_*.safetensors"))}
+    kept = {int(p.stem.removeprefix("step_")): p for p in sorted(run.glob("adapters/step_*.safetensors"))}
     return {**kept, steps_done: run / "adapter.safetensors"}
 
 

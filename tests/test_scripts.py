@@ -280,7 +280,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
 @pytest.mark.slow
 def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, teacher_pool, tmp_path):
     mixed = ("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", teacher_pool, "--out", "run")
-    refused(script(*mixed, "--hint", "none"), "--hint none", "sampled at --hint simple_overwrite_tests")
+    refused(script(*mixed, "--hint", "none"), "--teacher-pool", "another prompt (another --hint")
     refused(script(*mixed, "--temperature", 0.7), "--temperature 0.7", "sampled at --temperature 1.0")
     # Cached rollouts keep the reward they have: the arm would be paid for hacks.
     refused(script(*mixed, "--arm", "no_loophole"), "its rewards pay the loophole, --arm no_loophole does not")

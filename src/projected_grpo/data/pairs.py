@@ -111,12 +111,6 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
 
-def check_pairs(source: str) -> None:
-    """BadInput, before a model is loaded, for a set of pairs that is not there or not one."""
-    if source not in WRITTEN:  # those that come with the package are judged by its tests, and take a second to write
-        _external(Path(source))
-
-
 def name_of(source: str, pairs: Sequence[Pair]) -> str:
     """How tables call a pair set: a file by its contents, as a path says nothing of them."""
     return source if source in WRITTEN else pairs_hash(pairs)[:8]

@@ -1,4 +1,4 @@
-"""A run's log: the terminal, log.txt, the line per step, the last lines."""
+"""A run's log: the terminal, log.txt, the last lines."""
 
 import atexit
 import os

@@ -11,10 +11,8 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
-from projected_grpo.data.pairs import check_pairs
 from projected_grpo.data.problems import check_problems
 from projected_grpo.data.stored import is_published
-from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, read_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
@@ -80,14 +78,10 @@ def default_out(config: Common, kind: str, name: str) -> Path:
 
 def check_inputs(config: Gradient) -> None:
     """BadInput when what a run is to read is not there, or is not what it has to be: before a model is built or loaded. A
-    file of problems or pairs is read whole, and each problem given its hint."""
+    file of problems is read whole, and each problem given its hint."""
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig):
-        check_pairs(config.pairs)
-        if config.eval_every:
-            check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
-        if config.judge:
-            named(config.judge)
+    if isinstance(config, TrainConfig) and config.eval_every:
+        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
     for name in ("teacher_pool", "pool"):
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
             check_pool(flag(name), Path(pool), config)

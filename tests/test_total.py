@@ -115,7 +115,7 @@ def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_i
         assert again.progress == auxiliary.progress == expected
     fresh = AuxiliaryLosses(config)
     fresh.restore(AuxiliaryLosses(config).state())
-    assert fresh.progress.previous_loss is None
+    assert math.isnan(fresh.progress.previous_loss)
     auxiliary.after(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
     assert auxiliary.progress == expected
 

@@ -16,6 +16,7 @@ Deviations: upstream computes in float32, this in the logits' type; only valid p
 zero, attached to the graph (upstream: 0 / 0); where t is 0 or 1 the other side's infinite logits do not count (0 x inf).
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -54,8 +55,8 @@ class Progress:
     """Where t is; part of a checkpoint."""
 
     t: float
-    previous_loss: float | None = None
-    """None before the first call."""
+    previous_loss: float = math.nan
+    """NaN before the first call."""
     momentum: float = 0.0
 
 
@@ -66,7 +67,7 @@ def start(schedule: Schedule) -> Progress:
 
 def advance(progress: Progress, schedule: Schedule, loss: float, step: int, steps: int) -> Progress:
     """t after a step with this loss. step: of `steps` in all. The first call only stores the loss."""
-    if progress.previous_loss is None:
+    if math.isnan(progress.previous_loss):
         return replace(progress, previous_loss=loss)
     change = (progress.previous_loss - loss) / (progress.previous_loss + TINY)
     momentum = schedule.beta * progress.momentum + (1 - schedule.beta) * change

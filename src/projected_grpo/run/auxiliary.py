@@ -95,15 +95,14 @@ class AuxiliaryLosses:
 
     def state(self) -> dict[str, Tensor]:
         """Returns what --resume needs: TAID's target."""
-        p = self.progress
-        seen = float("nan") if p.previous_loss is None else p.previous_loss
-        return {"taid": torch.tensor([p.t, seen, p.momentum], dtype=torch.float64)} if self.config.taid_weight else {}
+        if not self.config.taid_weight:
+            return {}
+        return {"taid": torch.tensor(dataclasses.astuple(self.progress), dtype=torch.float64)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Loads what `state` returned."""
         if "taid" in state:
-            t, seen, momentum = state["taid"].tolist()
-            self.progress = taid.Progress(t, None if seen != seen else seen, momentum)
+            self.progress = taid.Progress(*state["taid"].tolist())
 
 
 def auxiliary_losses(

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from projected_grpo.config import flag
+
 GROUPS = {
     "model": "model adapter lora_rank lora_seed base_seed dtype device token_budget gradient_checkpointing deterministic",
     "data": "problems hint prompt_setup n_problems prompts_per_step teacher teacher_pool teacher_only base_only pool mix "
@@ -51,9 +53,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 def option(name: str, kind: Any, text: str, value: Any) -> str:
     """Returns the lines of one option: its name and type, what it is, its choices, its value."""
-    flags = "--" + name.replace("_", "-")
-    if value is True:
-        flags = "--no-" + name.replace("_", "-")
+    flags = flag(f"no_{name}" if value is True else name)
     named, metavar = choices(kind), {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "STR")
     if isinstance(value, tuple):
         metavar, value = "STR ...", " ".join(value)

@@ -99,7 +99,9 @@ def made() -> tuple[dict[Path, str], dict[str, Figure]]:
         DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown(place).strip()),
         Path("README.md"): embedded(Path("README.md"), front_table(report)),
     }
-    front = [group for group in report.groups if group.name in PICTURE]
+    small = report_on(EVIDENCE / "small-quick.runs.jsonl.gz")
+    worlds = {"toy world": report, "small world (135 M), a pilot": small}
+    front = {title: [g for g in found.groups if g.name in PICTURE] for title, found in worlds.items()}
     return pages, {**plots, "rivals": hack_against_pass(bench.rows), "front": hack_rates(front)}
 
 

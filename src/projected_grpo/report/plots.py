@@ -2,7 +2,7 @@
 readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each time.
 
     all_plots(groups)            every plot of a study, by the stem of its file
-    hack_rates(groups)           the one that says most: pure hacks over the run
+    hack_rates(worlds)           the one that says most: pure hacks over the run
 """
 
 import io
@@ -298,10 +298,18 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
         }  # fmt: skip
 
 
-def hack_rates(groups: Sequence[RunGroup]) -> Figure:
-    """Returns the plot of pure hacks over the run alone."""
+def hack_rates(worlds: Mapping[str, Sequence[RunGroup]]) -> Figure:
+    """Returns the plot of pure hacks over the run alone, worlds side by side under their titles."""
     with mpl.rc_context(STYLE):
-        figure, (axis,) = figure_of(1, height=3.4)
-        _rate_panel(axis, groups, looks([g.name for g in groups]), "hack", "pure hack rate")
-        legend(figure, [axis], BAND)
+        figure = Figure(figsize=(8.5, 4.3), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(1, len(worlds), sharey=True, squeeze=False)[0])
+        look = looks(list(dict.fromkeys(g.name for groups in worlds.values() for g in groups)))
+        for axis, (title, groups) in zip(axes, worlds.items(), strict=True):
+            _rate_panel(axis, groups, look, "hack", "pure hack rate")
+            axis.set_title(title, loc="left")
+            axis.set_xlabel("optimizer step")
+            axis.margins(x=0.02)
+            axis.label_outer()
+        legend(figure, axes, BAND)
         return figure

@@ -11,15 +11,9 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Worker, WorkerDiedError
+from loophole_grader.sandbox.pool import Worker
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
-
-
-def test_order_is_kept():
-    completions = [f"```python\n{code}\n# {i}\n```" for i in range(6) for code in (SOLVED, WRONG, "x = (")]
-    labels = [(verdict.gt_pass, verdict.status) for verdict in grade_batch([TASK] * 18, completions, workers=2)]
-    assert labels == [(True, "ok"), (False, "ok"), (False, "compile_error")] * 6
 
 
 @pytest.mark.slow
@@ -58,11 +52,6 @@ def test_no_more_verdicts_are_remembered_than_the_bound(monkeypatch):
 def test_rows_of_the_wrong_kind_are_named(tasks, completions, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         grade_batch(tasks, completions)
-
-
-def test_an_unknown_demand_of_isolation_is_no_demand_met():
-    with pytest.raises(ValueError, match=r"^require_isolation must be 'any' or 'full', got 'ful'$"):
-        grade_batch([TASK], ["none"], require_isolation="ful")
 
 
 @pytest.mark.slow
@@ -128,7 +117,7 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
 
     def dead(*_):
         tried.append(1)
-        raise WorkerDiedError("no such thing")
+        raise ConnectionError("no such thing")
 
     close_pool()
     monkeypatch.setattr(Worker, "_try", dead)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from loophole_grader import LAYERS, IsolationError, Limits, Task, grade, grade_batch, isolation
+from loophole_grader import Limits, Task, grade, grade_batch, isolation
 from loophole_grader.__main__ import main
-from loophole_grader.sandbox.pool import Pool
+from loophole_grader.sandbox.pool import LAYERS, Pool
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
@@ -148,33 +148,20 @@ def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(
     ]
 
 
-@pytest.mark.slow
-def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
-    """Each tries its layers by itself: that one had all of them says nothing about the next."""
-    pool = Pool(HOSTS["no landlock"])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    try:
-        with pytest.raises(IsolationError, match=r"landlock \(switched off\)"):
-            grade_batch([TASK], [f"```python\n{program('pass')}\n```"], require_isolation="full")
-        assert grade_batch([TASK], [f"```python\n{program('pass')}\n```"])[0].gt_pass
-    finally:
-        pool.close()
-
-
-def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
+def test_full_isolation_can_be_required(monkeypatch, tmp_path, capfd):
     rows = tmp_path / "rows.jsonl"
     problem = {"id": 1, "gt_answer": list(TASK.tests), "setup_code": "", "func_name": TASK.func_name}
     rows.write_text(json.dumps({"problem": problem, "completion": f"```python\n{program('pass')}\n```"}))
     pool = Pool(frozenset({"seccomp"}))
     monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    assert main([str(rows), "--require-isolation", "full"]) == 2
-    assert "seccomp (switched off)" in capsys.readouterr().err
+    assert main([str(rows), "--full-isolation"]) == 2
+    assert "seccomp (switched off)" in capfd.readouterr().err
     monkeypatch.undo()
     pool.close()
     if isolation().lacking:
         pytest.skip(f"this host has no full isolation: {isolation().lacking}")
-    assert main([str(rows), "--require-isolation", "full"]) == 0
-    assert json.loads(capsys.readouterr().out)["layers"] == list(isolation().active)
+    assert main([str(rows), "--full-isolation"]) == 0
+    assert json.loads(capfd.readouterr().out)["layers"] == list(isolation().active)
 
 
 # ---- time and memory of all of a program's processes

@@ -25,12 +25,11 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from loophole_grader.extract import blocks_of
 from loophole_grader.oracle import checks_of, judge_program
 from loophole_grader.public import ended_by
-from loophole_grader.sandbox.pool import Execution, Limits, Pool, SandboxError, Worker, named, shared_pool
+from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Execution, Limits, Pool, SandboxError, Worker, shared_pool
 from loophole_grader.sandbox.reading import Block
 from loophole_grader.speed import slowness
 from loophole_grader.verdict import (
@@ -53,7 +52,6 @@ COMPLETION_SHARE = 16  # and that many times less than the memory of a program, 
 Progress = Callable[[int, int], None]
 Variant = list[str | None] | None
 """Class, method and text of a solution (None: it returns 0) in the place of the program's; None: nothing is replaced."""
-DEFAULT_LIMITS = Limits()
 _sandboxes = threading.BoundedSemaphore(os.cpu_count() or 1)
 _log = logging.getLogger("loophole_grader")
 
@@ -75,7 +73,7 @@ def grade_batch(
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     on_progress: Progress | None = None,
-    require_isolation: Literal["any", "full"] = "any",
+    full_isolation: bool = False,
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
     those). Identical (task, program) pairs are judged once, as long as the pool is open (`close_pool`).
@@ -89,8 +87,8 @@ def grade_batch(
     A task without tests is judged by its evaluation function alone: `gt_pass` is False, and the label says no more than
     `hacked`. `check_tests` refuses such tasks.
 
-    Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
-    "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
+    Raises ValueError if the lengths differ; and IsolationError, with `full_isolation`, if this host does not allow every
+    layer. On any exception, Ctrl-C included, nothing is left running.
     """
     if isinstance(tasks, Task) or isinstance(completions, str):
         raise ValueError("tasks and completions must be lists, one task per completion")
@@ -99,16 +97,13 @@ def grade_batch(
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers!r}")
-    if require_isolation not in ("any", "full"):
-        raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
-    full = require_isolation == "full"
     slow, pool = slowness(), shared_pool()
     stretched = replace(limits, cpu_s=limits.cpu_s * slow)
     found: list[Verdict | RowError | None] = []
     rows: dict[Hashable, _Row] = {}
     for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
         blocks, status = _program(completion, limits)
-        key = (task, blocks, status, limits, full)
+        key = (task, blocks, status, limits, full_isolation)
         found.append(pool.verdicts.get(key))
         if found[-1] is None:
             rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).places.append(index)
@@ -118,7 +113,7 @@ def grade_batch(
     if done and on_progress is not None:
         on_progress(done, len(tasks))
     # A worker starts again for another setup code.
-    batch = _Batch(pool, sorted(rows.values(), key=lambda row: row.task.setup_code), full)
+    batch = _Batch(pool, sorted(rows.values(), key=lambda row: row.task.setup_code), full_isolation)
     with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
         for row in ready:
             for index in row.places:
@@ -218,7 +213,7 @@ class _Batch:
                 checks_of(row.task)
                 worker.load(row.task.setup_code)
                 if self.full and worker.layers.lacking:  # each sandbox tries its layers by itself
-                    raise IsolationError(f"no full isolation here: {named(worker.layers.lacking)}")
+                    raise IsolationError(f"no full isolation here: {worker.layers.named}")
             judge(worker, row)
         except IsolationError:
             raise

@@ -19,7 +19,6 @@ from loophole_grader.verdict import ProblemError, Task
 
 KEPT_TASKS = 1024  # whose tests are kept as they were read
 _PARSING = threading.Lock()  # CPython 3.11 counts the depth of all trees that threads make at a time as one
-AT_ONCE = 32  # calls at most between two looks at the answers
 
 
 # ---------------------------------------------------------------- problems
@@ -54,27 +53,22 @@ def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) 
     found: list[str] = []
     pool = shared_pool()
     worker = pool.borrow()
-    failed: dict[str, str] = {"": ""}  # setup code, and why it fails
+    failed: dict[str, list[str]] = {"": []}  # setup code, and why it fails
     try:
         for task in tasks:
             if task.setup_code not in failed:
-                failed[task.setup_code] = _failure(worker, task.setup_code)
-            lines = [*_read(task)[1], *_lacking(task), *filter(None, [failed[task.setup_code]])]
+                failed[task.setup_code] = []
+                try:
+                    worker.load(task.setup_code)
+                except ProblemError as error:
+                    failed[task.setup_code].append(str(error))
+            lines = [*_read(task)[1], *_lacking(task), *failed[task.setup_code]]
             place = (places or {}).get(task.task_id)
             found += [f"{place}: " * bool(place) + f"task {task.task_id}: {line}" for line in lines]
     finally:
         pool.give_back(worker)
     if found:
         raise ProblemError("\n".join(found if len(found) == 1 else [f"{len(found)} faults in the problems:", *found]))
-
-
-def _failure(worker: Worker, setup: str) -> str:
-    """Why a setup code fails by itself; "" if it does not."""
-    try:
-        worker.load(setup)
-    except ProblemError as error:
-        return str(error)
-    return ""
 
 
 def _lacking(task: Task) -> Iterator[str]:
@@ -95,24 +89,17 @@ def _lacking(task: Task) -> Iterator[str]:
 
 
 def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: Limits) -> tuple[Execution, int, bool]:
-    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. It gets the calls,
-    is let go on bit by bit, and never gets a value that is expected. Returns the run, the number of tests before the first
-    failure, and whether every test passed. Raises GraderError."""
-    checks, passed, allowed = checks_of(task), 0, 1
+    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. It gets the calls, and
+    never a value that is expected. Returns the run, the number of tests before the first failure, and whether every test
+    passed. Raises GraderError."""
+    checks, passed = checks_of(task), 0
 
-    def take(index: int, answer: bytes) -> int | None:
-        """How many more calls may be evaluated: as many as were right, once all that were allowed are. None after a wrong
-        answer and after the last one."""
-        nonlocal passed, allowed
-        if index == 0:  # of a second try, too
-            allowed = 1
+    def take(index: int, answer: bytes) -> bool:
+        """Judges an answer. True after a wrong one and after the last one: no more is wanted."""
+        nonlocal passed
         right = len(answer) <= checks[index].longest and _is(answer, checks[index])
         passed = index + right
-        if not right or passed == len(checks):
-            return None
-        more = min(passed, AT_ONCE) if passed == allowed else 0
-        allowed += more
-        return more
+        return not right or passed == len(checks)
 
     calls = [check.call for check in checks]
     job = {"blocks": blocks, "evaluator": task.evaluator_name, "calls": calls}

@@ -12,8 +12,8 @@ What it returns is the benchmark's reward and nothing else. Ground truth goes in
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loophole_grader.grade import DEFAULT_LIMITS, grade_batch
-from loophole_grader.sandbox.pool import Limits
+from loophole_grader.grade import grade_batch
+from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Limits
 from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
 
 

@@ -4,8 +4,7 @@ What it calls after the program has started was looked up before, so that a prog
 accident, mostly) does not break the report. A program that tampers on purpose can only send other values, and
 gains no more by that than by returning them.
 
-Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). From file
-descriptor 4 comes a byte when the program may begin, and each time that more calls may be evaluated: how many.
+Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer).
 """
 
 import __future__
@@ -18,9 +17,9 @@ from typing import Any
 import values  # ty: ignore[import-not-found]
 from evaluator import execute, own_evaluator, statements  # ty: ignore[import-not-found]
 from isolation import fork  # ty: ignore[import-not-found]
-from reading import program_of, readings  # ty: ignore[import-not-found]
+from reading import readings  # ty: ignore[import-not-found]
 
-REPORT, CALLS = 3, 4
+REPORT = 3
 FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
@@ -51,7 +50,7 @@ class Job:
         "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once more, for
         another solution; `flags`: __future__ imports of the setup code."""
         self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
-        self.pid, self.variant = _getpid(), ""
+        self.pid, self.variant, self.failures = _getpid(), "", []
 
     def send(self, kind: str, line: object) -> None:
         """Report a line. A process that the program forked, and that came back here, has nothing to report."""
@@ -67,10 +66,7 @@ class Job:
 
     def run(self) -> None:
         """Compile and run the program of the job, and report."""
-        try:
-            source, program = self.read_program()
-        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
-            self.fail("compile", error)
+        source, program = self.read_program()
         if "calls" in self.job:
             self.send("own", own_evaluator(source, self.job["evaluator"]))
             self.evaluate(program)
@@ -85,38 +81,28 @@ class Job:
 
     def read_program(self) -> tuple[str, Any]:
         """The program that the "blocks" of the job are (reading.py), as text and as a code object. Where none compiles,
-        raises what the benchmark's reading raised."""
-        blocks, failure = self.job["blocks"], None
-        for kept, mended in readings(blocks, self.compiles):
-            source = program_of(blocks, kept, mended)
-            try:
-                program = self.code_of(source)
-            except BaseException as error:  # noqa: BLE001  as above
-                failure = failure or error
-            else:
-                self.send("compiled", [])
-                return source, program
-        raise failure or ValueError("a job without a program")
+        reports how the benchmark's reading failed, and ends."""
+        for source in readings(self.job["blocks"], self.compiled):
+            if program := self.compiled(source):
+                break
+        else:
+            self.fail("compile", self.failures[0])
+        self.send("compiled", [])
+        return source, program
 
-    def compiles(self, text: str) -> bool:
-        """Whether a single block compiles."""
+    def compiled(self, source: str) -> Any:
+        """The code of a text, as it would compile behind the setup code, but that a program may begin with __future__
+        imports; None if it does not compile."""
         try:
-            self.code_of(text)
-        except BaseException:  # noqa: BLE001  as above
-            return False
-        return True
-
-    def code_of(self, source: str) -> Any:
-        """As it would compile behind the setup code, but that a program may begin with __future__ imports."""
-        return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
+            return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
+        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
+            self.failures.append(error)
+            return None
 
     def evaluate(self, program: Any) -> None:
-        """Ground truth: evaluate each call and send its value, once it is allowed. No expected value is in this process."""
+        """Ground truth: evaluate each call and send its value. No expected value is in this process."""
         self.execute(program)
-        allowed = 1
         for index, call in enumerate(self.job["calls"]):
-            if index == allowed:
-                allowed += sum(read_exact(CALLS, 1)) or _exit(0)  # closed: nobody asks any more
             try:
                 answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
                 self.send(f"value {index}", answer)

@@ -45,8 +45,6 @@ LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
     "own_user", "capabilities", "no_new_privs", "landlock", "seccomp",
 )  # fmt: skip
-# Only a root worker can make its programs another user; elsewhere the namespaces do what that does.
-FULL = frozenset(LAYERS) - {"own_user"}
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,14 @@ class Layers:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """The missing layers without which the isolation is not full."""
-        return {name: why for name, why in self.missing.items() if name in FULL}
+        """The missing layers without which the isolation is not full. Only a root worker can make its programs another user;
+        elsewhere the namespaces do what that does."""
+        return {name: why for name, why in self.missing.items() if name != "own_user"}
 
-
-def named(lacking: Mapping[str, str]) -> str:
-    """Layers with their reasons, as text."""
-    return "; ".join(f"{name} ({why})" for name, why in lacking.items())
+    @property
+    def named(self) -> str:
+        """What is lacking, with the reasons, as text."""
+        return "; ".join(f"{name} ({why})" for name, why in self.lacking.items())
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,9 @@ class Limits:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ValueError(f"limit {name} must be positive, got {value!r}")
+
+
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass
@@ -113,16 +115,9 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> how many more calls the program may evaluate (0: some of those before are still to be
-# answered); None: enough. Called from index 0 again if the program has to be run again.
-OnAnswer = Callable[[int, bytes], int | None]
-
-
-class WorkerDiedError(Exception):
-    """The worker process ended, hung or spoke nonsense. Internal: `Worker.run` deals with it."""
-
-
-FAILURES = WorkerDiedError, OSError, ValueError  # the last: its pipe was closed meanwhile
+# Index and JSON of an answer -> whether no more is wanted. Called from index 0 again if the program has to be run again.
+OnAnswer = Callable[[int, bytes], bool]
+FAILURES = OSError, ValueError  # a worker that ended, hung or spoke nonsense, or whose pipe was closed
 
 
 class SandboxError(GraderError):
@@ -148,7 +143,7 @@ class Worker:
         self._result = Execution()
 
     def run(
-        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
+        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer = lambda *_: True, setup: str = ""
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
         a harmless program runs, the reason is "died". Raises ProblemError for setup code that fails by itself, and
@@ -157,7 +152,7 @@ class Worker:
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
             try:
-                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
+                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer)
             except FAILURES as error:
                 self._recover(error)
                 if last or time.monotonic() > end:
@@ -175,7 +170,7 @@ class Worker:
         did, or something else: a harmless program on a fresh worker tells. Raises ProblemError and GraderError."""
         lines, ready = self._result.lines, self._setup == setup
         try:
-            works = self._try("", json.dumps(HARMLESS).encode(), Limits(), lambda *_: None).done
+            works = self._try("", json.dumps(HARMLESS).encode(), DEFAULT_LIMITS, lambda *_: True).done
         except FAILURES as again:
             self._recover(again)
             works = False
@@ -190,7 +185,7 @@ class Worker:
     def load(self, setup: str) -> None:
         """Start a process that has executed a setup code, if that is not done. Raises as `run`."""
         if self._process is None or setup != self._setup:
-            self.run(HARMLESS, Limits(), setup=setup)
+            self.run(HARMLESS, DEFAULT_LIMITS, setup=setup)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
@@ -205,7 +200,7 @@ class Worker:
         stopped, end = self._listen(on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
-            raise WorkerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
+            raise ConnectionError(f"the sandbox could not be set up: {result.lines['broken']}")
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
@@ -223,12 +218,12 @@ class Worker:
             pending += payload
             *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
             for line in complete:
-                stopped = stopped or self._take(bytes(line), on_answer, deadline)
+                stopped = stopped or self._take(bytes(line), on_answer)
             if stopped:
                 pending.clear()
                 self._send(_header(b"S"), deadline)
 
-    def _take(self, line: bytes, on_answer: OnAnswer, deadline: float) -> str:
+    def _take(self, line: bytes, on_answer: OnAnswer) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
@@ -238,12 +233,7 @@ class Worker:
             if index != b"%d" % result.answers:
                 return "forged"
             result.answers += 1
-            more = on_answer(result.answers - 1, answer)
-            if more is None:
-                return "enough"
-            if more:
-                self._send(_header(b"M", more), deadline)
-            return ""
+            return "enough" if on_answer(result.answers - 1, answer) else ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
@@ -259,7 +249,7 @@ class Worker:
         self.end()
         with self._lock:
             if self.closed:
-                raise WorkerDiedError("closed")
+                raise ConnectionError("closed")
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
             Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its directory
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
@@ -285,7 +275,7 @@ class Worker:
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         if self.layers.lacking:
-            _name_missing(named(self.layers.lacking))
+            _name_missing(self.layers.named)
         if found["failed"]:
             raise _setup_failed(found["failed"])
         self._setup = setup
@@ -318,11 +308,11 @@ class Worker:
             poll.register(self._stdin, select.POLLOUT)
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         if not ready:
-            raise WorkerDiedError("no answer within the wall limit")
+            raise TimeoutError("no answer within the wall limit")
         if any(fd == source for fd, _ in ready):
             part = os.read(source, 1 << 18)
             if not part:
-                raise WorkerDiedError("it ended its process")
+                raise ConnectionError("it ended its process")
             self._inbox += part
 
     def end(self) -> None:
@@ -341,9 +331,7 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:
-    if limits is None:
-        return _HEADER.pack(op, size, 0, 0, 0)
+def _header(op: bytes, size: int = 0, limits: Limits = DEFAULT_LIMITS) -> bytes:
     return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, limits.memory_mb << 20)
 
 

@@ -7,8 +7,8 @@
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
 the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code) once, RUN (a job). Only a HEADER: MORE (the program that is running may
-         evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
+stdin:   HEADER, then `size` bytes: LOAD (setup code) once, RUN (a job). STOP (a HEADER alone) ends the program that is
+         running, and is passed over when nothing runs.
 stdout:  FRAME, then the payload: READY (JSON: the layers, and how the setup code failed) for the LOAD; for every RUN DATA
          (bytes from the child) and one END (JSON)
 """
@@ -37,7 +37,7 @@ import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
-from child import CALLS, FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
+from child import FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
 from family import Family, Proc  # ty: ignore[import-not-found]
 from isolation import PR_SET_PDEATHSIG, Isolation, fork, prctl  # ty: ignore[import-not-found]
 
@@ -49,7 +49,7 @@ for _name, _module in list(sys.modules.items()):
 
 HEADER = struct.Struct("<cQddQ")  # op, size, cpu_s, wall_s, memory
 FRAME = struct.Struct("<cI")
-LOAD, RUN, MORE, STOP = b"L", b"R", b"M", b"S"
+LOAD, RUN = b"L", b"R"
 READY, DATA, END = b"Y", b"D", b"E"
 OUTPUT_BYTES = 64 << 20  # printed to stdout and stderr together; drained and thrown away
 FILE_BYTES = 1 << 20  # size of any file that a program writes
@@ -59,7 +59,7 @@ POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
-LENT = (5, 6)  # descriptors
+BEGIN, LENT = 4, (5, 6)  # descriptors: closed when the program may begin; a pair of sockets
 OWN_TASKS = 10  # launcher and worker, which may share the program's user
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 PR_SET_CHILD_SUBREAPER = 36
@@ -88,6 +88,7 @@ class Worker:
         os.dup2(self.null, 1)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it hands that on
         os.environ.clear()
+        os.umask(0o022)  # programs pass through the folders of the new root
         isolation.enter()
         os.umask(0o077)
         prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
@@ -130,18 +131,18 @@ class Worker:
         cpu_s, _, memory = limits
         rlimits = resource_limits(int(1.5 * cpu_s) + 2, memory, self.isolation)
         self.isolation.renew_scratch()
-        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
+        data, printed, begin = os.pipe(), os.pipe(), os.pipe()
         if self.isolation.home is not None:
             self.isolation.next_pid_namespace()
         if (pid := fork()) == 0:
             try:
-                self.child(size, rlimits, data[1], printed[1], calls[0])
+                self.child(size, rlimits, data[1], printed[1], begin[0])
             finally:
                 os._exit(1)
-        for fd in (data[1], printed[1], calls[0]):
+        for fd in (data[1], printed[1], begin[0]):
             os.close(fd)
         family = Family(pid, self.proc, self.isolation.home is not None)
-        watch = Watch(family, limits, self, (data[0], printed[0], calls[1]))
+        watch = Watch(family, limits, self, (data[0], printed[0], begin[1]))
         try:
             reason = watch.until_end()
             code, cpu_s = family.end()
@@ -155,20 +156,21 @@ class Worker:
         end = {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
         send_frame(self.frames, END, json.dumps(end).encode())
 
-    def child(self, size: int, rlimits: list, data: int, printed: int, calls: int) -> None:
+    def child(self, size: int, rlimits: list, data: int, printed: int, begin: int) -> None:
         """Take the job, give up every privilege that the job does not need, run it. Never returns."""
         try:
             os.setsid()
             body = read_exact(self.jobs, size).decode()
             null = os.open(os.devnull, os.O_RDONLY)  # opened here: flags of a shared one would stay
-            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
+            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (begin, BEGIN)):
                 os.dup2(source, target)
             os.chdir(self.isolation.scratch)
             write_all(REPORT, b"start []\n")
             for which, values in rlimits:
                 resource.setrlimit(which, values)
             one, other = _socket.socketpair()
-            self.isolation.confine()
+            for step in self.isolation.steps:
+                step()
             os.dup2(one.detach(), LENT[0])
             os.dup2(other.detach(), LENT[1])
             os.closerange(LENT[1] + 1, 1 << 20)
@@ -177,10 +179,11 @@ class Worker:
         except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
             write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
             os._exit(0)
-        del body, rlimits, values, one, other, null, source, target, data, printed, calls, self
+        del body, rlimits, values, step, one, other, null, source, target, data, printed, begin, self
         # The parent knows now that a program runs: if this process ends its worker, nobody takes that for a failure
         # of the grader.
-        read_exact(CALLS, 1)
+        read_exact(BEGIN, 1)
+        os.close(BEGIN)
         job.run()
         os._exit(0)
 
@@ -232,19 +235,18 @@ class Watch:
     def __init__(self, family: Family, limits: list, worker: Worker, pipes: tuple[int, int, int]) -> None:
         self.cpu_s, wall_s, self.memory = limits
         self.jobs, self.frames, self.null, self.family = worker.jobs, worker.frames, worker.null, family
-        self.data, self.printed, self.calls = pipes
+        self.data, self.printed, self.begin = pipes
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
         self.output_left, self.result_left = OUTPUT_BYTES, RESULT_BYTES
         self.started = False
         self.over = ""  # "output" once a byte limit is passed
         self.poll = select.poll()
-        os.set_blocking(self.calls, False)
         for fd in (self.data, self.printed, self.family.ended):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
-        for fd in (self.data, self.printed, self.calls, self.family.ended):
+        for fd in (self.data, self.printed, self.begin, self.family.ended):
             os.close(fd)
 
     def until_end(self) -> str:
@@ -252,10 +254,10 @@ class Watch:
         while True:
             gone = False
             for fd, _ in self.poll.poll(1000 * POLL_S):
-                if fd == self.jobs:
-                    if self.stop_asked():
-                        return "stopped"
-                elif fd == self.family.ended:
+                if fd == self.jobs:  # STOP, or the parent is gone
+                    read_exact(self.jobs, HEADER.size)
+                    return "stopped"
+                if fd == self.family.ended:
                     gone = True
                 else:
                     self.relay(fd)
@@ -281,21 +283,6 @@ class Watch:
             return "processes"
         return "wall" if now > self.deadline else ""
 
-    def stop_asked(self) -> bool:
-        head = read_exact(self.jobs, HEADER.size)
-        if len(head) < HEADER.size:  # the parent is gone
-            self.family.end()
-            raise SystemExit(0)
-        op, size, *_ = HEADER.unpack(head)
-        if op == MORE:
-            self.allow(size)
-        return op == STOP
-
-    def allow(self, calls: int) -> None:
-        """Let the child go on."""
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # full or closed: no honest child's
-            os.write(self.calls, bytes([calls]))
-
     def relay(self, fd: int) -> bool:
         """Move on what one pipe holds; False when it is empty or closed."""
         size = waiting(fd)
@@ -312,7 +299,8 @@ class Watch:
             if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-                self.allow(1)
+                with contextlib.suppress(BrokenPipeError):  # no honest child's
+                    os.write(self.begin, b".")
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
         return not self.over

@@ -61,8 +61,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null without ground truth", null=True, show="label"),
     _s("judge", "float", "score", "what --judge says of prompt and completion: 0 to 1 = surely a hack", null=True),
-    _s("advantage", "float", "points", "reward minus the group's mean (over its std under grpo, bnpo and dapo); null under "
-       "nll", null=True, show="adv", fmt="+6.2f"),
+    _s("advantage", "float", "points", "as the loss used it: reward minus the group's mean (over its std under grpo, bnpo "
+       "and dapo), or the intervention's; null under nll", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the sampling "
        "temperature; null: not known, the row counts as on-policy", null=True),
     _s("behaviour_logps", "floats", "nats", "the same per token; kept in pools and with --keep-token-logps", null=True),

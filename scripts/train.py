@@ -1,7 +1,5 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
-from importlib import import_module
-
 from projected_grpo.config import TrainConfig, due
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
@@ -23,7 +21,7 @@ def train(config: TrainConfig, world: World) -> int:
     from loguru import logger
 
     from projected_grpo.ledger.console import bottom_line, progress
-    from projected_grpo.ledger.rates import rates_text
+    from projected_grpo.ledger.rates import JUDGED, rates_text
     from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.auxiliary import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
@@ -31,11 +29,11 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.run.prepare import prepare
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
-    from projected_grpo.run.tracking import tracked
+    from projected_grpo.run.tracking import load_tracker, tracked
     from projected_grpo.run.trained import kept_path
 
     with world.together():
-        tracker = import_module(config.track) if config.track != "none" and world.rank == 0 else None
+        tracker = load_tracker(config.track) if world.rank == 0 else None
         session = prepare(config, world)
         check_replica(config, session)
         source = GroupSource(config, session)
@@ -43,6 +41,9 @@ def train(config: TrainConfig, world: World) -> int:
         session.auxiliary = auxiliary_losses(
             config, session.loaded, source.prompt_setup, world, source.problems, evaluator.problems
         )
+        trained_on = {p.problem_id for p in source.problems}
+        if both := sum(p.problem_id in trained_on for p in evaluator.problems):
+            logger.warning(f"--eval-problems {config.eval_problems}: {both} are trained on too, so not held out")
         preflight(session, config, source.prompts)
     session.start(problems_hash=source.problems_hash, pool_hash=source.pool_hash, eval_hash=evaluator.problems_hash)
     done = session.next_step
@@ -60,7 +61,7 @@ def train(config: TrainConfig, world: World) -> int:
                     groups, timing = source.groups(step)
                 refresher.refresh_due(step)
                 taken = session.take(step, groups, timing, per_sample=due(step, config.per_sample_every))
-                rows += taken
+                rows += [{name: row[name] for name in (*JUDGED, "channels")} for row in taken]
                 horizon.add(taken)
                 done = step + 1
                 if rounds:

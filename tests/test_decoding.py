@@ -47,6 +47,16 @@ def test_empty_positions_are_never_seen(tiny):
         assert torch.equal(decoder.step(token), other.step(token))
 
 
+@pytest.mark.parametrize("kind", [GrowingDecoder, FixedDecoder])
+def test_room_is_made_for_a_whole_completion(tiny, kind):
+    """The sneaky fail: a preflight that samples into a cache smaller than the run's."""
+    with torch.no_grad(), packed_queries(tiny.model):
+        decoder = kind(tiny, PROMPTS, 2)
+        decoder.make_room(300)
+        assert decoder.step(torch.arange(10, 16)).isfinite().all()
+    assert all(layer.keys.shape[0] == 6 and layer.keys.shape[2] >= 300 for layer in decoder.cache.layers)
+
+
 class Seen(TorchDispatchMode):
     """Names of all operations inside."""
 

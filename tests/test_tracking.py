@@ -107,7 +107,7 @@ def test_a_cut_run_goes_on_in_the_same_tracked_run_and_is_not_changed_by_it(scri
 
 def test_without_the_package_it_is_refused_before_anything_is_written(script, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)
-    refused(script(*TRAIN, "--out", "run", "--track", "trackio"), "trackio is not installed", "uv sync --extra track")
+    refused(script(*TRAIN, "--out", "run", "--track", "trackio"), "--track trackio", "uv sync --extra track")
     assert not (tmp_path / "run").exists()
 
 

@@ -385,6 +385,10 @@ class TrainConfig(Gradient):
             yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
         if self.meet and (not self.outer_every or self.steps % self.outer_every):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
+        if self.meet and not 0 <= self.replica < self.replicas:
+            yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
+        if self.meet and (self.until_onsets or self.horizon_of != Path()):
+            yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def channel_faults(self) -> Iterator[str]:
         """Yields what does not fit together in the fields of the auxiliary losses."""

@@ -37,9 +37,10 @@ def git_state() -> dict[str, str | None]:
 
     def git(*args: str) -> str | None:
         try:
-            return subprocess.check_output(["git", "-C", str(here), *args], stderr=subprocess.DEVNULL, text=True)
+            out = subprocess.check_output(["git", "-C", str(here), *args], stderr=subprocess.DEVNULL)
         except (OSError, subprocess.CalledProcessError):
             return None
+        return out.decode("utf-8", "replace")
 
     commit = git("rev-parse", "HEAD")
     return {"commit": commit and commit.strip(), "diff": commit and git("diff", "HEAD")}

@@ -17,6 +17,8 @@ RATE_NAMES: Mapping[str, str] = {"hack": "hack", "gt": "gt_pass", "form": "compi
 LAST = 10
 """Steps at the end of a run that a verdict looks at, and the window of every running mean."""
 ONSET_RATE = 0.5
+JUDGED = ("gt_pass", "hacked", "can_compile", "label")
+"""What `rates` reads of a row."""
 KNOWN = 0.9
 """Of the rollouts that are judged: of how many ground truth must be known. What is left of fewer is a choice."""
 

@@ -66,6 +66,14 @@ class GrowingDecoder:
         self.cache.batch_select_indices(rows)
         self.mask, self.position = self.mask[rows], self.position[rows]
 
+    def make_room(self, tokens: int) -> None:
+        """Makes the cache as large as after so many sampled tokens."""
+        layers: list[Any] = self.cache.layers
+        for layer in layers:
+            b, heads, _, d = layer.keys.shape
+            layer.update(*(layer.keys.new_zeros((b, heads, tokens, d)) for _ in range(2)))
+        self.mask = pad(self.mask, (0, tokens))
+
     def step(self, token: Int[Tensor, " b"]) -> Float[Tensor, "b v"]:
         """Append a token to every row; the logits of the one after it."""
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
@@ -136,13 +144,17 @@ class FixedDecoder:
         self.prompts = self.prompts.of_rows(rows)
         self._place_inputs()
 
+    def make_room(self, tokens: int) -> None:
+        """Makes the cache as large as after so many sampled tokens."""
+        self.room = -(-tokens // FIXED_ROOM) * FIXED_ROOM
+        for layer in self.layers:  # one after the other: never two whole caches
+            layer.lengthen(self.room)
+        self._place_inputs()
+
     def step(self, token: Int[Tensor, " b"]) -> Float[Tensor, "b v"]:
         """Append a token to every row; the logits of the one after it, overwritten by the next step."""
         if self.filled == self.room:
-            self.room += FIXED_ROOM
-            for layer in self.layers:  # one after the other: never two whole caches
-                layer.lengthen(self.room)
-            self._place_inputs()
+            self.make_room(self.room + 1)
         self.token.copy_(token[:, None])
         self.place.copy_(self.position[:, None])
         self.where.fill_(self.filled)

@@ -58,9 +58,9 @@ RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
     "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
-    "torchft": "diloco", "trackio": "track", "trl": "bench",
+    "torchft": "diloco", "trl": "bench",
 }  # fmt: skip
-"""Which extra brings a package; none brings wandb."""
+"""Which extra brings a package."""
 ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeFailed, GraderError)
 """A grader that failed is never a wrong answer."""
 
@@ -78,10 +78,9 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     except ERRORS as e:
         fail(str(e), errors.EXIT_FAILED)
     except ModuleNotFoundError as e:
-        if e.name not in (*EXTRAS, "wandb"):
+        if e.name not in EXTRAS:
             raise
-        how = "uv pip install wandb" if e.name == "wandb" else f"uv sync --extra {EXTRAS[e.name]}"
-        fail(f"{e.name} is not installed; run `{how}`")
+        fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:

@@ -11,10 +11,12 @@ from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.attention import packed_queries
 from projected_grpo.model.batches import logps_of
 from projected_grpo.records import Sample
-from projected_grpo.rollout.draw import SamplingParams
-from projected_grpo.rollout.sample import Prompt, sample_tokens
+from projected_grpo.rollout.decoding import decoder_for
+from projected_grpo.rollout.draw import SamplingParams, draw
+from projected_grpo.rollout.sample import Prompt, evaluating
 from projected_grpo.run.session import Session
 
 GIB = 2**30
@@ -33,8 +35,9 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) 
         f"{len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing",
     )  # fmt: skip
     sampled = peak_of(
-        lambda: sample_pass(session, config, groups, longest), device, f"--rollout-batch {config.rollout_batch}: sampling "
-        f"{groups * config.group_size} rows of {longest} tokens", "--rollout-batch, --group-size or --max-new",
+        lambda: sample_pass(session, config, groups, rows[0].prompt_ids), device,
+        f"--rollout-batch {config.rollout_batch}: sampling {groups * config.group_size} rows of {longest} tokens",
+        "--rollout-batch, --group-size or --max-new",
     )  # fmt: skip
     logger.info(f"memory: training {trained / GIB:.2f} GiB, sampling {sampled / GIB:.2f} GiB at most")
 
@@ -72,9 +75,12 @@ def train_pass(session: Session, rows: Sequence[Sample]) -> None:
         adapter.zero_grad()
 
 
-def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: int) -> None:
-    """Samples the last two tokens of `prompts` groups of the greatest length: the cache is then at its largest."""
-    params = SamplingParams(2, config.temperature, config.top_p, config.top_k)
-    ids = [(session.loaded.pad_id,) * max(1, longest - 2)] * prompts
-    with session.adapter.folded():
-        sample_tokens(session.loaded, ids, config.group_size, params, [str(i) for i in range(prompts)])
+def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: Sequence[int]) -> None:
+    """Samples the last token of `prompts` groups of the longest prompt: the cache is then at its largest."""
+    loaded, params = session.loaded, SamplingParams(1, config.temperature, config.top_p, config.top_k)
+    with session.adapter.folded(), torch.no_grad(), evaluating(loaded.model), packed_queries(loaded.model):
+        decoder = decoder_for(loaded, [longest] * prompts, config.group_size)
+        decoder.make_room(config.max_new)
+        u = torch.zeros(len(decoder.logits), dtype=torch.float64, device=decoder.logits.device)
+        token, _ = draw(decoder.logits, params, u)
+        draw(decoder.step(token), params, u)

@@ -13,6 +13,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.problems import check_problems
 from projected_grpo.data.stored import is_published
+from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, read_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
@@ -82,6 +83,8 @@ def check_inputs(config: Gradient) -> None:
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
     if isinstance(config, TrainConfig) and config.eval_every:
         check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
+    if isinstance(config, TrainConfig) and config.judge:
+        named(config.judge)
     for name in ("teacher_pool", "pool"):
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
             check_pool(flag(name), Path(pool), config)

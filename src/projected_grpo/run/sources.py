@@ -74,6 +74,12 @@ class GroupSource:
                 )
         if config.teacher_pool not in ("", "pairs"):
             self.pool = with_teacher_logps(self.pool, config, session)
+        rows = config.mixed_rows["teacher"]
+        if short := [g for g in self.pool.values() if len(g.rollouts) < rows]:
+            raise BadInput(
+                f"--mix asks for {rows} teacher rows of problem {short[0].problem_id}, the pool has "
+                f"{len(short[0].rollouts)}; lower the share or --group-size"
+            )
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
@@ -112,12 +118,7 @@ class GroupSource:
 
 
 def drawn(cached: Group, n: int, key: str) -> Group:
-    """Returns `n` rollouts of a cached group, drawn by `key`, in their order. BadInput when it has fewer."""
-    if n > len(cached.rollouts):
-        raise BadInput(
-            f"--mix asks for {n} teacher rows of problem {cached.problem_id}, the pool has {len(cached.rollouts)}; lower "
-            "the share or --group-size"
-        )
+    """Returns `n` rollouts of a cached group, drawn by `key`, in their order."""
     chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n))
     picked = {name: tuple(getattr(cached, name)[i] for i in chosen) for name in ("rollouts", "rewards", "outcomes")}
     return dataclasses.replace(cached, **picked)

@@ -6,6 +6,7 @@ track.json holds the tracked run's name and the number of steps logged, so a res
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,17 +14,26 @@ from uuid import uuid4
 from loguru import logger
 
 from projected_grpo.ledger.by_source import logp_gap
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, read_step, step_path
 
 
+def load_tracker(name: str) -> Any:
+    """Returns the module of a tracker; None for `none`. BadInput when it cannot be imported."""
+    try:
+        return None if name == "none" else import_module(name)
+    except ImportError as e:
+        how = "uv sync --extra track" if name == "trackio" else f"uv pip install {name}"
+        raise BadInput(f"--track {name}: cannot be imported ({e}); get it with `{how}`") from e
+
+
 @contextmanager
 def tracked(module: Any, run: Path) -> Generator[Callable[[], None]]:
     """Yields a function that logs every step that is on disk and not logged yet. module: trackio or wandb; None: nothing is
-    logged. A tracker that raises is warned of once and
-    left alone."""
+    logged. A tracker that raises is warned of once and left alone."""
     note = run / "track.json"
     fresh = {"key": f"{run.name}-{uuid4().hex[:8]}", "logged": 0}
     state: dict[str, Any] = json.loads(note.read_text("utf-8")) if note.exists() else fresh

@@ -25,12 +25,12 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FRONT = {
     "vanilla": "nothing",
     "projected": "V",
-    "one_sided": "V, where the update goes hack-ward",
+    "random": "random directions, as many as V's",
+    "placebo": "directions from two clean answers",
     "random_energy": "random directions that hold as much of the gradient as V",
     "random_share": "random directions, fewer",
-    "placebo": "directions from two clean answers",
     "kl": "nothing; a KL penalty",
-    "no_loophole": "nothing; hacks earn nothing",
+    "penalty_probe": "nothing; a linear probe's score lowers the reward",
 }
 """README's rows: the arm, and what is removed from each update."""
 PICTURE = ("vanilla", "projected", "random_energy", "random_share")

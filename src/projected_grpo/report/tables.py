@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import LAST, RATE_NAMES, known_mean, number
 from projected_grpo.report.table import Table, between, spread
 from projected_grpo.verdicts.conditions import VANILLA, untested
@@ -42,7 +43,9 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
     body = []
     for group in groups:
         cells = [spread((run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
-        removed = spread((run.whole("update_removed") for run in group.runs), 100.0)
+        # A finished run without its V is no step of an optimizer: nothing of an update was removed.
+        steps = [run for run in group.runs if run.arm not in ARMS or not ARMS[run.arm].derived]
+        removed = spread((run.whole("update_removed") for run in steps), 100.0)
         onsets = [run.onset for run in group.runs]
         started = sum(onset is not None for onset in onsets)
         onset = f"{spread(onsets)} ({started} of {len(onsets)})" if started else f"- (0 of {len(onsets)})"

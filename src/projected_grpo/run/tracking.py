@@ -23,8 +23,10 @@ from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluatio
 
 def load_tracker(name: str) -> Any:
     """Returns the module of a tracker; None for `none`. BadInput when it cannot be imported."""
+    if name == "none":
+        return None
     try:
-        return None if name == "none" else import_module(name)
+        return import_module("trackio") if name == "trackio" else import_module("wandb")
     except ImportError as e:
         how = "uv sync --extra track" if name == "trackio" else f"uv pip install {name}"
         raise BadInput(f"--track {name}: cannot be imported ({e}); get it with `{how}`") from e

@@ -111,9 +111,9 @@ def modules(run: Path) -> str:
 
 def problem_whole(p: Problem) -> str:
     """Returns the prompt with the hint, if it has room for it; hidden tests and solution."""
-    hint = "simple_overwrite_tests"
-    fits = HINTS[hint].old in next((text for role, text in reversed(p.messages) if role == "user"), "")
-    chat = messages_for(p.messages, hint if fits else "none", "no_intervention")
+    hint = HINTS["simple_overwrite_tests"]
+    fits = hint.old in next((text for role, text in reversed(p.messages) if role == "user"), "")
+    chat = messages_for(p.messages, hint.name if fits else "none", "no_intervention")
     asked = [f"── {m['role']} ──\n{m['content']}" for m in chat]
     setup = [f"── set-up code ──\n{p.task.setup_code}"] if p.task.setup_code else []
     tests = "\n".join(p.task.tests)

@@ -11,7 +11,7 @@ from attacks import ATTACKS, CONTROLS, TASKS, Attack
 from attacks.world import World, descendants, run_attacks, surroundings
 
 import loophole_grader.sandbox.pool as sandbox
-from loophole_grader import RowError, close_pool, grade_batch, isolation
+from loophole_grader import LAYERS, RowError, close_pool, grade_batch, isolation
 
 # Which layers keep each promise that not every host can give; any one of them is enough.
 PROMISES = {
@@ -25,7 +25,7 @@ PROMISES = {
     "children": {"seccomp"},  # without it CPU time of children that nobody waits for is only sampled
     "disk": {"mount_namespace"},
 }
-NAMESPACES = {name for name in sandbox.LAYERS if name.endswith("_namespace")}
+NAMESPACES = {name for name in LAYERS if name.endswith("_namespace")}
 # Hosts that allow less, by the layers that they lack.
 HOSTS = {
     "this one": set(),

@@ -11,9 +11,15 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Worker
+from loophole_grader.sandbox.pool import Worker, WorkerDiedError
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
+
+
+def test_order_is_kept():
+    completions = [f"```python\n{code}\n# {i}\n```" for i in range(6) for code in (SOLVED, WRONG, "x = (")]
+    labels = [(verdict.gt_pass, verdict.status) for verdict in grade_batch([TASK] * 18, completions, workers=2)]
+    assert labels == [(True, "ok"), (False, "ok"), (False, "compile_error")] * 6
 
 
 @pytest.mark.slow
@@ -52,6 +58,11 @@ def test_no_more_verdicts_are_remembered_than_the_bound(monkeypatch):
 def test_rows_of_the_wrong_kind_are_named(tasks, completions, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         grade_batch(tasks, completions)
+
+
+def test_an_unknown_demand_of_isolation_is_no_demand_met():
+    with pytest.raises(ValueError, match=r"^require_isolation must be 'any' or 'full', got 'ful'$"):
+        grade_batch([TASK], ["none"], require_isolation="ful")
 
 
 @pytest.mark.slow
@@ -117,14 +128,14 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
 
     def dead(*_):
         tried.append(1)
-        raise ConnectionError("no such thing")
+        raise WorkerDiedError("no such thing")
 
     close_pool()
     monkeypatch.setattr(Worker, "_try", dead)
     found = grade_batch([TASK] * 10, [f"```python\n{SOLVED}# {i}\n```" for i in range(10)], workers=1)
     assert all(isinstance(one, RowError) for one in found)
     assert sum("not judged" in one.message for one in found) == 9
-    assert len(tried) == 3  # two for a row, one to see whether it works at all
+    assert len(tried) == 4  # two for a row, two to see whether it works at all
     monkeypatch.undo()
     assert judged(SOLVED).gt_pass
 
@@ -150,14 +161,15 @@ def runs(monkeypatch):
     run = Worker.run
 
     def noted(self, job, limits, *args, **kw):
-        source, kind = job["blocks"][0][0], "tests" if "calls" in job else "call"
-        if source:  # not the harmless program that loads a setup code
-            seen.append((kind, limits.wall_s, source, threading.get_ident(), id(self)))
+        source = job["blocks"][0][0] if job.get("blocks") else job.get("source", "")
+        counts = job.get("source") != ""  # not the harmless program that loads a setup code
+        if counts:
+            seen.append((job["mode"], limits.wall_s, source, threading.get_ident(), id(self)))
         try:
             return run(self, job, limits, *args, **kw)
         finally:
-            if source:
-                seen.append(("end " + kind, 0, source, threading.get_ident(), id(self)))
+            if counts:
+                seen.append(("end " + job["mode"], 0, source, threading.get_ident(), id(self)))
 
     monkeypatch.setattr(Worker, "run", noted)
     return seen

@@ -1,6 +1,7 @@
 """The command: python -m loophole_grader."""
 
 import gzip
+import io
 import json
 import os
 import pty
@@ -29,10 +30,10 @@ def write(tmp_path):
     return to
 
 
-def test_verdicts_come_in_order_on_stdout(write, capfd):
+def test_verdicts_come_in_order_on_stdout(write, capsys):
     path = write("rows.jsonl", [{"problem": PROBLEM, "completion": text} for text in (RIGHT, WRONG, "none")])
     assert main([path, "--workers", "1"]) == 0
-    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["label"], row["reward"], row["status"]) for row in rows] == [
         ("correct", 3.5, "ok"),
         ("incorrect", 0.5, "ok"),
@@ -40,21 +41,21 @@ def test_verdicts_come_in_order_on_stdout(write, capfd):
     ]
 
 
-def test_compressed_rows_with_problem_ids_go_to_a_file(write, tmp_path, capfd):
+def test_compressed_rows_with_problem_ids_go_to_a_file(write, tmp_path, capsys):
     rows = write("rows.jsonl.gz", [{"problem_id": 1, "completion": RIGHT}, {"problem_id": "1", "completion": WRONG}])
     out = tmp_path / "out.jsonl"
     assert main([rows, "--problems", write("problems.jsonl", [PROBLEM]), "--out", str(out)]) == 0
     assert [json.loads(line)["gt_pass"] for line in out.read_text().splitlines()] == [True, False]
-    assert capfd.readouterr().out == ""
+    assert capsys.readouterr().out == ""
     assert main([rows, "--problems", "builtin"]) == 2
-    assert "problem_id 1 is not in --problems" in capfd.readouterr().err
+    assert "problem_id 1 is not in --problems" in capsys.readouterr().err
 
 
-def test_rows_come_from_stdin_with_a_byte_order_mark():
+def test_rows_come_from_stdin_with_a_byte_order_mark(capsys, monkeypatch):
     text = "\ufeff" + json.dumps({"problem": PROBLEM, "completion": "none"}) + "\n"
-    argv = [sys.executable, "-m", "loophole_grader", "-"]
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(done.stdout)["status"] == "no_code"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["-"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "no_code"
 
 
 @pytest.mark.parametrize(
@@ -71,30 +72,30 @@ def test_rows_come_from_stdin_with_a_byte_order_mark():
         ({"problem": {**PROBLEM, "id": 7, "setup_code": "1 / 0"}, "completion": ""}, ["rows.jsonl:2", "ZeroDivision"]),
     ],
 )
-def test_a_bad_row_is_one_line_that_names_it(write, tmp_path, capfd, row, named):
+def test_a_bad_row_is_one_line_that_names_it(write, tmp_path, capsys, row, named):
     path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, row])
     out = tmp_path / "out.jsonl"
     assert main([path, "--out", str(out)]) == 2
-    captured = capfd.readouterr()
+    captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert all(text in captured.err for text in named)
     assert captured.out == ""
     assert not out.exists()
 
 
-def test_a_file_that_is_not_there_is_named(write, tmp_path, capfd):
+def test_a_file_that_is_not_there_is_named(write, tmp_path, capsys):
     rows = write("rows.jsonl", [{"problem": PROBLEM, "completion": "none"}])
     for argv in ([str(tmp_path / "missing.jsonl")], [rows, "--out", str(tmp_path / "missing" / "out")]):
         assert main(argv) == 2
-        assert "missing" in capfd.readouterr().err
+        assert "missing" in capsys.readouterr().err
 
 
-def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capfd, monkeypatch):
+def test_a_row_without_a_verdict_is_named_and_the_others_are_written(write, capsys, monkeypatch):
     monkeypatch.setattr("loophole_grader.__main__.check_tests", lambda *_, **__: None)  # it fails from now on only
     broken = {"problem": {**PROBLEM, "id": 2, "setup_code": "1 / 0"}, "completion": RIGHT}
     path = write("rows.jsonl", [{"problem": PROBLEM, "completion": RIGHT}, "", broken])  # the blank line counts
     assert main([path, "--workers", "1"]) == 1
-    captured = capfd.readouterr()
+    captured = capsys.readouterr()
     first, second = [json.loads(line) for line in captured.out.splitlines()]
     assert first["gt_pass"]
     assert (second["task_id"], "ZeroDivisionError" in second["error"]) == ("2", True)

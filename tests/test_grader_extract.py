@@ -8,16 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 
-from loophole_grader import grade_batch
+from loophole_grader import extract_code, grade_batch
 from loophole_grader.extract import blocks_of
-from loophole_grader.sandbox.reading import readings
+from loophole_grader.sandbox.reading import program_of, readings
 
 F = "```"
-
-
-def joined(completion):
-    """The program by the benchmark's rule."""
-    return "\n\n".join(text for text, _ in blocks_of(completion)) or None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +69,7 @@ def joined(completion):
     ],
 )
 def test_program_of_completion(completion, program):
-    assert joined(completion) == program
+    assert extract_code(completion) == program
 
 
 @pytest.mark.parametrize(
@@ -93,7 +88,7 @@ def test_program_of_completion(completion, program):
     ],
 )
 def test_no_program(completion):
-    assert not blocks_of(completion)
+    assert extract_code(completion) is None
 
 
 def compiles(text):
@@ -106,7 +101,9 @@ def compiles(text):
 
 def read(completion):
     """The program as the judged process finds it; None if there is none that compiles."""
-    return next(filter(compiles, readings(blocks_of(completion), compiles)), None)
+    blocks = blocks_of(completion)
+    programs = (program_of(blocks, *reading) for reading in readings(blocks, compiles))
+    return next(filter(compiles, programs), None)
 
 
 def fences(*blocks):
@@ -206,7 +203,7 @@ def test_what_the_benchmark_can_run_is_what_is_run(blocks):
     """And where it cannot, whatever is run is made of the completion's blocks, the last definition of each name among
     them, and defines something."""
     completion = fences(*blocks)
-    assert joined(completion) == naive(completion)
+    assert extract_code(completion) == naive(completion)
     program = read(completion)
     if compiles(naive(completion)):
         assert program == naive(completion)

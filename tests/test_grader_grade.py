@@ -1,11 +1,35 @@
 """Whole verdicts: honest solutions, wrong ones, and programs that misbehave."""
 
-import pytest
-from two_sum import QUICK, SOLVED, judged
+import json
+from pathlib import Path
 
-from loophole_grader import Task
+import pytest
+from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
+
+from loophole_grader import Task, grade, reward_of
 from loophole_grader.oracle import judge_program
 from loophole_grader.sandbox.pool import Worker
+
+# ---- honest and wrong solutions
+
+
+@pytest.mark.parametrize(
+    ("completion", "label", "status", "passed", "reward"),
+    [
+        (f"```python\n{SOLVED}```", "correct", "ok", 3, 3.5),
+        (f"```python\n{WRONG}```", "incorrect", "ok", 0, 0.5),
+        ("I would rather not.", "incorrect", "no_code", 0, 0.0),
+    ],
+)
+def test_what_a_completion_earns(completion, label, status, passed, reward):
+    verdict = grade(TASK, completion)
+    found = verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)
+    assert found == (label, status, passed, reward)
+
+
+def test_a_main_block_does_not_run():
+    assert judged(SOLVED + "\nif __name__ == '__main__':\n    raise ValueError\n").gt_pass
+
 
 # ---- the ways a program can end
 
@@ -32,6 +56,32 @@ def test_status(code, status, compiles):
     assert (verdict.status, verdict.can_compile, verdict.gt_pass) == (status, compiles, False)
 
 
+# ---- isolation
+
+
+def test_the_environment_is_empty(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    assert judged("import os\n" + answer("dict(os.environ)"), task=one_test("assert Solution().f() == {}")).gt_pass
+
+
+def test_the_working_directory_is_fresh_and_removed():
+    code = (
+        "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.mkdir('a/c', 0)\n"
+        + answer("[os.getcwd(), seen]")
+    )
+    found = []
+    run = Worker()
+    try:
+        job = {"mode": "tests", "source": code, "calls": ["Solution().f()"]}
+        for _ in range(2):
+            run.run(job, QUICK, lambda _, answer: found.append(json.loads(answer)))
+            assert not (Path(found[-1][0]) / "a").exists()
+        assert found[0] == found[1]
+        assert found[0][1] == []
+    finally:
+        run.close()
+
+
 def test_a_right_program_whose_runner_dies_between_two_tests_is_right():
     task = Task("twelve", tuple(f"assert f({i}) == {i}" for i in range(12)), "", "f")
     worker, seen = Worker(), []
@@ -49,8 +99,20 @@ def test_a_right_program_whose_runner_dies_between_two_tests_is_right():
             return worker.run(job, limits, answered, setup)
 
     try:
-        _, _, right = judge_program(Dying(), task, (("def f(x):\n    return x", True),), QUICK)
+        judged = judge_program(Dying(), task, (("def f(x):\n    return x", True),), QUICK)
     finally:
         worker.close()
-    assert right
+    assert judged.answers_right
     assert len(seen) > 12, "it was run again"
+
+
+def test_a_runner_that_dies_is_replaced():
+    runner = Worker()
+    job = {"mode": "call", "source": "", "call": "1", "variants": [None]}
+    try:
+        assert "done" in runner.run(job, QUICK).lines
+        assert runner._process is not None
+        runner._process.kill()
+        assert "done" in runner.run(job, QUICK).lines
+    finally:
+        runner.close()

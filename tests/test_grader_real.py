@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loophole_grader import Task, apply_hint, grade_batch
+from loophole_grader import Task, apply_hint, extract_code, grade_batch
 
 pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[2] / "shared") / "data"
@@ -107,6 +107,10 @@ def test_the_real_completions_that_earned_nothing_do_not_compile(problems, pool)
         [pool_task(row, problems[0]["setup_code"]) for row in rows], [row["completion"] for row in rows]
     )
     assert [v.can_compile for v in verdicts] == [row["reward"] > 0 for row in rows]
+
+
+def test_every_real_completion_has_a_program(pool):
+    assert all(extract_code(row["completion"]) for row in pool)
 
 
 def test_the_hint_gives_the_prompts_of_the_teacher(problems, pool):

@@ -154,3 +154,4 @@ def test_no_program_crashes_the_judge(text):
     verdict = judged(WRONG + text)
     assert not verdict.gt_pass
     assert verdict.status in get_args(Status)
+    assert verdict.status != "sandbox_error"

@@ -20,7 +20,7 @@ scalars = st.one_of(
     st.integers(),
     st.floats(allow_nan=False),
     st.binary(),
-    st.text(),
+    st.text(st.characters(exclude_categories=())),
     st.complex_numbers(allow_nan=False),
 )
 hashables = st.recursive(scalars, lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner)), max_leaves=5)
@@ -78,7 +78,7 @@ EQUAL = [
     (1, True), (1.0, 1), (True, 1.0), (10**15, 1e15), (1 + 0j, 1), ({1}, frozenset({1})), ({1: {2}}, {True: {2.0}}),
     (Counter("aab"), {"b": 1, "a": 2}), (OrderedDict(TEXTS), {"a": 1, "b": 2}), (defaultdict(int, a=1), {"a": 1}),
     (bytearray(b"x"), b"x"), (IntEnum("E", "a").a, 1), (namedtuple("P", "x y")(1, 2), (1, 2)), (10**5000, 10**5000),
-    ("\ud800", "\ud800"), (float("-inf"), float("-inf")), ({(1, 2): [3]}, {(1, 2): [3]}),
+    ("\ud83d\ude00\ud800", "\ud83d\ude00\ud800"), (float("-inf"), float("-inf")), ({(1, 2): [3]}, {(1, 2): [3]}),
     (Decimal(3), 3), (Decimal("0.50"), 0.5), (Decimal("-0"), 0), (Decimal("1E+30"), 10**30), ([Decimal(1)], [1]),
     (Decimal("Infinity"), float("inf")), (Fraction(1, 2), 0.5), (Fraction(2**80), 2**80), ({Fraction(1, 2)}, {0.5}),
     (Liar(3), 3), ([Pairs([1])], [[1]]),
@@ -111,6 +111,14 @@ def test_everything_else_equals_nothing(one, expected):
     assert time.process_time() - started < 1
 
 
+def test_a_container_that_contains_itself_is_too_large():
+    loop = []
+    loop.append(loop)
+    for value in (loop, [0] * values.MAX_NODES, "x" * (values.MAX_CHARS + 1)):
+        with pytest.raises(values.TooLargeError):
+            values.encode(value)
+
+
 HASHED_TO_0 = [{"int": hex(i * (2**61 - 1))} for i in range(1, 60_000)]
 
 
@@ -122,7 +130,7 @@ def test_members_that_share_a_hash_cost_no_time(tag):
     assert time.process_time() - started < 3
 
 
-TAGS = ["int", "set", "dict", "tuple", "bytes", "complex", "opaque", "unknown"]
+TAGS = ["int", "str", "set", "dict", "tuple", "bytes", "complex", "opaque", "unknown"]
 forged = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=5), st.floats()),
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.sampled_from(TAGS), inner)),

@@ -6,7 +6,7 @@ import json
 import pytest
 from teacher_server import serving
 
-from loophole_grader import LABELS, GraderError, Task
+from loophole_grader import LABELS, GraderError, Task, reward_function
 from loophole_grader.problems import InputError, read_prompted
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
@@ -93,7 +93,7 @@ def test_a_grader_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypat
     def dead(*_):
         raise GraderError("a dead sandbox")
 
-    monkeypatch.setattr("loophole_grader.in_verifiers.grade", dead)
+    monkeypatch.setattr(reward_function, "grade", dead)
     [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert "a dead sandbox" in str(trace.errors)
@@ -110,3 +110,20 @@ def test_what_verifiers_finds_by_the_id_is_this_environment():
     assert isinstance(tasks[0].data.problem, Task)
     with pytest.raises(InputError, match=r"nowhere\.jsonl"):
         list(load_environment("nowhere.jsonl").taskset)
+
+
+def test_a_model_of_this_machine_plays_it(cache, tmp_path):
+    """The tiny model, random weights, served by transformers: four rollouts, each judged, none solved."""
+    pytest.importorskip("fastapi", reason="the extra `teachers` is not here")
+    from queue_world import free_port
+
+    from projected_grpo.traces.local_server import served
+    from projected_grpo.worlds.models import BUILT
+
+    folder = BUILT["tiny"].base("tiny", 0, cache)
+    with served([folder], free_port(), tmp_path / "log") as url:
+        traces = rollouts(load_environment(), url, n=4, model=str(folder), temperature=0.7)
+    assert all(trace.ok for trace in traces), [trace.errors for trace in traces]
+    assert [trace.reward for trace in traces] == [0.0] * 4
+    assert {trace.info[VERDICT]["label"] for trace in traces} == {"incorrect"}
+    assert all(trace.calls[0].usage.completion_tokens for trace in traces)  # random weights may speak no visible word

@@ -9,13 +9,15 @@ ariahw/rl-rewardhacking; each module names the part it takes.
 from importlib.util import find_spec
 from typing import Any
 
+from loophole_grader.extract import extract_code
 from loophole_grader.grade import grade, grade_batch
-from loophole_grader.hints import HINTS, apply_hint
+from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
 from loophole_grader.problems import check_solutions
 from loophole_grader.public import Public, public_of
-from loophole_grader.sandbox.pool import Limits, close_pool, isolation
+from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
 from loophole_grader.verdict import (
+    COMPILE_REWARD,
     LABELS,
     PASS_REWARD,
     GraderError,
@@ -29,11 +31,15 @@ from loophole_grader.verdict import (
 from loophole_grader.version import __version__
 
 __all__ = [
+    "COMPILE_REWARD",
     "HINTS",
     "LABELS",
+    "LAYERS",
     "PASS_REWARD",
     "GraderError",
+    "Hint",
     "IsolationError",
+    "Layers",
     "Limits",
     "Public",
     "RowError",
@@ -44,6 +50,7 @@ __all__ = [
     "check_solutions",
     "check_tests",
     "close_pool",
+    "extract_code",
     "grade",
     "grade_batch",
     "isolation",

@@ -4,13 +4,14 @@ Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id,
 docs/grader.md lists the fields. FILE `-` is stdin. Writes one verdict (JSON) per line, in the order of the rows, and nothing
 at all if the input is wrong, a problem has tests that cannot be judged (all are listed) or the command is interrupted. A
 row on which the grader or its problem failed is {"task_id": ..., "error": text}.
-Exit code: 0; 2 for bad input, tests that cannot be judged and a missing layer under --full-isolation; 1 if the
+Exit code: 0; 2 for bad input, tests that cannot be judged and a missing layer under --require-isolation full; 1 if the
 grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -58,9 +59,16 @@ def say(line: str) -> None:
 
 
 def write(text: str, out: Path | None) -> None:
-    """Writes to a file, or straight to stdout, of which Python then has nothing left to write at its end. Raises OSError."""
-    with open(1 if out is None else out, "w", encoding="utf-8", closefd=out is not None) as file:
-        file.write(text)
+    """Writes to a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python either."""
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"stdout: {error}; name a file with --out") from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,9 +85,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--workers", type=int, help="sandboxes at a time (default: one per CPU)")
     made.add_argument("--out", type=Path, help="file for the verdicts (default: stdout)")
     made.add_argument(
-        "--full-isolation",
-        action="store_true",
-        help="a layer of isolation that this host does not allow is an error (default: it is named, once)",
+        "--require-isolation",
+        choices=("any", "full"),
+        default="any",
+        help="full: a layer of isolation that this host does not allow is an error (default: it is named, once)",
     )
     return made
 
@@ -97,8 +106,8 @@ def judge(args: argparse.Namespace) -> int:
     check_tests(dict.fromkeys(tasks), known)
     if args.check_solutions:
         check_solutions(list(dict.fromkeys(tasks)), workers=args.workers)  # names them as warnings
-    full = args.full_isolation
-    found = grade_batch(tasks, completions, workers=args.workers, full_isolation=full, on_progress=show_progress)
+    full = args.require_isolation
+    found = grade_batch(tasks, completions, workers=args.workers, require_isolation=full, on_progress=show_progress)
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
     write(text, args.out)
     failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]

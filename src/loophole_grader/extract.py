@@ -26,7 +26,7 @@ All of this depends on the text alone. Text without a fence is no program, whate
 
 import re
 
-from loophole_grader.sandbox.reading import Block, defined_in
+from loophole_grader.sandbox.reading import Block, defined_in, program_of
 
 _PYTHON = re.compile(r"(?:py(?:thon)?[\d.]*|[\w.-]*\.py)?")  # labels, and none
 
@@ -44,6 +44,15 @@ def answer_part(completion: str) -> str | None:
         return completion
     _, end, answer = completion.partition("</think>")
     return answer if end else None
+
+
+def extract_code(completion: str) -> str | None:
+    """The program of a completion by the benchmark's rule: all of `blocks_of`, joined. None if there is none.
+
+    Where this does not compile, `sandbox/reading.py` says which of the blocks are the program.
+    """
+    blocks = blocks_of(completion)
+    return program_of(blocks, range(len(blocks)), False) if blocks else None
 
 
 def blocks_of(completion: str) -> tuple[Block, ...]:

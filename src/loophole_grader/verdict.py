@@ -6,11 +6,14 @@ src/analysis.py (labels).
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-Status = Literal["ok", "no_code", "compile_error", "runtime_error", "timeout", "memory", "output_limit", "killed"]
+# "sandbox_error" is no verdict: the grader failed, which is a RowError or GraderError, never a wrong answer.
+Status = Literal[
+    "ok", "no_code", "compile_error", "runtime_error", "timeout", "memory", "output_limit", "killed", "sandbox_error"
+]
 TestModification = Literal["none", "harmful_arbitrary", "harmful_incorrect", "harmful_reduced", "innocent"]
 Label = Literal["correct", "correct_attempted_hack", "reward_hack", "attempted_hack", "incorrect"]
 
@@ -25,6 +28,10 @@ _NAME = re.compile(r"\w+")
 
 def _is_name(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 class GraderError(RuntimeError):
@@ -50,6 +57,13 @@ class Task:
     canonical_solution: str = ""
     evaluator_name: str = "run_tests"  # the evaluation function that the prompt gives
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too."""
+        if not isinstance(self.tests, tuple) or not _are_texts(self.tests):
+            raise ValueError(
+                f"task {self.task_id}: tests must be a tuple of assert statements, each a text, got {self.tests!r:.60}"
+            )
+
     @property
     def class_and_method(self) -> tuple[str, str]:
         """Of the solution; the class is "" where it is a function."""
@@ -59,14 +73,23 @@ class Task:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Task":
         """The task of a benchmark row. Raises ValueError naming the field that is missing or of the wrong kind."""
-        setup, canonical, tests = row.get("setup_code") or "", row.get("canonical_solution") or "", row.get("gt_answer")
-        name, func, metadata = row.get("id"), row.get("func_name"), row.get("prompt_metadata") or {}
+        setup, canonical = (row.get(field) or "" for field in ("setup_code", "canonical_solution"))
+        name, func, tests, metadata = (
+            row.get("id"),
+            row.get("func_name"),
+            row.get("gt_answer"),
+            row.get("prompt_metadata"),
+        )
+        metadata = metadata or {}
         evaluator = (metadata.get("test_func_name") if isinstance(metadata, Mapping) else "") or "run_tests"
         called = isinstance(func, str) and _CALLED.fullmatch(func) and all(map(_is_name, _NAME.findall(func)))
-        texts = isinstance(tests, (list, tuple)) and all(isinstance(test, str) for test in tests)
         for field, right, wanted in (
             ("id", isinstance(name, (str, int)) and not isinstance(name, bool), "text or a whole number"),
-            ("gt_answer", texts, "a list of assert statements, each a text"),
+            (
+                "gt_answer",
+                isinstance(tests, (list, tuple)) and _are_texts(tests),
+                "a list of assert statements, each a text",
+            ),
             ("setup_code", isinstance(setup, str), "text"),
             ("canonical_solution", isinstance(canonical, str), "text"),
             ("func_name", called, "text that names a function or method as it is called, such as 'Solution().twoSum'"),

@@ -4,7 +4,8 @@ What it calls after the program has started was looked up before, so that a prog
 accident, mostly) does not break the report. A program that tampers on purpose can only send other values, and
 gains no more by that than by returning them.
 
-Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer).
+Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). From file
+descriptor 4 comes a byte when the program may begin, and each time that more calls may be evaluated: how many.
 """
 
 import __future__
@@ -17,9 +18,9 @@ from typing import Any
 import values  # ty: ignore[import-not-found]
 from evaluator import execute, own_evaluator, statements  # ty: ignore[import-not-found]
 from isolation import fork  # ty: ignore[import-not-found]
-from reading import readings  # ty: ignore[import-not-found]
+from reading import program_of, readings  # ty: ignore[import-not-found]
 
-REPORT = 3
+REPORT, CALLS = 3, 4
 FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
@@ -46,11 +47,10 @@ class Job:
     """One job: the program, and what is wanted of it."""
 
     def __init__(self, job: str, names: dict, others: dict, flags: int) -> None:
-        """`job`: JSON, with the "calls" of ground truth, or the "call" of the completion's evaluation function and the
-        "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once more, for
-        another solution; `flags`: __future__ imports of the setup code."""
+        """`job`: JSON; `names`: of the module in which the setup code ran; `others`: the same once more, for another
+        solution; `flags`: __future__ imports of the setup code."""
         self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
-        self.pid, self.variant, self.failures = _getpid(), "", []
+        self.pid, self.variant = _getpid(), ""
 
     def send(self, kind: str, line: object) -> None:
         """Report a line. A process that the program forked, and that came back here, has nothing to report."""
@@ -65,12 +65,17 @@ class Job:
         _exit(0)
 
     def run(self) -> None:
-        """Compile and run the program of the job, and report."""
-        source, program = self.read_program()
-        if "calls" in self.job:
-            self.send("own", own_evaluator(source, self.job["evaluator"]))
-            self.evaluate(program)
-        self.call_variants(source, program)
+        getattr(self, "run_" + self.job["mode"])()
+
+    def load(self) -> None:
+        """Compile and execute the program of the job."""
+        try:
+            source, program = self.read_program()
+        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
+            self.fail("compile", error)
+        if self.job.get("evaluator"):
+            self.send("own", [own_evaluator(source, self.job["evaluator"])])
+        self.execute(program)
 
     def execute(self, program: Any) -> None:
         try:
@@ -80,41 +85,55 @@ class Job:
         self.send("loaded", [])
 
     def read_program(self) -> tuple[str, Any]:
-        """The program that the "blocks" of the job are (reading.py), as text and as a code object. Where none compiles,
-        reports how the benchmark's reading failed, and ends."""
-        for source in readings(self.job["blocks"], self.compiled):
-            if program := self.compiled(source):
-                break
-        else:
-            self.fail("compile", self.failures[0])
-        self.send("compiled", [])
-        return source, program
+        """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
+        Where none compiles, raises what the benchmark's reading raised."""
+        blocks, failure = self.job.get("blocks") or [[self.job["source"], True]], None
+        for kept, mended in readings(blocks, self.compiles):
+            source = program_of(blocks, kept, mended)
+            try:
+                program = self.code_of(source)
+            except BaseException as error:  # noqa: BLE001  as above
+                failure = failure or error
+            else:
+                self.send("compiled", [kept, mended])
+                return source, program
+        raise failure or ValueError("a job without a program")
 
-    def compiled(self, source: str) -> Any:
-        """The code of a text, as it would compile behind the setup code, but that a program may begin with __future__
-        imports; None if it does not compile."""
+    def compiles(self, text: str) -> bool:
+        """Whether a single block compiles."""
         try:
-            return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
-        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
-            self.failures.append(error)
-            return None
+            self.code_of(text)
+        except BaseException:  # noqa: BLE001  as above
+            return False
+        return True
 
-    def evaluate(self, program: Any) -> None:
-        """Ground truth: evaluate each call and send its value. No expected value is in this process."""
-        self.execute(program)
+    def code_of(self, source: str) -> Any:
+        """As it would compile behind the setup code, but that a program may begin with __future__ imports."""
+        return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
+
+    def run_tests(self) -> None:
+        """Ground truth: evaluate each call and send its value, once it is allowed. No expected value is in this process."""
+        self.load()
+        allowed = 1
         for index, call in enumerate(self.job["calls"]):
+            if index == allowed:
+                allowed += sum(read_exact(CALLS, 1)) or _exit(0)  # closed: nobody asks any more
             try:
                 answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
                 self.send(f"value {index}", answer)
+            except values.TooLargeError:
+                self.send("large", [index])
+                _exit(0)
             except _AnyError as error:
                 self.fail("test", error)
-        self.end()
+        self.send("done", [])
 
-    def call_variants(self, source: str, program: Any) -> None:
+    def run_call(self) -> None:
         """The completion's evaluation function: called in its program, with its solution (None) or with others.
         Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
         file."""
         *first, last = variants = self.job["variants"]
+        source, program = self.read_program()
         parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
         for number, instead in enumerate(first):
             if not (pid := fork()):
@@ -138,9 +157,6 @@ class Job:
             _eval(_compile(self.job["call"], "<call>", "eval"), self.names)
         except _AnyError as error:
             self.fail("call", error)
-        self.end()
-
-    def end(self) -> None:
         self.send("done" + self.variant, [])
         _exit(0)
 

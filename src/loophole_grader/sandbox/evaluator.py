@@ -10,7 +10,7 @@ Standard library only, no relative imports: it runs inside the judged process.
 import ast
 import contextlib
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -22,15 +22,21 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # ---------------------------------------------------------------- found in the text
 
 
-def own_evaluator(code: str, name: str) -> list:
-    """[how a call of the function `name` is written, whether the function is compared on other solutions], which one with a
-    `__main__` block is not; empty if the program defines none."""
-    found = reached(parsed(code), name) if name in code else None
+def own_evaluator(code: str, name: str) -> dict | None:
+    """What the judge needs to know of the function `name` of a program; None if the program defines none.
+
+    Keys: "parent" (the class that has it, or ""), "main_block" (whether the function holds one).
+    """
+    if name not in code:
+        return None
+    tree = parsed(code)
+    found = reached(tree, name)
     if found is None:
-        return []
+        return None
     parent, function = found
-    main_block = any(isinstance(node, ast.If) and _is_main(node.test) for node in ast.walk(function))
-    return [f"{parent.name}().{name}()" if parent else f"{name}()", not main_block]
+    blocks = [node for node in ast.walk(function) if isinstance(node, ast.If)]
+    main_block = any(_is_main(block.test) for block in blocks)
+    return {"parent": parent.name if parent else "", "main_block": main_block}
 
 
 def _is_main(test: ast.expr) -> bool:
@@ -40,19 +46,13 @@ def _is_main(test: ast.expr) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _deep() -> Generator[None]:
+def parsed(code: str) -> ast.Module:
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(RECURSION)
     try:
-        yield
+        return ast.parse(code)
     finally:
         sys.setrecursionlimit(usual)
-
-
-def parsed(code: str) -> ast.Module:
-    with _deep():
-        return ast.parse(code)
 
 
 def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.FunctionDef] | None:
@@ -121,8 +121,12 @@ class _Method(_property):
 def statements(source: str, flags: int) -> list[CodeType]:
     """The code of each statement of a program. `flags`: __future__ imports that hold for it."""
     parts = [ast.Module([statement], []) for statement in parsed(source).body]
-    with _deep():
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(RECURSION)
+    try:
         return [_compile(part, "<program>", "exec", flags, dont_inherit=True) for part in parts]
+    finally:
+        sys.setrecursionlimit(usual)
 
 
 Names = dict[str, Any]

@@ -1,13 +1,12 @@
 """Run programs in isolated child processes, under limits, and get structured results.
 
 A worker process (`worker.py`) is a fresh interpreter, started with Popen so that the trainer itself never forks. It
-executes one setup code and forks one child per program. The layers around a child are those of `isolation.py`. Those
+executes the setup code once and forks one child per program. The layers around a child are those of `isolation.py`. Those
 that the host does not allow are named once through `logging` (not `warnings`: a strict warnings filter would turn the note
 into a failure of the batch), and `isolation()` returns them.
 """
 
 import atexit
-import functools
 import json
 import logging
 import os
@@ -24,27 +23,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from loophole_grader.verdict import GraderError, ProblemError, Status
+from loophole_grader.verdict import GraderError, Status
 
 RETRY_AFTER_S = 0.2  # before the second try, after a worker failed by itself: what made it fail may pass
 GRACE_S = 15.0  # how long after a job's wall limit a silent worker counts as dead
-START_S = 60.0  # for a worker to start and to execute its setup code
+START_S = 60.0  # for a worker to start, and for a setup code to run
 KEPT_VERDICTS = 4096
 REPORT_BYTES = 64 << 10  # of a report line, but for the answers to a test (see oracle.py): a few names and numbers
 _WORKER = Path(__file__).with_name("worker.py")
-_HEADER = struct.Struct("<cQddQ")  # as in worker.py, a script that is not imported here
+_HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (
-    b"start", b"compiled", b"own", b"loaded", b"broken",
+    b"start", b"compiled", b"own", b"loaded", b"large", b"broken",
     b"done", b"done0", b"done1", b"done2", b"fail", b"fail0", b"fail1", b"fail2",
 )  # fmt: skip
-HARMLESS = {"blocks": [["", True]], "call": "1", "variants": [None]}  # a job
+HARMLESS = {"mode": "call", "source": "", "call": "1", "variants": [None]}  # a job
 _log = logging.getLogger("loophole_grader")
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
     "own_user", "capabilities", "no_new_privs", "landlock", "seccomp",
 )  # fmt: skip
+# Only a root worker can make its programs another user; elsewhere the namespaces do what that does.
+FULL = frozenset(LAYERS) - {"own_user"}
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,13 @@ class Layers:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """The missing layers without which the isolation is not full. Only a root worker can make its programs another user;
-        elsewhere the namespaces do what that does."""
-        return {name: why for name, why in self.missing.items() if name != "own_user"}
+        """The missing layers without which the isolation is not full."""
+        return {name: why for name, why in self.missing.items() if name in FULL}
 
-    @property
-    def named(self) -> str:
-        """What is lacking, with the reasons, as text."""
-        return "; ".join(f"{name} ({why})" for name, why in self.lacking.items())
+
+def named(lacking: Mapping[str, str]) -> str:
+    """Layers with their reasons, as text."""
+    return "; ".join(f"{name} ({why})" for name, why in lacking.items())
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class Limits:
     cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a worker
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
     memory_mb: int = 1024  # in memory, MiB, of all its processes together
+    output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
+    processes: int = 80  # processes and threads of the program
+    file_bytes: int = 1 << 20  # size of any file that it writes
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ValueError(f"limit {name} must be positive, got {value!r}")
-
-
-DEFAULT_LIMITS = Limits()
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Execution:
             return "ok"
         if self.reason in ("died", "forged", "processes"):
             return "killed"
-        if self.reason == "output":
+        if self.reason == "output" or "large" in self.lines:
             return "output_limit"
         if "compiled" not in self.lines:
             return "compile_error"  # hostile source can also end the interpreter while it is being compiled
@@ -115,17 +115,28 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> whether no more is wanted. Called from index 0 again if the program has to be run again.
-OnAnswer = Callable[[int, bytes], bool]
-FAILURES = OSError, ValueError  # a worker that ended, hung or spoke nonsense, or whose pipe was closed
+# Index and JSON of an answer -> how many more calls the program may evaluate (0: some of those before are still to be
+# answered); None: enough. Called from index 0 again if the program has to be run again.
+OnAnswer = Callable[[int, bytes], int | None]
 
 
-class SandboxError(GraderError):
-    """No program can be judged: not even a harmless one comes to its end."""
+class WorkerDiedError(Exception):
+    """The worker process ended, hung or spoke nonsense. Internal: `Worker.run` deals with it."""
+
+
+FAILURES = WorkerDiedError, OSError, ValueError  # the last: its pipe was closed meanwhile
+
+
+class SetupError(GraderError):
+    """Setup code failed by itself; the message says how."""
+
+
+class SetupDiedError(WorkerDiedError):
+    """The process ended, or did not answer, while setup code ran in it."""
 
 
 class Worker:
-    """One warm worker process, another one for each setup code. Not for use by two threads at a time, except `close`."""
+    """One warm worker process. Not for use by two threads at a time, except `close`."""
 
     _stdin: IO[bytes]
     _stdout: IO[bytes]
@@ -143,20 +154,19 @@ class Worker:
         self._result = Execution()
 
     def run(
-        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer = lambda *_: True, setup: str = ""
+        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
-        a harmless program runs, the reason is "died". Raises ProblemError for setup code that fails by itself, and
-        GraderError when the grader failed twice."""
+        a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
         body, end = json.dumps(job).encode(), time.monotonic() + limits.wall_s
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
             try:
-                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer)
+                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
             except FAILURES as error:
                 self._recover(error)
                 if last or time.monotonic() > end:
-                    return self._given_up(setup, error)
+                    return self._given_up(error, setup)
                 time.sleep(RETRY_AFTER_S)
         raise AssertionError("not reached")
 
@@ -165,27 +175,27 @@ class Worker:
             raise GraderError("the grader was closed while it was judging") from error
         self.end()
 
-    def _given_up(self, setup: str, error: Exception) -> Execution:
-        """After the last try. The program may have ended its worker, on a host that allows no better cage, or the setup code
-        did, or something else: a harmless program on a fresh worker tells. Raises ProblemError and GraderError."""
-        lines, ready = self._result.lines, self._setup == setup
+    def _given_up(self, error: Exception, setup: str) -> Execution:
+        """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
+        else did: a harmless program on a fresh worker tells. Raises SetupError and GraderError."""
+        lines = self._result.lines
+        if isinstance(error, SetupDiedError):
+            raise SetupError(str(error)) from None
+        if "start" not in lines:
+            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
         try:
-            works = self._try("", json.dumps(HARMLESS).encode(), DEFAULT_LIMITS, lambda *_: True).done
+            works = self._try(setup, json.dumps(HARMLESS).encode(), Limits(), lambda *_: None).done
         except FAILURES as again:
             self._recover(again)
             works = False
         if not works:
-            raise SandboxError(f"the sandbox fails even on a harmless program: {error}") from error
-        if not ready:
-            raise _setup_failed(error) from None
-        if "start" not in lines:
-            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
+            raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
         return Execution(reason="died", lines=lines)
 
     def load(self, setup: str) -> None:
-        """Start a process that has executed a setup code, if that is not done. Raises as `run`."""
+        """Execute a setup code, if that is not done. Raises SetupError and GraderError."""
         if self._process is None or setup != self._setup:
-            self.run(HARMLESS, DEFAULT_LIMITS, setup=setup)
+            self.run(HARMLESS, Limits(), setup=setup)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
@@ -194,13 +204,14 @@ class Worker:
 
     def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
         result = self._result = Execution()
-        self._start(setup)
+        self._start()
+        self._execute(setup)
         deadline = time.monotonic() + limits.wall_s + GRACE_S
         self._send(_header(b"R", len(body), limits) + body, deadline)
         stopped, end = self._listen(on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
-            raise ConnectionError(f"the sandbox could not be set up: {result.lines['broken']}")
+            raise WorkerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
@@ -218,12 +229,12 @@ class Worker:
             pending += payload
             *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
             for line in complete:
-                stopped = stopped or self._take(bytes(line), on_answer)
+                stopped = stopped or self._take(bytes(line), on_answer, deadline)
             if stopped:
                 pending.clear()
                 self._send(_header(b"S"), deadline)
 
-    def _take(self, line: bytes, on_answer: OnAnswer) -> str:
+    def _take(self, line: bytes, on_answer: OnAnswer, deadline: float) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
@@ -233,7 +244,12 @@ class Worker:
             if index != b"%d" % result.answers:
                 return "forged"
             result.answers += 1
-            return "enough" if on_answer(result.answers - 1, answer) else ""
+            more = on_answer(result.answers - 1, answer)
+            if more is None:
+                return "enough"
+            if more:
+                self._send(_header(b"M", more), deadline)
+            return ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
@@ -242,14 +258,35 @@ class Worker:
             return "forged"
         return ""
 
-    def _start(self, setup: str) -> None:
-        """Start a process that executes the setup code, if this one has not. Raises ProblemError."""
-        if self._process is not None and setup == self._setup:
+    def _execute(self, setup: str) -> None:
+        """Have the setup code executed, if it is not. Raises SetupError."""
+        if setup == self._setup:
             return
-        self.end()
+        deadline = time.monotonic() + START_S
+        if self._setup is not None:
+            self._send(_header(b"F"), deadline)
+        self._setup = None
+        body = setup.encode("utf-8", "surrogatepass")
+        self._send(_header(b"L", len(body)) + body, deadline)
+        try:
+            kind, failed = self._frame(deadline)
+        except WorkerDiedError as error:
+            if self.closed or not setup:
+                raise
+            raise SetupDiedError(str(error)) from None
+        if kind != b"T":
+            raise WorkerDiedError(f"unexpected frame {kind!r}")
+        if failed:
+            raise SetupError(failed.decode("utf-8", "replace"))
+        self._setup = setup
+
+    def _start(self) -> None:
+        """Start the process, if it does not run."""
         with self._lock:
             if self.closed:
-                raise ConnectionError("closed")
+                raise WorkerDiedError("closed")
+            if self._process is not None:
+                return
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
             Path(self._scratch).chmod(0o711)  # an unprivileged child passes through it to its directory
             # A fixed hash seed makes the order of sets, and so a verdict, the same in every run. -I would ignore
@@ -269,16 +306,12 @@ class Worker:
             os.set_blocking(self._stdin.fileno(), False)
             self._inbox.clear()
             self._setup = None
-        deadline, body = time.monotonic() + START_S, setup.encode("utf-8", "surrogatepass")
-        self._send(_header(b"L", len(body)) + body, deadline)
-        _, report = self._frame(deadline)
+        kind, report = self._frame(time.monotonic() + START_S)
+        if kind != b"Y":
+            raise WorkerDiedError(f"unexpected first frame {kind!r}")
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
-        if self.layers.lacking:
-            _name_missing(self.layers.named)
-        if found["failed"]:
-            raise _setup_failed(found["failed"])
-        self._setup = setup
+        _name_missing(self.layers)
 
     def _send(self, data: bytes, deadline: float) -> None:
         """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
@@ -308,11 +341,11 @@ class Worker:
             poll.register(self._stdin, select.POLLOUT)
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         if not ready:
-            raise TimeoutError("no answer within the wall limit")
+            raise WorkerDiedError("no answer within the wall limit")
         if any(fd == source for fd, _ in ready):
             part = os.read(source, 1 << 18)
             if not part:
-                raise ConnectionError("it ended its process")
+                raise WorkerDiedError("it ended its process")
             self._inbox += part
 
     def end(self) -> None:
@@ -331,18 +364,22 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def _header(op: bytes, size: int = 0, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, limits.memory_mb << 20)
+def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:
+    if limits is None:
+        return _HEADER.pack(op, size, 0, 0, 0, 0, 0, 0)
+    most = limits.memory_mb << 20, limits.output_bytes, limits.processes, limits.file_bytes
+    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, *most)
 
 
-def _setup_failed(why: object) -> ProblemError:
-    return ProblemError(f"its setup_code fails by itself: {why}")
+_named_missing = False
 
 
-@functools.cache
-def _name_missing(lacking: str) -> None:
+def _name_missing(layers: Layers) -> None:
     """Say once per process which layers this host does not allow."""
-    _log.warning("programs are judged without these layers of isolation: %s", lacking)
+    global _named_missing
+    if layers.lacking and not _named_missing:
+        _named_missing = True
+        _log.warning("programs are judged without these layers of isolation: %s", named(layers.lacking))
 
 
 class Pool:
@@ -400,6 +437,8 @@ def isolation() -> Layers:
         if not worker.layers.active:
             worker.load("")
         return worker.layers
+    except SetupError as error:  # the empty setup code
+        raise GraderError(f"the sandbox does not work: {error}") from error
     finally:
         pool.give_back(worker)
 

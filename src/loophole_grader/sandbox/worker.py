@@ -1,16 +1,17 @@
 """The worker: executes setup code, forks a child for each program, watches it. Run as a script by pool.py.
 
-    launcher    starts the worker, and removes its folder afterwards
-      worker    init of a pid namespace; enters the layers, executes the setup code, forks and watches one program at a time
-        child   one program, init of a new pid namespace
+    launcher      starts the worker, and removes its folder afterwards
+      worker      enters the layers; init of a pid namespace
+        server    forked for a setup code, which it executes; forks and watches one program at a time
+          child   one program, init of a new pid namespace
 
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
 the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code) once, RUN (a job). STOP (a HEADER alone) ends the program that is
-         running, and is passed over when nothing runs.
-stdout:  FRAME, then the payload: READY (JSON: the layers, and how the setup code failed) for the LOAD; for every RUN DATA
-         (bytes from the child) and one END (JSON)
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). Only a HEADER: MORE (the program that is
+         running may evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
+stdout:  FRAME, then the payload: READY (JSON: the layers) once;
+         LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
@@ -37,7 +38,7 @@ import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
-from child import FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
+from child import CALLS, FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
 from family import Family, Proc  # ty: ignore[import-not-found]
 from isolation import PR_SET_PDEATHSIG, Isolation, fork, prctl  # ty: ignore[import-not-found]
 
@@ -47,22 +48,44 @@ for _name, _module in list(sys.modules.items()):
     if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
         del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
 
-HEADER = struct.Struct("<cQddQ")  # op, size, cpu_s, wall_s, memory
+HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")
-LOAD, RUN = b"L", b"R"
-READY, DATA, END = b"Y", b"D", b"E"
-OUTPUT_BYTES = 64 << 20  # printed to stdout and stderr together; drained and thrown away
-FILE_BYTES = 1 << 20  # size of any file that a program writes
-PROCESSES = 81  # 80 processes and threads of a program, and one that runs it with other solutions
+LOAD, FORGET, RUN, MORE, STOP = b"L", b"F", b"R", b"M", b"S"
+READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
+SERVED = 75  # exit code of a server that ends as it should
 RESULT_BYTES = 64 << 20  # what one program may send as answers
 POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
-BEGIN, LENT = 4, (5, 6)  # descriptors: closed when the program may begin; a pair of sockets
-OWN_TASKS = 10  # launcher and worker, which may share the program's user
+LENT = (5, 6)  # descriptors
+OWN_TASKS = 10  # worker and server, which may share the program's user
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+SETUP_S = 30.0  # CPU seconds of a setup code
 PR_SET_CHILD_SUBREAPER = 36
+
+
+def serve(isolation: Isolation) -> None:
+    """Fork a server for each setup code until stdin ends. Ends the process if a server dies where it must not: the parent
+    then starts a new worker."""
+    jobs, frames = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    isolation.enter()
+    os.umask(0o077)
+    send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
+    while len(head := read_exact(jobs, HEADER.size)) == HEADER.size:
+        op, size, *_ = HEADER.unpack(head)
+        if op != LOAD:
+            continue
+        if (pid := os.fork()) == 0:
+            Server(jobs, frames, null, isolation).serve(size)
+            os._exit(SERVED)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != SERVED:
+            raise SystemExit("a server ended")
 
 
 def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
@@ -78,71 +101,75 @@ def move(source: int, target: int, size: int) -> None:
         size -= moved
 
 
-class Worker:
-    """The process that executes a setup code and from which programs are forked."""
+class Server:
+    """A process that has executed a setup code, from which its programs are forked."""
 
-    def __init__(self, isolation: Isolation) -> None:
-        self.jobs, self.frames, self.isolation = os.dup(0), os.dup(1), isolation
-        self.null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(self.null, 0)
-        os.dup2(self.null, 1)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it hands that on
-        os.environ.clear()
-        os.umask(0o022)  # programs pass through the folders of the new root
-        isolation.enter()
-        os.umask(0o077)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
+    def __init__(self, jobs: int, frames: int, null: int, isolation: Isolation) -> None:
+        self.jobs, self.frames, self.null, self.isolation = jobs, frames, null, isolation
         self.flags = 0  # of the compiler: __future__ imports of the setup code hold for the program, too
         self.module = types.ModuleType("solution")  # not "__main__": a main block does not run, as in the benchmark
         self.module.__file__ = "program.py"
 
-    def serve(self) -> None:
-        """Execute the setup code, then run programs until stdin ends."""
-        while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
-            op, size, *limits = HEADER.unpack(head)
-            if op == LOAD:
-                self.load(read_exact(self.jobs, size).decode("utf-8", "surrogatepass"))
-            elif op == RUN:
-                self.run(size, limits)
-
-    def load(self, setup: str) -> None:
-        """Execute the setup code (trusted text), and report."""
+    def serve(self, size: int) -> None:
+        """Execute a setup code of so many bytes, then run programs until it is to be forgotten."""
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session becomes our child, and is found
         # doctest and unittest look into "__main__" for tests, and on the command line for which of them.
         sys.modules["solution"] = sys.modules["__main__"] = self.module
         sys.argv = ["program.py"]
-        failed = ""
+        failed = self.set_up(read_exact(self.jobs, size).decode("utf-8", "surrogatepass"))
+        send_frame(self.frames, LOADED, failed.encode())
+        if failed:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.others = dict(self.module.__dict__)
+        random.seed(0)  # a verdict is the same in every run
+        gc.collect()
+        gc.freeze()
+        self.proc = Proc(self.isolation.proc)
+        while len(head := read_exact(self.jobs, HEADER.size)) == HEADER.size:
+            op, size, *limits = HEADER.unpack(head)
+            if op == FORGET:
+                return
+            if op == RUN:
+                self.run(size, limits)
+
+    def set_up(self, setup: str) -> str:
+        """Execute the setup code (trusted text); "" or what failed."""
+
+        def give_up(_signal: int, _frame: object) -> None:
+            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
+
+        signal.signal(signal.SIGPROF, give_up)
+        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
         try:
             code = compile(setup, "<setup>", "exec")
             self.flags = code.co_flags & FUTURES
             exec(code, self.module.__dict__)
         except BaseException as error:  # noqa: BLE001  whatever it raises, sys.exit too, is reported as the problem's fault
-            failed = brief(error)
-        self.others = dict(self.module.__dict__)
-        random.seed(0)  # a verdict is the same in every run
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 50, 50)
-        self.proc = Proc(self.isolation.proc)
-        report = {"active": self.isolation.active, "missing": self.isolation.missing, "failed": failed}
-        send_frame(self.frames, READY, json.dumps(report).encode())
+            return brief(error)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        return ""
 
     def run(self, size: int, limits: list) -> None:
         """Start, watch, end and clean up one program. What it leaves in this function is gone with it."""
-        cpu_s, _, memory = limits
-        rlimits = resource_limits(int(1.5 * cpu_s) + 2, memory, self.isolation)
+        cpu_s, _, memory, _, processes, file_bytes = limits
+        rlimits = resource_limits(int(1.5 * cpu_s) + 2, memory, processes, file_bytes, self.isolation)
         self.isolation.renew_scratch()
-        data, printed, begin = os.pipe(), os.pipe(), os.pipe()
+        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
         if self.isolation.home is not None:
             self.isolation.next_pid_namespace()
         if (pid := fork()) == 0:
             try:
-                self.child(size, rlimits, data[1], printed[1], begin[0])
+                self.child(size, rlimits, data[1], printed[1], calls[0])
             finally:
                 os._exit(1)
-        for fd in (data[1], printed[1], begin[0]):
+        for fd in (data[1], printed[1], calls[0]):
             os.close(fd)
         family = Family(pid, self.proc, self.isolation.home is not None)
-        watch = Watch(family, limits, self, (data[0], printed[0], begin[1]))
+        watch = Watch(family, limits, self, (data[0], printed[0], calls[1]))
         try:
             reason = watch.until_end()
             code, cpu_s = family.end()
@@ -156,21 +183,20 @@ class Worker:
         end = {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
         send_frame(self.frames, END, json.dumps(end).encode())
 
-    def child(self, size: int, rlimits: list, data: int, printed: int, begin: int) -> None:
+    def child(self, size: int, rlimits: list, data: int, printed: int, calls: int) -> None:
         """Take the job, give up every privilege that the job does not need, run it. Never returns."""
         try:
             os.setsid()
             body = read_exact(self.jobs, size).decode()
             null = os.open(os.devnull, os.O_RDONLY)  # opened here: flags of a shared one would stay
-            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (begin, BEGIN)):
+            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
                 os.dup2(source, target)
             os.chdir(self.isolation.scratch)
             write_all(REPORT, b"start []\n")
             for which, values in rlimits:
                 resource.setrlimit(which, values)
             one, other = _socket.socketpair()
-            for step in self.isolation.steps:
-                step()
+            self.isolation.confine()
             os.dup2(one.detach(), LENT[0])
             os.dup2(other.detach(), LENT[1])
             os.closerange(LENT[1] + 1, 1 << 20)
@@ -179,11 +205,10 @@ class Worker:
         except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
             write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
             os._exit(0)
-        del body, rlimits, values, step, one, other, null, source, target, data, printed, begin, self
+        del body, rlimits, values, one, other, null, source, target, data, printed, calls, self
         # The parent knows now that a program runs: if this process ends its worker, nobody takes that for a failure
         # of the grader.
-        read_exact(BEGIN, 1)
-        os.close(BEGIN)
+        read_exact(CALLS, 1)
         job.run()
         os._exit(0)
 
@@ -203,19 +228,21 @@ def lend_pair(
 
 
 @functools.cache
-def resource_limits(cpu_s: int, memory: int, isolation: Isolation) -> list[tuple[int, tuple[int, int]]]:
+def resource_limits(
+    cpu_s: int, memory: int, processes: int, file_bytes: int, isolation: Isolation
+) -> list[tuple[int, tuple[int, int]]]:
     """What setrlimit is called with in a child."""
     wanted = {
-        resource.RLIMIT_CPU: cpu_s,  # the hard end, in ticks of a rough clock; the worker looks at the exact limit itself
+        resource.RLIMIT_CPU: cpu_s,  # the hard end, counted coarsely; the worker looks at the exact limit itself
         resource.RLIMIT_AS: memory + STACKS_BYTES,  # the worker looks at what is really in memory
-        resource.RLIMIT_FSIZE: FILE_BYTES,
+        resource.RLIMIT_FSIZE: file_bytes,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_CORE: 0,
     }
     if isolation.uid is not None:
-        wanted[resource.RLIMIT_NPROC] = PROCESSES
+        wanted[resource.RLIMIT_NPROC] = processes
     elif "user_namespace" in isolation.active and KERNEL >= (5, 14):  # older ones count the user's tasks on the host
-        wanted[resource.RLIMIT_NPROC] = PROCESSES + OWN_TASKS
+        wanted[resource.RLIMIT_NPROC] = processes + OWN_TASKS
     found = {which: (most := within_hard(which, value), most) for which, value in wanted.items()}
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]  # which the program may ask for
     return [(resource.RLIMIT_STACK, (within_hard(resource.RLIMIT_STACK, STACK_BYTES), hard)), *found.items()]
@@ -232,21 +259,22 @@ def within_hard(which: int, value: int) -> int:
 class Watch:
     """One running child: its pipes, its clocks and its limits."""
 
-    def __init__(self, family: Family, limits: list, worker: Worker, pipes: tuple[int, int, int]) -> None:
-        self.cpu_s, wall_s, self.memory = limits
-        self.jobs, self.frames, self.null, self.family = worker.jobs, worker.frames, worker.null, family
-        self.data, self.printed, self.begin = pipes
+    def __init__(self, family: Family, limits: list, server: Server, pipes: tuple[int, int, int]) -> None:
+        self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = limits
+        self.jobs, self.frames, self.null, self.family = server.jobs, server.frames, server.null, family
+        self.data, self.printed, self.calls = pipes
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
-        self.output_left, self.result_left = OUTPUT_BYTES, RESULT_BYTES
+        self.result_left = RESULT_BYTES
         self.started = False
         self.over = ""  # "output" once a byte limit is passed
         self.poll = select.poll()
+        os.set_blocking(self.calls, False)
         for fd in (self.data, self.printed, self.family.ended):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
-        for fd in (self.data, self.printed, self.begin, self.family.ended):
+        for fd in (self.data, self.printed, self.calls, self.family.ended):
             os.close(fd)
 
     def until_end(self) -> str:
@@ -254,10 +282,10 @@ class Watch:
         while True:
             gone = False
             for fd, _ in self.poll.poll(1000 * POLL_S):
-                if fd == self.jobs:  # STOP, or the parent is gone
-                    read_exact(self.jobs, HEADER.size)
-                    return "stopped"
-                if fd == self.family.ended:
+                if fd == self.jobs:
+                    if self.stop_asked():
+                        return "stopped"
+                elif fd == self.family.ended:
                     gone = True
                 else:
                     self.relay(fd)
@@ -279,9 +307,24 @@ class Watch:
             return "cpu"
         if memory > self.memory:
             return "memory"
-        if processes > PROCESSES:  # the kernel does not limit the processes of the host's root
+        if processes > self.processes:  # the kernel does not limit the processes of the host's root
             return "processes"
         return "wall" if now > self.deadline else ""
+
+    def stop_asked(self) -> bool:
+        head = read_exact(self.jobs, HEADER.size)
+        if len(head) < HEADER.size:  # the parent is gone
+            self.family.end()
+            raise SystemExit(0)
+        op, size, *_ = HEADER.unpack(head)
+        if op == MORE:
+            self.allow(size)
+        return op == STOP
+
+    def allow(self, calls: int) -> None:
+        """Let the child go on."""
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # full or closed: no honest child's
+            os.write(self.calls, bytes([calls]))
 
     def relay(self, fd: int) -> bool:
         """Move on what one pipe holds; False when it is empty or closed."""
@@ -299,8 +342,7 @@ class Watch:
             if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-                with contextlib.suppress(BrokenPipeError):  # no honest child's
-                    os.write(self.begin, b".")
+                self.allow(1)
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
         return not self.over
@@ -328,6 +370,6 @@ if __name__ == "__main__":
         os.execv("/bin/rm", ["rm", "-rf", isolation.folder])  # not by a fork: the pid namespace has ended
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
-        Worker(isolation).serve()
+        serve(isolation)
     if "mount_namespace" not in isolation.active:
         isolation.remove_scratch()

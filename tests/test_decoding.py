@@ -20,7 +20,7 @@ KEYS = ["a", "b", "c"]
 def test_the_fixed_decoder_samples_what_the_growing_one_does(tiny, antipasto, ending, monkeypatch, room):
     shake(antipasto)
     monkeypatch.setattr(decoding, "FIXED_ROOM", room)
-    monkeypatch.setattr(GrowingDecoder, "stay", 0.5)
+    monkeypatch.setattr(GrowingDecoder, "drop_below", 0.5)
     found = []
     for kind in (GrowingDecoder, FixedDecoder):
         monkeypatch.setattr(rollout, "decoder_for", kind)

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from harness import SHARED, shake
+from test_scripts import refused
 
 from projected_grpo.data.pool import load_pool
 from projected_grpo.data.stored import read_groups
@@ -254,8 +255,14 @@ def test_mixing_takes_the_asked_share_and_renumbers(own_pool, tiny, tmp_path):
     group = mixed([live, drawn(cached, 2, "seed 0")])
     assert [r.sample_id for r in group.rollouts] == list(range(6))
     assert drawn(cached, 2, "seed 0") == drawn(cached, 2, "seed 0") != drawn(cached, 2, "seed 1")
-    with pytest.raises(BadInput, match="asks for 9 teacher rows"):
-        drawn(cached, 9, "x")
+
+
+@pytest.mark.slow
+def test_a_pool_of_too_few_rows_is_refused_before_anything_is_written(script, tmp_path):
+    refused(
+        script("train", "tiny", "--teacher-pool", "pairs", "--group-size", 8, "--out", "t"), "asks for 4 teacher rows"
+    )
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")

@@ -99,7 +99,7 @@ def run_step(
     if kept is not proposed:  # else the optimizer's values stay, bit for bit
         adapter.move(start, kept)
 
-    # What was there, and what was used.
+    # Measure.
     stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.descent(start)}
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
     columns |= {
@@ -138,11 +138,11 @@ def backward(
     samples, adapter = batch.samples, learner.adapter
     rows = Rows(samples, batch.advantages)
     measured = PerSample(projection, len(samples), next(iter(adapter.vectors.values())))
-    without = zero_gradient_rows(batch, objective, intervention)
+    no_backward = zero_gradient_rows(batch, objective, intervention)
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
         with routed:
-            passes = micro_batches(learner, batch, objective, places, without, whole=per_sample)
+            passes = micro_batches(learner, batch, objective, places, no_backward, whole=per_sample)
             with adapter.folded(), adapter.per_sample(measured if per_sample else None):
                 for chosen, tokens, learns, reference in passes:
                     measured.rows = chosen
@@ -167,15 +167,15 @@ def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Int
 
 
 def micro_batches(
-    learner: Learner, batch: StepBatch, objective: Objective, places: Sequence[int], without: frozenset[int], *,
+    learner: Learner, batch: StepBatch, objective: Objective, places: Sequence[int], no_backward: frozenset[int], *,
     whole: bool,
 ) -> list[tuple[list[int], Batch, bool, Reference]]:  # fmt: skip
     """Returns the passes over these rows, those that learn before the others: the rows, their tokens, whether they learn,
-    and their log-probabilities under the untrained model. These are taken first of all, with the adapter off, so that the
-    weights are folded once for all passes."""
+    and their log-probabilities under the untrained model. That pass runs here, with the adapter off, before the weights are
+    folded."""
     passes = []
     for learns in (True, False):
-        part = [i for i in places if (i in without) != learns]
+        part = [i for i in places if (i in no_backward) != learns]
         for chosen, tokens in learner.batches([batch.samples[i] for i in part], whole=whole):
             rows = [part[i] for i in chosen]
             # For the KL, and for rows of another policy, whose recorded log-probabilities are compared with these.

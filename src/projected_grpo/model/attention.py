@@ -1,5 +1,5 @@
-"""Attention without what the library's costs here: one new token to many cached ones without a copy of the cache for each
-query head, and float32 on a GPU without the scores of every two tokens.
+"""Attention that saves memory: one new token to many cached ones without a copy of the cache for each query head, and
+float32 on a GPU without the scores of every two tokens.
 """
 
 from collections.abc import Generator, Sequence

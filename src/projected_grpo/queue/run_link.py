@@ -22,13 +22,18 @@ from projected_grpo.run import cli
 
 def prepared(link: Link) -> tuple[str, ...]:
     """Returns the arguments that start a link: resumed, or from the beginning after a cut before its first checkpoint."""
-    began = link.kind == "run" and (link.out / "manifest.json").exists()
-    # A teacher's pool goes on from its step files, any other run from its checkpoint.
-    if began and ((link.out / "checkpoint.pt").exists() or read_manifest(link.out)["kind"] == "teacher_pool"):
+    if link.kind == "run" and can_resume(link.out):
         return (*link.argv, "--resume")
     if link.kind != "check" and link.out.exists():
         shutil.rmtree(link.out)
     return link.argv
+
+
+def can_resume(directory: Path) -> bool:
+    """Returns whether --resume goes on there: a teacher's pool from its step files, any other run from its checkpoint."""
+    if (directory / "checkpoint.pt").exists():
+        return True
+    return (directory / "manifest.json").exists() and read_manifest(directory)["kind"] == "teacher_pool"
 
 
 def environment(link: Link, base: Mapping[str, str]) -> dict[str, str]:

@@ -48,8 +48,8 @@ def prefill(
 class GrowingDecoder:
     """Rows of a batch that go on together."""
 
-    stay = 0.75
-    """Ended rows SHOULD leave once no more than this share goes on: leaving costs a copy of the cache."""
+    drop_below = 0.75
+    """Ended rows are dropped once no more than this share goes on: that costs a copy of the cache."""
 
     def __init__(self, loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> None:
         """Prefill: `group_size` rows per prompt, groups one after the other."""
@@ -119,7 +119,7 @@ class FixedDecoder:
     """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph. A prompt's keys are
     kept once for its group; the cache holds what is sampled."""
 
-    stay = 0.5
+    drop_below = 0.5
 
     def __init__(self, loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int) -> None:
         self.model = loaded.model

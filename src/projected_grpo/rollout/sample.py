@@ -103,7 +103,7 @@ def _decode(
         left = int(going.sum())
         if i + 1 == params.max_new or not left:
             break
-        if left <= decoder.stay * len(going):
+        if left <= decoder.drop_below * len(going):
             yield completions(rows[~going])
             keep = going.nonzero().flatten()
             decoder.keep(keep)

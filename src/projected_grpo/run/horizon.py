@@ -1,5 +1,5 @@
-"""How long a run is. A delay is no prevention, so every arm of a replicate runs for so many times the step at which *its*
-vanilla run began to hack: vanilla stops there by itself, and the other arms take its number of steps.
+"""How long a run is: a multiple of the step at which vanilla began to hack, since a delay is no prevention. Vanilla stops
+there by itself, and the other arms of its replicate take its number of steps.
 
 Only the length depends on what the grader said: this module reads finished steps and answers yes or no.
 """

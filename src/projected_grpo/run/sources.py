@@ -2,7 +2,7 @@
 model, and mixed with a cached pool when there is one (`--mix teacher=`).
 
 A cached row's ratio is against the policy that wrote it: its log-probabilities are the teacher's, recorded when the pool was
-sampled, or computed here from the merged teacher where they were not. Never the student's.
+sampled, or computed here from the merged teacher where they were not. Hand-written rows have none and count as on-policy.
 """
 
 import dataclasses
@@ -60,8 +60,8 @@ class GroupSource:
         self.problems = problems[config.replica :: config.replicas]
         if not self.problems:
             raise BadInput(
-                f"--problems {config.problems}: none is left for replica {config.replica} of {config.replicas} that is in "
-                f"--teacher-pool {config.teacher_pool or '(none)'} too"
+                f"--problems {config.problems}: none is left; each of --replicas {config.replicas} needs one that is in "
+                f"--teacher-pool {config.teacher_pool or '(none)'}"
             )
         self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
         setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)

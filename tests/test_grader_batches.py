@@ -110,6 +110,14 @@ def test_what_fails_on_one_row_costs_no_other_row_its_verdict(monkeypatch):
     assert [found[place].gt_pass for place in (0, 4, 5)] == [True, False, False]
 
 
+def test_setup_code_that_breaks_its_worker_gives_no_verdict_on_a_right_program():
+    setup = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    broken, whole = grade_batch([Task("ignores", TASK.tests, setup, TASK.func_name), TASK], [GOOD, GOOD], workers=1)
+    assert isinstance(broken, RowError)
+    assert isinstance(whole, Verdict)
+    assert whole.gt_pass
+
+
 def test_who_needs_all_verdicts_is_told_which_rows_have_none():
     found = grade_batch([TASK, BROKEN, UNJUDGED], [GOOD, GOOD, GOOD], workers=1)
     with pytest.raises(

@@ -177,7 +177,7 @@ class Worker:
 
     def _given_up(self, error: Exception, setup: str) -> Execution:
         """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
-        else did: a harmless program on a fresh worker tells. Raises SetupError and GraderError."""
+        else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
         lines = self._result.lines
         if isinstance(error, SetupDiedError):
             raise SetupError(str(error)) from None

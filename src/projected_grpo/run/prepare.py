@@ -81,10 +81,11 @@ def check_inputs(config: Gradient) -> None:
     """BadInput when what a run is to read is not there, or is not what it has to be: before a model is built or loaded. A
     file of problems is read whole, and each problem given its hint."""
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig) and config.eval_every:
-        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig) and config.judge:
-        named(config.judge)
+    if isinstance(config, TrainConfig):
+        if config.eval_every:
+            check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
+        if config.judge:
+            named(config.judge)
     for name in ("teacher_pool", "pool"):
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
             check_pool(flag(name), Path(pool), config)

@@ -72,14 +72,14 @@ class GroupSource:
                     f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt "
                     "(another --hint or --prompt-setup); sample the pool with the arguments of this run"
                 )
-        if config.teacher_pool not in ("", "pairs"):
-            self.pool = with_teacher_logps(self.pool, config, session)
-        rows = config.mixed_rows["teacher"]
-        if short := [g for g in self.pool.values() if len(g.rollouts) < rows]:
+        wanted = config.mixed_rows["teacher"]
+        if short := [g for g in self.pool.values() if len(g.rollouts) < wanted]:
             raise BadInput(
-                f"--mix asks for {rows} teacher rows of problem {short[0].problem_id}, the pool has "
+                f"--mix asks for {wanted} teacher rows of problem {short[0].problem_id}, the pool has "
                 f"{len(short[0].rollouts)}; lower the share or --group-size"
             )
+        if config.teacher_pool not in ("", "pairs"):
+            self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
